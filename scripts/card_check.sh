@@ -1,7 +1,7 @@
-# What the checks of cards have in common: sourced by gpu_check.sh and npu_check.sh, which say what their stages are. Takes the arguments TRUEUP FOLDER [STAGE...], and these
-# from the environment, as a rehearsal on another device and of other sizes: DEVICE, ONE_OF (one case of the operator suite in so many), FIXTURES (how many), BENCH_MODEL, BENCH_TYPES,
-# BENCH_PROMPTS, BENCH_TOKENS.
-# shellcheck shell=bash
+# What the checks of cards have in common: sourced by gpu_check.sh and npu_check.sh, which say what their stages are.
+# Takes the arguments TRUEUP FOLDER [STAGE...], and these from the environment, as a rehearsal on another device and of
+# other sizes: DEVICE, ONE_OF (one case of the operator suite in so many), FIXTURES (how many), BENCH_MODEL,
+# BENCH_TYPES, BENCH_PROMPTS, BENCH_TOKENS. shellcheck shell=bash
 
 if [ $# -lt 2 ]; then
     sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d' >&2
@@ -26,7 +26,8 @@ say() { echo "$*" | tee -a "$log"; }
 # A text as JSON has it.
 quoted() { printf '"%s"' "$(printf %s "$1" | tr '\n\t\r' '   ' | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g')"; }
 
-# try WORDS COMMAND...: runs a command into the log, and counts where it fails; its last line is said, and stays in $last.
+# try WORDS COMMAND...: runs a command into the log, and counts where it fails; its last line is said, and stays in
+# $last.
 try() {
     local what="$1" code=0 started=$SECONDS
     shift

@@ -33,7 +33,8 @@ EXACT, CODED = 1e-9, 2e-2
 COARSE = {"chatglm1": 1e-6, "moss": 1e-6}
 # Scalings and windows that FastLLM computes without, as the notes of `convert` say.
 UNKNOWN_TO_FASTLLM = ("llama-yarn", "llama3", "llama3-tied", "mistral")
-# Kinds of models for which it gives no logits, and ends at the second token: the first behind each beginning of a prompt is compared.
+# Kinds of models for which it gives no logits, and ends at the second token: the first behind each beginning of a
+# prompt is compared.
 WITHOUT_LOGITS, STEPS, BEGINNINGS = ("moss",), 1, 12
 # Kinds of models that the pinned version does not have.
 ABSENT = ("qwen3",)

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# How fast convert and quantize are beside other software, in turns, on a checkpoint of 2.5 GB: bf16 to f16, and f16 to q4_0 and q8_0, two
-# threads on both sides. The tensors of both sides must be the same. The time of trueup is that of the whole process without fsync,
-# which stands beside it: the others leave their files in the page cache. The roof is a copy of the same bytes by cat.
+# How fast convert and quantize are beside other software, in turns, on a checkpoint of 2.5 GB: bf16 to f16, and f16 to
+# q4_0 and q8_0, two threads on both sides. The tensors of both sides must be the same. The time of trueup is that of
+# the whole process without fsync, which stands beside it: the others leave their files in the page cache. The roof is a
+# copy of the same bytes by cat.
 #
-#   scripts/convert_speed.sh PATH/TO/trueup PYTHON [WORK]     (Python with the packages of scripts/requirements.txt; a C compiler)
+#   scripts/convert_speed.sh PATH/TO/trueup PYTHON [WORK]     (Python with the packages of scripts/requirements.txt; a C
+#   compiler)
 set -euo pipefail
 trueup="$(realpath "$1")"
 python="$2"

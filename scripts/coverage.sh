@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Lines of the crates that read files which the fuzzing loop reaches, file by file, and behind them the lines that it does not.
+# Lines of the crates that read files which the fuzzing loop reaches, file by file, and behind them the lines that it
+# does not.
 #
 #   scripts/coverage.sh [SECONDS] [SEED]     default: 300 s for all targets together, seed 1
 #
-# Needs llvm-profdata and llvm-cov of the compiler's LLVM or a newer one: `rustup component add llvm-tools` for any toolchain.
+# Needs llvm-profdata and llvm-cov of the compiler's LLVM or a newer one: `rustup component add llvm-tools` for any
+# toolchain.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds="${1:-300}"

@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# Builds the simulator: a library that stands in for the NVIDIA driver and computes the kernels of kernels/cuda on the processor. Needs a C++20
-# compiler ($CXX or g++ or clang++). Only what changed is compiled, two files at a time.
+# Builds the simulator: a library that stands in for the NVIDIA driver and computes the kernels of kernels/cuda on the
+# processor. Needs a C++20 compiler ($CXX or g++ or clang++). Only what changed is compiled, two files at a time.
 #
-#   scripts/cuda_sim.sh [--sanitize] FOLDER     FOLDER/libtrueup_cuda_sim.so, and beside it libtrueup_cublaslt_sim.so and libtrueup_nccl_sim.so, which
+#   scripts/cuda_sim.sh [--sanitize] FOLDER     FOLDER/libtrueup_cuda_sim.so, and beside it libtrueup_cublaslt_sim.so
+#   and libtrueup_nccl_sim.so, which
 #                                               stand in for cuBLASLt and NCCL
-#   scripts/cuda_sim.sh [--sanitize] --check    kernels with planted faults, each of which must be found, and all else that the simulator does
-#   scripts/cuda_sim.sh --run PROGRAM [ARGUMENT...]            runs a program with a simulator that is built with --sanitize; needs g++
-#   scripts/cuda_sim.sh --faulty FOLDER TARGET FILE.cu...      TARGET/libtrueup_cuda_sim.so, with changed files in the place of those kernels of
+#   scripts/cuda_sim.sh [--sanitize] --check    kernels with planted faults, each of which must be found, and all else
+#   that the simulator does scripts/cuda_sim.sh --run PROGRAM [ARGUMENT...]            runs a program with a simulator
+#   that is built with --sanitize; needs g++ scripts/cuda_sim.sh --faulty FOLDER TARGET FILE.cu...
+#   TARGET/libtrueup_cuda_sim.so, with changed files in the place of those kernels of
 #                                                              FOLDER's simulator that have their names; it says that it is the right one
 #
-#   --sanitize   with the address and undefined behaviour sanitizers, which name a kernel's line; --run loads them into a program that is built without
+#   --sanitize   with the address and undefined behaviour sanitizers, which name a kernel's line; --run loads them into
+#   a program that is built without
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -60,7 +63,8 @@ target="$("$compiler" -march=native -v -E -x c++ /dev/null 2>&1 >/dev/null | sha
 
 export kernel_flags="-Wno-unknown-pragmas -Wno-unused-function -DKERNEL_SIM"
 
-# compile SOURCE OBJECT. Each file of kernels is in a namespace of its own: names that two files share are not each other's.
+# compile SOURCE OBJECT. Each file of kernels is in a namespace of its own: names that two files share are not each
+# other's.
 compile() {
     local source="$1" object="$2" name
     if [[ "$source" == *.cu ]]; then
@@ -73,7 +77,8 @@ compile() {
 }
 export -f compile
 
-# is_old OBJECT FILE...: whether it is not there, or one of the files, or of those that it was made of, is newer or gone.
+# is_old OBJECT FILE...: whether it is not there, or one of the files, or of those that it was made of, is newer or
+# gone.
 is_old() {
     local object="$1" file
     [ -e "$object" ] && [ -e "$object.d" ] || return 0
@@ -117,7 +122,8 @@ build() {
     fi
 }
 
-# build_nccl FOLDER RESULT DRIVER: what stands in for NCCL; the driver's library is found by the name that it has in itself.
+# build_nccl FOLDER RESULT DRIVER: what stands in for NCCL; the driver's library is found by the name that it has in
+# itself.
 build_nccl() { build "$1/nccl" "$2" "$link -shared -Wl,-soname,libnccl.so.2" kernels/cuda/sim/nccl/nccl.cpp "$3"; }
 
 shopt -s nullglob
@@ -143,8 +149,8 @@ fi
 # digests FILE...: their hashes, as bytes that printf writes.
 digests() { sha256sum "$@" | cut -c 1-64 | tr -d '\n' | sed 's/../\\x&/g'; }
 
-# What the kernels are made of, a line for each file: its name and the hash that scripts/kernels.py gives it. The program, which carries the same hashes
-# in its PTX, asks for them.
+# What the kernels are made of, a line for each file: its name and the hash that scripts/kernels.py gives it. The
+# program, which carries the same hashes in its PTX, asks for them.
 made_of() {
     local headers source
     headers="$(digests kernels/cuda/*.cuh)"

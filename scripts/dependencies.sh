@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Licences, sources and known faults of all dependencies, by cargo-deny and deny.toml.
 #
-#   scripts/dependencies.sh [--required]     fails where cargo-deny is absent, instead of saying that nothing was checked
+#   scripts/dependencies.sh [--required]     fails where cargo-deny is absent, instead of saying that nothing was
+#   checked
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

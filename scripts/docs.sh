@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the documentation as HTML in target/book. Installs mdbook into target/tools if this version is missing; building it
-# takes several minutes. With --open, opens the book in a browser.
+# Builds the documentation as HTML in target/book. Installs mdbook into target/tools if this version is missing;
+# building it takes several minutes. With --open, opens the book in a browser.
 #
 #   scripts/docs.sh [--open]
 set -euo pipefail

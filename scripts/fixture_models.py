@@ -299,8 +299,9 @@ CHATGLM = dict(architectures=["ChatGLMModel"], model_type="chatglm", hidden_size
                post_layer_norm=True, add_bias_linear=False, add_qkv_bias=True, apply_residual_connection_post_layernorm=False,
                original_rope=True, torch_dtype="bfloat16", tie_word_embeddings=False, use_cache=True)
 
-# name: class of the configuration (or of remote_models.py), its values, tokenizer, which `features` must matter, rows of padding in the vocabulary, and
-# whether config.json is written in its `older` form, rows before the padding that are zero too
+# name: class of the configuration (or of remote_models.py), its values, tokenizer, which `features` must matter, rows
+# of padding in the vocabulary, and whether config.json is written in its `older` form, rows before the padding that are
+# zero too
 MODELS = {
     "llama2": dict(kind="LlamaConfig", older=True, tokenizer=llama2_tokenizer, pad_rows=0, features=[],
                    config=dict(SMALL, num_key_value_heads=4, **SENTENCEPIECE_IDS)),

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# All of .ci/run, and what takes longer or needs Python packages: files written by trueup, read by other programs, all cases of the operator
-# suite, also on emulated NEON kernels and on the simulated card, there with sanitizers and with faults planted in kernels, the peak memory of convert and quantize on a model of 2.5 GB, a soak, and memcheck. Needs cargo-deny; runs
-# Miri where that is installed.
+# All of .ci/run, and what takes longer or needs Python packages: files written by trueup, read by other programs, all
+# cases of the operator suite, also on emulated NEON kernels and on the simulated card, there with sanitizers and with
+# faults planted in kernels, the peak memory of convert and quantize on a model of 2.5 GB, a soak, and memcheck. Needs
+# cargo-deny; runs Miri where that is installed.
 #
 #   PYTHON=path/to/python scripts/full_check.sh     (packages: scripts/requirements.txt)
 set -euo pipefail

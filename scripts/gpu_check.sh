@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
-# Takes a machine with an NVIDIA card through all that is claimed of the device cuda, and writes down what was found. Needs the program alone, built and
-# stripped, and fixtures/: no cargo, no CUDA toolkit, no Python.
+# Takes a machine with an NVIDIA card through all that is claimed of the device cuda, and writes down what was found.
+# Needs the program alone, built and stripped, and fixtures/: no cargo, no CUDA toolkit, no Python.
 #
 #   scripts/gpu_check.sh TRUEUP FOLDER [STAGE...]        all stages, in this order, unless some are named
 #
-#   environment   the card, its driver, the processor
-#   operators     the operator suite with three seeds, and once on the plain kernels
-#   models        verify on every fixture in f16, q8_0 and q4_0: fused, plain, and with the plain kernels
-#   cards         two cards, where they are there: layers over both, and products divided over both, by NCCL where that is installed, and copied
-#   sanitizers    compute-sanitizer's memcheck and racecheck on a few cases of each operator and on a model, whose steps are one launch and a graph, where
+#   environment   the card, its driver, the processor operators     the operator suite with three seeds, and once on the
+#   plain kernels models        verify on every fixture in f16, q8_0 and q4_0: fused, plain, and with the plain kernels
+#   cards         two cards, where they are there: layers over both, and products divided over both, by NCCL where that
+#   is installed, and copied sanitizers    compute-sanitizer's memcheck and racecheck on a few cases of each operator
+#   and on a model, whose steps are one launch and a graph, where
 #                 that is installed and the machine lets it run
 #   speed         ops perf, beside what the card copies and multiplies in the same run
 #   decode        bench on models of a known shape, made in memory: prompts, and tokens behind them
 #
-# FOLDER/STAGE.json holds what each stage found, FOLDER/result.json all of them, FOLDER/log.txt what was printed. Exit code 1 where something is wrong. For other devices and other
-# sizes, as a rehearsal: DEVICE=cuda-sim CARDS=cuda-simx2 ONE_OF=100 BENCH_MODEL=llama-15m BENCH_TYPES=q4_0 BENCH_PROMPTS=4 BENCH_TOKENS=2 FIXTURES=1.
+# FOLDER/STAGE.json holds what each stage found, FOLDER/result.json all of them, FOLDER/log.txt what was printed. Exit
+# code 1 where something is wrong. For other devices and other sizes, as a rehearsal: DEVICE=cuda-sim CARDS=cuda-simx2
+# ONE_OF=100 BENCH_MODEL=llama-15m BENCH_TYPES=q4_0 BENCH_PROMPTS=4 BENCH_TOKENS=2 FIXTURES=1.
 set -euo pipefail
 
 # shellcheck source=scripts/card_check.sh
@@ -83,7 +84,8 @@ over_cards() {
         >"$work/cards-${1//[^a-z0-9+]/-}-$2-$3.json"
 }
 
-# sanitized TOOL NAME COMMAND...: one entry of the sanitizers' list; where the tool says nothing of errors, it did not run.
+# sanitized TOOL NAME COMMAND...: one entry of the sanitizers' list; where the tool says nothing of errors, it did not
+# run.
 sanitized() {
     local tool="$1" name="$2" code=0 said
     shift 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every way of a small model under valgrind's memcheck: reads and writes outside of memory, values that were never written, memory that nobody
-# can let go any more. Kernels in AVX2 and portable ones.
+# Every way of a small model under valgrind's memcheck: reads and writes outside of memory, values that were never
+# written, memory that nobody can let go any more. Kernels in AVX2 and portable ones.
 #
 #   scripts/memcheck.sh TRUEUP
 set -euo pipefail

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Peak memory of convert and quantize on a synthetic model of about 2.5 GB: anonymous memory only, the page cache is not counted.
+# Peak memory of convert and quantize on a synthetic model of about 2.5 GB: anonymous memory only, the page cache is not
+# counted.
 #
 #   scripts/memory.sh TRUEUP [PYTHON]
 set -euo pipefail

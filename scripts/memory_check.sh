@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# A model of 4.8 GB decodes with 3 GB of memory: on the processor, and over a simulated card and the processor. The limit is the operating system's: a control
-# group below the one of this shell where one can be made, else RLIMIT_DATA, which counts memory that can be written and no pages of files.
+# A model of 4.8 GB decodes with 3 GB of memory: on the processor, and over a simulated card and the processor. The
+# limit is the operating system's: a control group below the one of this shell where one can be made, else RLIMIT_DATA,
+# which counts memory that can be written and no pages of files.
 #
-#   scripts/memory_check.sh TRUEUP [PYTHON]     PYTHON has numpy and gguf; $TMPDIR needs room for 5 GB; SHAPE names one of make_large_gguf.py, LIMIT_MIB the limit
+#   scripts/memory_check.sh TRUEUP [PYTHON]     PYTHON has numpy and gguf; $TMPDIR needs room for 5 GB; SHAPE names one
+#   of make_large_gguf.py, LIMIT_MIB the limit
 #
-# SHAPE=chatglm-6b-slimmed makes ChatGLM-6B's checkpoint of 13.4 GB (make_chatglm6b.py; $TMPDIR needs room for 18 GB) and converts it with --prune-vocab,
-# below the limit too.
+# SHAPE=chatglm-6b-slimmed makes ChatGLM-6B's checkpoint of 13.4 GB (make_chatglm6b.py; $TMPDIR needs room for 18 GB)
+# and converts it with --prune-vocab, below the limit too.
 set -euo pipefail
 trueup="$1"
 python="${2:-python3}"
@@ -29,7 +31,8 @@ make_group() {
     fi
 }
 
-# Runs a command below the limit, its output in $folder/output, and prints the largest sum of anonymous and shared memory, in KiB.
+# Runs a command below the limit, its output in $folder/output, and prints the largest sum of anonymous and shared
+# memory, in KiB.
 peak_kib() {
     (
         if [ -n "$group" ]; then echo "$BASHPID" >"$group/cgroup.procs"; else ulimit -d $((limit_mib * 1024)); fi

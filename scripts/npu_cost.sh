@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What the device npu costs by itself: nodes a second and operators of CANN a token, one token after another, on a simulated card that computes nothing (null_kernels). What the simulator spends on
-# judging each call is in it, so a card's own library answers sooner; both are built as tests are.
+# What the device npu costs by itself: nodes a second and operators of CANN a token, one token after another, on a
+# simulated card that computes nothing (null_kernels). What the simulator spends on judging each call is in it, so a
+# card's own library answers sooner; both are built as tests are.
 #
 #   scripts/npu_cost.sh
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the table of docs/ascend-models.md: what falls back to the CPU on each Ascend chip, for every fixture and type, from `plan` on
-# simulated cards. Rows in which every chip computes all nodes are omitted.
+# Prints the table of docs/ascend-models.md: what falls back to the CPU on each Ascend chip, for every fixture and type,
+# from `plan` on simulated cards. Rows in which every chip computes all nodes are omitted.
 #
 #   scripts/npu_support.sh [--check] TRUEUP
 #

@@ -36,7 +36,8 @@ def permute():
     rng = np.random.default_rng(21)
     x = normal(rng, 2, 5, 3, 7)
     for to in [[1, 0, 2, 3], [0, 2, 1, 3], [2, 0, 1, 3], [1, 2, 0, 3], [3, 2, 1, 0], [1, 2, 3, 0]]:
-        # Dimension d of x, the innermost first, becomes dimension to[d]; PyTorch asks which one comes to each place, the outermost first.
+        # Dimension d of x, the innermost first, becomes dimension to[d]; PyTorch asks which one comes to each place,
+        # the outermost first.
         axes = [3 - to.index(3 - place) for place in range(4)]
         yield {"Arrange": {"Permute": {"to": to}}}, [x], tensor(x).permute(axes).numpy()
     integers = rng.integers(-9, 9, (1, 1, 4, 3)).astype(np.int32)

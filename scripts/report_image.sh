@@ -3,9 +3,9 @@
 #
 #   scripts/report_image.sh TRUEUP [OUTPUT]
 #
-# Converts and quantizes fixtures/stories-1M, injects the fault block-scale at ffn_out-2, and takes a screenshot of the HTML report
-# from the verdict to the map of operators. The facts about the run in between are hidden, so that the picture stays short.
-# Needs Chromium and pngquant.
+# Converts and quantizes fixtures/stories-1M, injects the fault block-scale at ffn_out-2, and takes a screenshot of the
+# HTML report from the verdict to the map of operators. The facts about the run in between are hidden, so that the
+# picture stays short. Needs Chromium and pngquant.
 set -euo pipefail
 [ $# -ge 1 ] || { echo "usage: $0 TRUEUP [OUTPUT]" >&2; exit 2; }
 trueup=$(realpath "$1")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Pictures of reports with and without planted faults, light, dark and as wide as a phone: scripts/report_screenshots.sh FOLDER
-# Needs Chromium.
+# Pictures of reports with and without planted faults, light, dark and as wide as a phone: scripts/report_screenshots.sh
+# FOLDER Needs Chromium.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: $0 FOLDER" >&2; exit 2; }
 mkdir -p "$1"

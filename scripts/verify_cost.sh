@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What verify costs: on a model of about 1 billion weights in q4_0, 32 tokens: time of a plain run, of verify, peak memory beyond the
-# weights, and whether a session is slower for having a hook that nobody uses.
+# What verify costs: on a model of about 1 billion weights in q4_0, 32 tokens: time of a plain run, of verify, peak
+# memory beyond the weights, and whether a session is slower for having a hook that nobody uses.
 #
 #   scripts/verify_cost.sh PATH/TO/trueup [PYTHON] [WORK]     (Python with the packages of scripts/requirements.txt)
 set -euo pipefail

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it in a clean Python environment, and runs its tests and the example of crates/python/README.md there.
+# Builds the wheel, installs it in a clean Python environment, and runs its tests and the example of
+# crates/python/README.md there.
 #
 #   scripts/wheel.sh [--if-possible] [PYTHON]
 #

@@ -1,4 +1,5 @@
-//! What all fuzz targets share: an input goes to the target of that name, and is changed by its grammar as well as by libFuzzer.
+//! What all fuzz targets share: an input goes to the target of that name, and is changed by its grammar as well as by
+//! libFuzzer.
 //!
 //! docs/fuzzing.md says how to run them.
 

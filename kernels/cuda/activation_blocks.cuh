@@ -2,8 +2,8 @@
 //
 //   scale = max |x| / 127,  codes = round(x / scale), halves to even,  sum = scale * (sum of the codes)
 //
-// It is q8_1 with scale and sum in f32: the sum is that of the codes, not of x, so that offsets of weights cancel. Of all blocks behind each
-// other lie, so that the lanes of a warp read neighbouring bytes:
+// It is q8_1 with scale and sum in f32: the sum is that of the codes, not of x, so that offsets of weights cancel. Of
+// all blocks behind each other lie, so that the lanes of a warp read neighbouring bytes:
 //
 //   codes 0 to 15, 16 bytes each │ codes 16 to 31, 16 bytes each │ scale and total of the codes, 8 bytes each
 #pragma once
@@ -48,7 +48,8 @@ DEVICE void store_activation(const Activations& x, Index block, int lane, int co
     if (lane == 0) reinterpret_cast<ActivationHead*>(x.planes + x.blocks * ACTIVATIONS)[block] = head;
 }
 
-// The scale of a block whose largest magnitude has this pattern: patterns are ordered as magnitudes are, with NaN above infinity.
+// The scale of a block whose largest magnitude has this pattern: patterns are ordered as magnitudes are, with NaN above
+// infinity.
 DEVICE float activation_scale(int pattern) {
     return __int_as_float(pattern) / 127.0f;
 }
@@ -70,7 +71,8 @@ DEVICE void store_activation_of_warp(const Activations& x, Index block, float va
     store_activation(x, block, threadIdx.x % WARP, code, ActivationHead{scale, total});
 }
 
-// Four activations of a lane, number `four` of all: the eight lanes of a block stand next to each other and come together.
+// Four activations of a lane, number `four` of all: the eight lanes of a block stand next to each other and come
+// together.
 DEVICE void store_four_activations(const Activations& x, Index four, const float4& values) {
     const float all[4] = {values.x, values.y, values.z, values.w};
     const unsigned lanes = 0xffu << (threadIdx.x % WARP / 8 * 8);

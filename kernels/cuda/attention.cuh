@@ -1,10 +1,11 @@
-// Attention of one head of one token, by a block of 128 threads: 128 positions at a time, whose scores never leave shared memory.
+// Attention of one head of one token, by a block of 128 threads: 128 positions at a time, whose scores never leave
+// shared memory.
 //
 //   positions 0 ... 127   scores ─▶ largest m ─▶ p = exp(s - m) ─▶ total = sum p, mixed = sum p v
 //   the next 128          scores ─▶ m' >= m   ─▶ total, mixed times exp(m - m'), then as before ─▶ ... ─▶ mixed / total
 //
-// Scores are summed by eight lanes each, element d to lane d mod 8. What a position holds that is not to be seen is not read, and 128 of these
-// together cost nothing but a look at the mask.
+// Scores are summed by eight lanes each, element d to lane d mod 8. What a position holds that is not to be seen is not
+// read, and 128 of these together cost nothing but a look at the mask.
 #pragma once
 
 #include "blocks.cuh"
@@ -76,7 +77,8 @@ DEVICE void add_values(const Head<Q, K, V>& head, const float* weights, float* m
     __syncthreads();
 }
 
-// The mixture of values goes to `y`, by steps of `step`; all 0 where nothing is to be seen. `shared` holds size + width + SEEN + 32 numbers.
+// The mixture of values goes to `y`, by steps of `step`; all 0 where nothing is to be seen. `shared` holds size +
+// width + SEEN + 32 numbers.
 template <class Q, class K, class V>
 DEVICE void attend(const Head<Q, K, V>& head, float* shared, float* y, Index step) {
     float *const query = shared, *const mixed = query + head.size, *const scores = mixed + head.width, *const sums = scores + SEEN;

@@ -6,9 +6,10 @@
 //   sequence  i32 [tokens]: the batch of k and v that a token looks at, where it is not the token's own
 //   y         f32 [E, tokens, heads, batch]
 //
-// The host gives views in this order of dimensions, whatever an operator's own is. Tokens that look at the same sequence and stand together go
-// through tiles (attention_tiles.cu) where there are many, all others one by one (attention_split.cu): both kernels are launched where the host
-// cannot know, and each block asks whether its tile is of one sequence.
+// The host gives views in this order of dimensions, whatever an operator's own is. Tokens that look at the same
+// sequence and stand together go through tiles (attention_tiles.cu) where there are many, all others one by one
+// (attention_split.cu): both kernels are launched where the host cannot know, and each block asks whether its tile is
+// of one sequence.
 #pragma once
 
 #include "blocks.cuh"
@@ -37,7 +38,8 @@ DEVICE Index sequence_of(const Attention& attention, int token, int batch, Fault
     return lies_within(sequence, attention.k.sizes[3], fault) ? sequence : -1;
 }
 
-// Whether all of up to `count` tokens from `first` on look at one sequence; the same in every thread of the block, all of which take part.
+// Whether all of up to `count` tokens from `first` on look at one sequence; the same in every thread of the block, all
+// of which take part.
 DEVICE bool is_of_one_sequence(const Attention& attention, int first, int count) {
     bool same = true;
     if (attention.has_sequences) {

@@ -1,15 +1,19 @@
-// Attention for few tokens: the positions are divided among blocks, so that one token fills the card, and the last block of a row of heads puts its parts
-// together in their order (tail.cuh). Where `codes` is not 0, there go the bytes that quantize_q8_1 gives for y: of one batch, with E a multiple of 32. Formulas at kv_attention.cu and flash_attn.cu, arguments in attention_rows.cuh.
+// Attention for few tokens: the positions are divided among blocks, so that one token fills the card, and the last
+// block of a row of heads puts its parts together in their order (tail.cuh). Where `codes` is not 0, there go the bytes
+// that quantize_q8_1 gives for y: of one batch, with E a multiple of 32. Formulas at kv_attention.cu and flash_attn.cu,
+// arguments in attention_rows.cuh.
 //
-//   positions, 32 a chunk   one after the other to the warps of all splits in turn, so that what a mask shows is shared evenly, however little it is
-//   a warp                  HEADS heads that share keys and values: eight neighbouring elements of a key a lane, 16 bytes of f16, and as many keys
+//   positions, 32 a chunk   one after the other to the warps of all splits in turn, so that what a mask shows is shared
+//   evenly, however little it is a warp                  HEADS heads that share keys and values: eight neighbouring
+//   elements of a key a lane, 16 bytes of f16, and as many keys
 //                           side by side as there are lanes for
 //   a part                  of each head the largest score m, total = sum exp(s - m), mixed = sum exp(s - m) v
 //
-// A block has four warps: where more than HEADS heads share keys, two or all of them look at the same keys for other heads.
+// A block has four warps: where more than HEADS heads share keys, two or all of them look at the same keys for other
+// heads.
 //
-// A score is summed in chains of eight, which are added in pairs. Chunks of which nothing is to be seen cost a look at the mask, and what a
-// position holds that is not to be seen is not read.
+// A score is summed in chains of eight, which are added in pairs. Chunks of which nothing is to be seen cost a look at
+// the mask, and what a position holds that is not to be seen is not read.
 #include "attention_rows.cuh"
 #include "ptx.cuh"
 #include "tail.cuh"
@@ -125,7 +129,8 @@ struct Looked {
     float scale;
 };
 
-// Adds positions first + key, first + key + keys, ..., LOADS of them to each group of lanes. `bias` is that of position `chunk` + lane.
+// Adds positions first + key, first + key + keys, ..., LOADS of them to each group of lanes. `bias` is that of position
+// `chunk` + lane.
 template <class F, int HEADS>
 DEVICE void add_positions(const Looked<HEADS>& looked, const Stand& stand, Index chunk, int first, float bias, Gathered<HEADS>& gathered) {
     constexpr int COUNT = LOADS<F>;
@@ -202,7 +207,8 @@ DEVICE void join_lanes(const Stand& stand, Gathered<HEADS>& gathered) {
     }
 }
 
-// Parts of some rows side by side: of each a run of `width` elements, and behind all of them the largest scores and the totals.
+// Parts of some rows side by side: of each a run of `width` elements, and behind all of them the largest scores and the
+// totals.
 struct Parts {
     float *mixed, *largest, *total;
     int width;
@@ -212,7 +218,8 @@ DEVICE Parts parts_at(float* first, Index rows, int width) {
     return Parts{first, first + rows * width, first + rows * width + rows, width};
 }
 
-// The weighed sum of `count` parts, `step` apart from `first` on, one after the other: element `d` of the mixture; and its total and largest score.
+// The weighed sum of `count` parts, `step` apart from `first` on, one after the other: element `d` of the mixture; and
+// its total and largest score.
 struct Joined {
     float largest, total, mixed;
 };
@@ -268,7 +275,8 @@ DEVICE Index first_split(const Attention& attention, const Share& share, int hea
     return (((Index)share.batch * attention.heads() + head) * attention.tokens() + share.token) * splits;
 }
 
-// Puts the parts of the block's warps together, which lie in `parts` by warps and heads: into y, or as parts of the splits.
+// Puts the parts of the block's warps together, which lie in `parts` by warps and heads: into y, or as parts of the
+// splits.
 template <int HEADS>
 DEVICE void write_block(const Attention& attention, const Share& share, const Parts& parts, int splits, const Parts& split_parts,
                         unsigned char* codes) {
@@ -290,11 +298,12 @@ DEVICE void write_block(const Attention& attention, const Share& share, const Pa
     }
 }
 
-// Elements of a mixture that a lane has at once, and the splits whose elements it asks for before it adds the first: few warps join, so that what they
-// wait for is the way to memory.
+// Elements of a mixture that a lane has at once, and the splits whose elements it asks for before it adds the first:
+// few warps join, so that what they wait for is the way to memory.
 constexpr int JOINED = 4, ASKED = 4;
 
-// Elements begin + lane, begin + WARP + lane, ... of a split's mixture; zeros behind its end, and where the split saw nothing, of which none is written.
+// Elements begin + lane, begin + WARP + lane, ... of a split's mixture; zeros behind its end, and where the split saw
+// nothing, of which none is written.
 DEVICE void ask_for_split(const float* row, float total, int begin, int width, float (&own)[JOINED]) {
 #pragma unroll
     for (int e = 0; e < JOINED; e++) {

@@ -1,6 +1,5 @@
-// compute_80
-// Attention for many tokens of one sequence, on a cache of f16 or q8_0, by tensor cores. Formulas at kv_attention.cu and flash_attn.cu, arguments in
-// attention_rows.cuh.
+// compute_80 Attention for many tokens of one sequence, on a cache of f16 or q8_0, by tensor cores. Formulas at
+// kv_attention.cu and flash_attn.cu, arguments in attention_rows.cuh.
 //
 //   a block    64 rows, a row being a token and one of the heads that share keys and values; a warp 16 of them
 //   a tile     32 positions, whose keys and values are brought to shared memory while the tile before is computed with
@@ -8,20 +7,24 @@
 //   weights    p = 2^15 exp(S - m), total += sum p    by rows, m the largest score so far
 //   mixture    O = O exp(m before - m) + p V          m16n8k16, 16 rows of 8 elements each
 //
-// Queries and weights are f32 and enter as the sum of two f16: x = high + low keeps 22 bits, and products with f16 are exact. So that nothing
-// overflows and low parts are not lost, a query is multiplied by a power of two that brings its largest element near 2^14, which goes off the
-// scores again, and weights by 2^15, which goes off with their total. What of a query is more than 2^38 times smaller than its largest element is lost.
+// Queries and weights are f32 and enter as the sum of two f16: x = high + low keeps 22 bits, and products with f16 are
+// exact. So that nothing overflows and low parts are not lost, a query is multiplied by a power of two that brings its
+// largest element near 2^14, which goes off the scores again, and weights by 2^15, which goes off with their total.
+// What of a query is more than 2^38 times smaller than its largest element is lost.
 //
-// Tensor cores add 16 products at a time to what they have, and cut off what does not fit. Low parts are summed by themselves and added once, and a
-// tile's mixture is added to the ones before by a fused multiply-add: cut off are sums of D products, and of a tile's positions.
+// Tensor cores add 16 products at a time to what they have, and cut off what does not fit. Low parts are summed by
+// themselves and added once, and a tile's mixture is added to the ones before by a fused multiply-add: cut off are sums
+// of D products, and of a tile's positions.
 //
-// Codes of q8_0 enter as f16, which holds them exactly. Of keys, each 32 elements' products are multiplied by the block's scale when they are added to
-// a score; of values, the weights of a tile are multiplied by the scales of each 32 elements before they are split, less a power of two that is the
-// tile's largest scale, so that scales of any size lose nothing.
+// Codes of q8_0 enter as f16, which holds them exactly. Of keys, each 32 elements' products are multiplied by the
+// block's scale when they are added to a score; of values, the weights of a tile are multiplied by the scales of each
+// 32 elements before they are split, less a power of two that is the tile's largest scale, so that scales of any size
+// lose nothing.
 //
-// Masks are taken without slopes, and their rows without gaps. Positions before the first that a row of the block sees, and behind the last, cost
-// nothing. What lies between enters products with weight 0 though a row may not see it: rows whose result is not finite, of such a value or of one
-// that they see, are computed once more as the plain kernels do, which multiply with nothing that is not to be seen.
+// Masks are taken without slopes, and their rows without gaps. Positions before the first that a row of the block sees,
+// and behind the last, cost nothing. What lies between enters products with weight 0 though a row may not see it: rows
+// whose result is not finite, of such a value or of one that they see, are computed once more as the plain kernels do,
+// which multiply with nothing that is not to be seen.
 #include "attention.cuh"
 #include "attention_rows.cuh"
 #include "ptx.cuh"
@@ -32,15 +35,15 @@ static_assert(TILE_WARPS * WARP == SEEN, "rows are computed once more by a block
 // Elements that a scale of q8_0 is for.
 constexpr int SCALE_LEN = Q8_0::LEN;
 
-// A number for each of a warp's 16 rows and STEPS * 8 positions: of each 8 those of rows g and g + 8 at positions 2 t and 2 t + 1, as d of
-// mma_m16n8k16_f16.
+// A number for each of a warp's 16 rows and STEPS * 8 positions: of each 8 those of rows g and g + 8 at positions 2 t
+// and 2 t + 1, as d of mma_m16n8k16_f16.
 template <int STEPS>
 struct Scores {
     float of[STEPS][4];
 };
 
-// Rows of SIZE numbers in shared memory, in pieces of eight whose order is another for each of eight rows: the same piece of these lies in
-// different banks.
+// Rows of SIZE numbers in shared memory, in pieces of eight whose order is another for each of eight rows: the same
+// piece of these lies in different banks.
 template <int SIZE>
 DEVICE half* piece_at(half* first, int row, int piece) {
     return first + row * SIZE + (piece ^ row % 8) * 8;
@@ -163,7 +166,8 @@ DEVICE float power_of_two(int exponent) {
     return __int_as_float((exponent + 127) << 23);
 }
 
-// The exponent of the power of two that brings a query's largest element near 2^14; none of numbers that are not finite.
+// The exponent of the power of two that brings a query's largest element near 2^14; none of numbers that are not
+// finite.
 DEVICE int raised_by(float largest) {
     const int exponent = (__float_as_int(largest) >> 23 & 255) - 127;
     return exponent == 128 ? 0 : min(14 - exponent, 126);
@@ -175,8 +179,8 @@ DEVICE int exponent_above(float number) {
     return exponent == 129 ? 0 : max(exponent, -126);
 }
 
-// Shared memory of a block: low parts of all queries, keys and values of two tiles, where high parts and units are before the first, and their scales
-// where they have some.
+// Shared memory of a block: low parts of all queries, keys and values of two tiles, where high parts and units are
+// before the first, and their scales where they have some.
 template <class F, int SIZE>
 struct Shared {
     static constexpr int TILE_NUMBERS = 2 * TILE * SIZE;
@@ -195,7 +199,8 @@ struct Shared {
     }
 };
 
-// A warp stages the 16 rows that are its own, row by row, two elements a lane at a time; zeros where there is no row or none of its elements.
+// A warp stages the 16 rows that are its own, row by row, two elements a lane at a time; zeros where there is no row or
+// none of its elements.
 template <class F, int SIZE>
 DEVICE void stage_queries(const Attention& attention, const Tile& tile, const Shared<F, SIZE>& shared) {
     constexpr int PAIRS = SIZE / 2 / WARP;
@@ -303,7 +308,8 @@ DEVICE void bring_codes(const unsigned char* row, bool there, int position, int 
     if (piece % 4 == 0) scales[piece / 4 * TILE + position] = there ? Q8_0::scale(block) : 0.0f;
 }
 
-// The same of a tile of codes, which are there behind the next barrier. Loads of two pieces of keys and two of values are under way at a time.
+// The same of a tile of codes, which are there behind the next barrier. Loads of two pieces of keys and two of values
+// are under way at a time.
 template <int SIZE>
 DEVICE void bring_tile(const Source& source, int first, const Shared<Q8_0, SIZE>& shared, int which) {
     constexpr int PIECES = SIZE / 8, SCALES = Shared<Q8_0, SIZE>::SCALES;
@@ -319,7 +325,8 @@ DEVICE void bring_tile(const Source& source, int first, const Shared<Q8_0, SIZE>
     }
 }
 
-// 16 elements of 16 positions, as the second operand: of the first 8 positions the first 8 elements and the next 8, then of the next 8 positions.
+// 16 elements of 16 positions, as the second operand: of the first 8 positions the first 8 elements and the next 8,
+// then of the next 8 positions.
 template <int SIZE>
 DEVICE void load_keys(half* keys, int step, int n, int lane, unsigned (&first)[2], unsigned (&second)[2]) {
     unsigned tiles[4];
@@ -327,7 +334,8 @@ DEVICE void load_keys(half* keys, int step, int n, int lane, unsigned (&first)[2
     first[0] = tiles[0], first[1] = tiles[1], second[0] = tiles[2], second[1] = tiles[3];
 }
 
-// Adds the products of 16 elements: of high and of low parts, each to sums of its own or both to the same. `thread` is the number of this one.
+// Adds the products of 16 elements: of high and of low parts, each to sums of its own or both to the same. `thread` is
+// the number of this one.
 template <class F, int SIZE, int STEPS>
 DEVICE void multiply_step(const Queries<F, SIZE>& queries, half* keys, int step, int thread, Scores<STEPS>& high_sums, Scores<STEPS>& low_sums) {
     unsigned low[4];
@@ -371,14 +379,16 @@ DEVICE void multiply_keys(const Queries<Q8_0, SIZE>& queries, const Shared<Q8_0,
     }
 }
 
-// What rows g and g + 8 of a warp have: the largest score, this lane's share of the total, and 8 elements of the mixture at a time.
+// What rows g and g + 8 of a warp have: the largest score, this lane's share of the total, and 8 elements of the
+// mixture at a time.
 template <int SIZE>
 struct Rows {
     float largest[2], total[2];
     float mixed[SIZE / 8][4];
 };
 
-// Biases of this lane's scores in one row, `row` of which begins at the lane's first position in the tile; -infinity from `end` on.
+// Biases of this lane's scores in one row, `row` of which begins at the lane's first position in the tile; -infinity
+// from `end` on.
 template <class T, int STEPS>
 DEVICE void load_biases_of_row(const T* row, int end, int r, Scores<STEPS>& biases) {
     for (int n = 0; n < STEPS; n++) {
@@ -386,7 +396,8 @@ DEVICE void load_biases_of_row(const T* row, int end, int r, Scores<STEPS>& bias
     }
 }
 
-// Biases of this lane's scores in the tile from `first` on; -infinity from `last` on, and of all of a row that does not exist.
+// Biases of this lane's scores in the tile from `first` on; -infinity from `last` on, and of all of a row that does not
+// exist.
 template <int STEPS>
 DEVICE void load_biases(const MaskRow (&masks)[2], const bool (&exists)[2], int last, int first, Scores<STEPS>& biases) {
     const int own = first + threadIdx.x % 4 * 2;
@@ -511,8 +522,8 @@ DEVICE void multiply_values(const Scores<STEPS>& weights, const Shared<Q8_0, SIZ
     }
 }
 
-// Rows of y: the mixture over the total of all four lanes of a row. Gives which of this warp's rows are not finite: of rows g in the first of two
-// words, of rows g + 8 in the second, in bits 4 g to 4 g + 3.
+// Rows of y: the mixture over the total of all four lanes of a row. Gives which of this warp's rows are not finite: of
+// rows g in the first of two words, of rows g + 8 in the second, in bits 4 g to 4 g + 3.
 template <int SIZE>
 DEVICE uint2 write_rows(const Attention& attention, const Tile& tile, const Rows<SIZE>& rows) {
     const View& y = attention.y;

@@ -1,7 +1,8 @@
-// How elements of each stored type are read: plain numbers, which are blocks of one, and blocks as in files (layouts: crates/blocks/src/NAME.rs).
+// How elements of each stored type are read: plain numbers, which are blocks of one, and blocks as in files (layouts:
+// crates/blocks/src/NAME.rs).
 //
-//   F::LEN, F::BYTES            elements and bytes of a block
-//   F::element(block, e)        element number e as f32, each operation rounded by itself: the bits of the codec's decode
+//   F::LEN, F::BYTES            elements and bytes of a block F::element(block, e)        element number e as f32, each
+//   operation rounded by itself: the bits of the codec's decode
 //
 // and of those with 32 codes of up to 8 bits, whose products with other codes are integers:
 //
@@ -148,8 +149,8 @@ struct Part {
     int step, offset;
 };
 
-// Part `part` of eight in 12 bytes: of the first four, the low six bits of a byte each; of the last four, nibbles behind them, with the upper
-// two bits above the first four's.
+// Part `part` of eight in 12 bytes: of the first four, the low six bits of a byte each; of the last four, nibbles
+// behind them, with the upper two bits above the first four's.
 DEVICE Part part_of_eight(const unsigned char* bytes, int part) {
     if (part < 4) return Part{bytes[part] & 63, bytes[part + 4] & 63};
     const int pair = bytes[part + 4];

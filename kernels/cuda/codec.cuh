@@ -48,8 +48,8 @@ DEVICE float nearest(Bf16 x) { return to_float(x); }
 DEVICE float nearest(int x) { return (float)x; }
 DEVICE float nearest(Index x) { return (float)x; }
 
-// The 24 bits that an f32 holds, the last of them set where one behind it was cut off ("round to odd", Boldo and Melquiond 2008): a second
-// rounding, to a narrower type, gives what one would have.
+// The 24 bits that an f32 holds, the last of them set where one behind it was cut off ("round to odd", Boldo and
+// Melquiond 2008): a second rounding, to a narrower type, gives what one would have.
 DEVICE float odd(Index x) {
     unsigned long long magnitude = x < 0 ? 0ull - (unsigned long long)x : (unsigned long long)x;
     int lost = 0;
@@ -112,7 +112,8 @@ DEVICE float reciprocal(float scale) {
     return scale != 0.0f ? 1.0f / scale : 0.0f;
 }
 
-// A block by a whole warp, lane j holding weight j. The weight of largest magnitude, the first of several, becomes code 0.
+// A block by a whole warp, lane j holding weight j. The weight of largest magnitude, the first of several, becomes code
+// 0.
 DEVICE void encode(float weight, BlockQ4_0& block) {
     const int lane = threadIdx.x % WARP;
     const float magnitude = fabsf(weight), largest = warp_max(magnitude);
@@ -134,7 +135,8 @@ DEVICE void encode(float weight, BlockQ8_0& block) {
     if (lane == 0) block.scale = from_float<half>(scale);
 }
 
-// A number to its place, in the type that lies there. Blocks are written by whole warps, whose lanes have the weights in order.
+// A number to its place, in the type that lies there. Blocks are written by whole warps, whose lanes have the weights
+// in order.
 template <class From, class T>
 DEVICE void store(From x, T* cells, Index cell) {
     convert(x, cells[cell]);

@@ -1,6 +1,6 @@
-// compute_80
-// y[k, m] = w[k, m], decoded to f32 as the codec does and rounded to f16, to the nearest, halves to even: w [K, M] of any type of blocks, as in the
-// file, y [K, M] without gaps from a multiple of 16 bytes on. Beyond 65504 a weight is infinite.
+// compute_80 y[k, m] = w[k, m], decoded to f32 as the codec does and rounded to f16, to the nearest, halves to even: w
+// [K, M] of any type of blocks, as in the file, y [K, M] without gaps from a multiple of 16 bytes on. Beyond 65504 a
+// weight is infinite.
 //
 // For products by tensor cores (mul_mat_halves.cu). A thread takes 8 neighbours of a row, which it writes by one store.
 #include "blocks.cuh"
@@ -14,8 +14,8 @@ DEVICE uint4 packed(const float (&run)[RUN]) {
     return *reinterpret_cast<const uint4*>(pairs);
 }
 
-// Run number `run` of a block: all its elements are of one part, and the bits of each stand one byte behind those of the one before, so that all are
-// found as the first one is.
+// Run number `run` of a block: all its elements are of one part, and the bits of each stand one byte behind those of
+// the one before, so that all are found as the first one is.
 template <class F>
 DEVICE uint4 decode_run(Lined<F>, const unsigned char* block, unsigned run) {
     const Line line = F::line(block, (int)(run * RUN));

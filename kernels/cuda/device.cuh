@@ -1,15 +1,15 @@
 // What all kernels share: how tensors reach them, elements of each type, sums over warps and blocks.
 //
-// Each .cu file is compiled twice: by NVRTC for cards, with `--fmad=false`, and by the host's compiler for the simulator, with KERNEL_SIM
-// (sim/emulation.h). Both give the same bits but for functions like exp, which have the errors that profiles declare. Rules for kernels:
+// Each .cu file is compiled twice: by NVRTC for cards, with `--fmad=false`, and by the host's compiler for the
+// simulator, with KERNEL_SIM (sim/emulation.h). Both give the same bits but for functions like exp, which have the
+// errors that profiles declare. Rules for kernels:
 //
-//   KERNEL(name, arguments)            declares one; a template has an instance for each type
-//   BOUNDED_KERNEL(threads, blocks, name, arguments)   the same, for so many threads a block, of which a processor holds so many blocks
+//   KERNEL(name, arguments)            declares one; a template has an instance for each type BOUNDED_KERNEL(threads,
+//   blocks, name, arguments)   the same, for so many threads a block, of which a processor holds so many blocks
 //   LIMITED_KERNEL(registers, name, arguments)         the same, with so many registers a thread at most
-//   DYNAMIC_SHARED(T, name)            the shared memory that a launch asks for
-//   collectives only as *_sync         all lanes of a warp take part, none has returned before
-//   fused multiply-add only as fmaf    the compiler makes none by itself
-//   no inline PTX outside of ptx.cuh   each wrapper there has a plain body for the simulator
+//   DYNAMIC_SHARED(T, name)            the shared memory that a launch asks for collectives only as *_sync         all
+//   lanes of a warp take part, none has returned before fused multiply-add only as fmaf    the compiler makes none by
+//   itself no inline PTX outside of ptx.cuh   each wrapper there has a plain body for the simulator
 #pragma once
 
 #if defined(KERNEL_SIM)
@@ -37,8 +37,9 @@ typedef long long Index;
 constexpr int WARP = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 
-// A tensor: sizes innermost first, and the distance of neighbours in elements. Blocks lie behind each other within a row (steps[0] is 1), and rows
-// begin at whole blocks. The host passes the same layout (`View` of the device's arguments).
+// A tensor: sizes innermost first, and the distance of neighbours in elements. Blocks lie behind each other within a
+// row (steps[0] is 1), and rows begin at whole blocks. The host passes the same layout (`View` of the device's
+// arguments).
 struct View {
     unsigned char* data;
     Index sizes[4];
@@ -136,7 +137,8 @@ DEVICE float warp_max(float x) {
     return x;
 }
 
-// Sum over a one-dimensional block of whole warps, the same in each thread. `shared` holds a number for each warp and is free again behind it.
+// Sum over a one-dimensional block of whole warps, the same in each thread. `shared` holds a number for each warp and
+// is free again behind it.
 DEVICE float block_sum(float x, float* shared) {
     x = warp_sum(x);
     const int warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
@@ -158,7 +160,8 @@ DEVICE float block_max(float x, float* shared) {
     return x;
 }
 
-// What a kernel tells the host of an index that lies outside of its tensor: the host reads it behind the launch and fails.
+// What a kernel tells the host of an index that lies outside of its tensor: the host reads it behind the launch and
+// fails.
 struct Fault {
     int happened;
     int index;

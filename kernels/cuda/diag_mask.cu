@@ -1,6 +1,8 @@
-// One side of a diagonal overwritten, in each matrix of the two innermost dimensions: y[j, i] = value where j is beyond past + i, else x[j, i].
+// One side of a diagonal overwritten, in each matrix of the two innermost dimensions: y[j, i] = value where j is beyond
+// past + i, else x[j, i].
 //
-//   x  f32 [positions, tokens, ...], any strides          y  f32, the same sizes, without gaps          a thread for each element
+//   x  f32 [positions, tokens, ...], any strides          y  f32, the same sizes, without gaps          a thread for
+//   each element
 #include "elements.cuh"
 
 // `upper` is 1 for j > past + i, else 0 for j < past + i.

@@ -1,6 +1,7 @@
-// y[d, h, t] = sum_j v[d, j, g] softmax(cap(scale k[:, j, g] . q[:, t, h]) + slope mask[j, t])_j, g = h / (heads / kv heads), for each batch by
-// itself: q f32 or f16 [D, tokens, heads, batch], k [D, positions, kv heads, batch] and v [E, positions, kv heads, batch] f32 or f16, mask f32 or
-// f16 [positions, tokens, ...] where there is one, y f32 [E, heads, tokens, batch]; cap(a) = softcap tanh(a / softcap).
+// y[d, h, t] = sum_j v[d, j, g] softmax(cap(scale k[:, j, g] . q[:, t, h]) + slope mask[j, t])_j, g = h / (heads / kv
+// heads), for each batch by itself: q f32 or f16 [D, tokens, heads, batch], k [D, positions, kv heads, batch] and v [E,
+// positions, kv heads, batch] f32 or f16, mask f32 or f16 [positions, tokens, ...] where there is one, y f32 [E, heads,
+// tokens, batch]; cap(a) = softcap tanh(a / softcap).
 //
 // A block of 128 threads for each row of y: attention.cuh.
 #include "attention.cuh"

@@ -1,5 +1,6 @@
-// Rows that are read by 16 bytes: four elements of f32 at a time, element k by thread k / 4 mod 256 of the row's block. What a row has up to HELD
-// fours for each thread stays in registers, so that several passes over it read memory once; the rest is read again by each.
+// Rows that are read by 16 bytes: four elements of f32 at a time, element k by thread k / 4 mod 256 of the row's block.
+// What a row has up to HELD fours for each thread stays in registers, so that several passes over it read memory once;
+// the rest is read again by each.
 #pragma once
 
 #include "device.cuh"

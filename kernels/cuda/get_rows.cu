@@ -1,5 +1,5 @@
-// y[k, i] = table[k, index[i]], decoded: table [width, rows] of any stored type, index i32 [count], y f32 [width, count].
-// A thread for each element. Of weights in planes (split_blocks.cuh) too.
+// y[k, i] = table[k, index[i]], decoded: table [width, rows] of any stored type, index i32 [count], y f32 [width,
+// count]. A thread for each element. Of weights in planes (split_blocks.cuh) too.
 #include "split_blocks.cuh"
 
 // Writes element k of a row, as `element(row, k)` gives it.

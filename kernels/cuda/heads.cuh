@@ -1,8 +1,9 @@
-// What comes behind the products for queries, keys and values, head by head: a bias is added, the head is normed, rotated, and stored into the cache, each
-// where the model does that. A warp takes one head of one token and writes each tensor with the bits of arithmetic.cu, rms_norm.cu (its wide kernels),
-// rope.cu and kv_store.cu.
+// What comes behind the products for queries, keys and values, head by head: a bias is added, the head is normed,
+// rotated, and stored into the cache, each where the model does that. A warp takes one head of one token and writes
+// each tensor with the bits of arithmetic.cu, rms_norm.cu (its wide kernels), rope.cu and kv_store.cu.
 //
-//   x ─▶ sum = x + bias ─▶ normed ─▶ rotated ─▶ cache[:, rows[t]]      all f32 [rows, tokens] without gaps, but for the cache
+//   x ─▶ sum = x + bias ─▶ normed ─▶ rotated ─▶ cache[:, rows[t]]      all f32 [rows, tokens] without gaps, but for the
+//   cache
 #pragma once
 
 #include "codec.cuh"
@@ -10,10 +11,12 @@
 #include "rotation.cuh"
 #include "tail.cuh"
 
-// The longest head, in elements: what two lanes' fours of a warp hold, so that squares are summed as rms_norm.cu sums them.
+// The longest head, in elements: what two lanes' fours of a warp hold, so that squares are summed as rms_norm.cu sums
+// them.
 constexpr int HEAD_MAX = 2 * 4 * WARP;
 
-// The heads of queries, of keys or of values. What there is not is 0. The host passes the same layout (`Heads` of the device's arguments).
+// The heads of queries, of keys or of values. What there is not is 0. The host passes the same layout (`Heads` of the
+// device's arguments).
 struct Heads {
     // What the product wrote.
     const float* x;
@@ -58,7 +61,8 @@ DEVICE float weight_at(const unsigned char* weights, int type, Index i) {
     return type == 2 ? to_float(reinterpret_cast<const Bf16*>(weights)[i]) : reinterpret_cast<const float*>(weights)[i];
 }
 
-// The functions below are for a warp; `held` is what it has of the head, in shared memory, and `first` where the head begins in each tensor.
+// The functions below are for a warp; `held` is what it has of the head, in shared memory, and `first` where the head
+// begins in each tensor.
 
 DEVICE void norm_head(const Heads& heads, int size, Index first, float* held) {
     const int lane = threadIdx.x % WARP, fours = size / 4;
@@ -106,7 +110,8 @@ DEVICE void store_head(const Heads& heads, const HeadsBehind& behind, int token,
 // Blocks of threads have up to so many warps.
 constexpr int HEAD_WARPS = 4;
 
-// Head number `number` of those of queries, then keys, then values, of one token. It is called, so that products keep their registers.
+// Head number `number` of those of queries, then keys, then values, of one token. It is called, so that products keep
+// their registers.
 static __device__ __noinline__ void finish_head(const Heads* q, const Heads* k, const Heads* v, const HeadsBehind* behind, unsigned number, int token) {
     __shared__ float4 room[HEAD_WARPS][HEAD_MAX / 4];
     float* const held = reinterpret_cast<float*>(room[threadIdx.x / WARP]);
@@ -130,8 +135,8 @@ static __device__ __noinline__ void finish_head(const Heads* q, const Heads* k, 
     __syncwarp();
 }
 
-// All tokens of each head of which this warp wrote the last rows: those that the launch's products wrote into q, k and v, TILE rows at a time, from `first` on
-// and every `step`, counted through all three.
+// All tokens of each head of which this warp wrote the last rows: those that the launch's products wrote into q, k and
+// v, TILE rows at a time, from `first` on and every `step`, counted through all three.
 template <unsigned TILE>
 DEVICE void finish_heads(const Heads& q, const Heads& k, const Heads& v, const HeadsBehind& behind, unsigned first, unsigned step, unsigned* counters) {
     if (counters == nullptr) return;

@@ -1,6 +1,7 @@
 // What a window sees at each of its places, as a column:
 //
-//   y[(c kh + j) kw + i, p, q, b] = x[p stride0 + i dilation0 - padding0, q stride1 + j dilation1 - padding1, c, b], outside the image 0
+//   y[(c kh + j) kw + i, p, q, b] = x[p stride0 + i dilation0 - padding0, q stride1 + j dilation1 - padding1, c, b],
+//   outside the image 0
 //
 //   x  f32 [width, height, channels, batch], any strides
 //   y  f32 [channels kh kw, places across, places down, batch], without gaps          a thread for each element

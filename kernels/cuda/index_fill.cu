@@ -1,9 +1,11 @@
-// One number at the given places of one dimension, in a tensor that holds x already: y[i] = value where i[dimension] is among `index`.
+// One number at the given places of one dimension, in a tensor that holds x already: y[i] = value where i[dimension] is
+// among `index`.
 //
-//   index  i32 [n]          y  words, without gaps          a thread for each index and each place of the other dimensions
+//   index  i32 [n]          y  words, without gaps          a thread for each index and each place of the other
+//   dimensions
 //
-// What the number is as a word is the host's business. An index outside of the dimension is told and not used; of a tensor without elements too,
-// by a thread for each index.
+// What the number is as a word is the host's business. An index outside of the dimension is told and not used; of a
+// tensor without elements too, by a thread for each index.
 #include "words.cuh"
 
 template <class Word>

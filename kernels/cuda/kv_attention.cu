@@ -1,6 +1,7 @@
-// y[d + E h, t] = sum_j V[d, g, j] softmax(scale K[:, g, j] . q[:, h, t] + slope mask[j, t])_j, g = h / (heads / kv heads), over the cache of the
-// sequence of token t: q f32 [D, heads, tokens], keys [D * kv heads, context, sequences] and values [E * kv heads, context, sequences] f32, f16
-// or q8_0, sequences i32 [tokens], mask f32 or f16 [capacity, tokens, ...], y f32 [E * heads, tokens].
+// y[d + E h, t] = sum_j V[d, g, j] softmax(scale K[:, g, j] . q[:, h, t] + slope mask[j, t])_j, g = h / (heads / kv
+// heads), over the cache of the sequence of token t: q f32 [D, heads, tokens], keys [D * kv heads, context, sequences]
+// and values [E * kv heads, context, sequences] f32, f16 or q8_0, sequences i32 [tokens], mask f32 or f16 [capacity,
+// tokens, ...], y f32 [E * heads, tokens].
 //
 // A block of 128 threads for each head of a token: attention.cuh.
 #include "attention.cuh"

@@ -1,5 +1,6 @@
-// y[d + head size * h, t] = sum_j V[d, h / (heads / kv heads), j] p[j, t, h] over the cached values of the sequence of token t: p f32 [capacity,
-// tokens, heads], values [head size * kv heads, context, sequences] f32, f16 or q8_0, sequences i32 [tokens], y f32 [head size * heads, tokens].
+// y[d + head size * h, t] = sum_j V[d, h / (heads / kv heads), j] p[j, t, h] over the cached values of the sequence of
+// token t: p f32 [capacity, tokens, heads], values [head size * kv heads, context, sequences] f32, f16 or q8_0,
+// sequences i32 [tokens], y f32 [head size * heads, tokens].
 //
 // A thread for each element, positions one after the other; what weighs 0 is not read.
 #include "blocks.cuh"

@@ -1,5 +1,6 @@
-// y[j, t, h] = sum_d K[d, h / (heads / kv heads), j] q[d, h, t] over the cached keys of the sequence of token t: q f32 [head size, heads, tokens],
-// keys [head size * kv heads, context, sequences] f32, f16 or q8_0, sequences i32 [tokens], y f32 [capacity, tokens, heads].
+// y[j, t, h] = sum_d K[d, h / (heads / kv heads), j] q[d, h, t] over the cached keys of the sequence of token t: q f32
+// [head size, heads, tokens], keys [head size * kv heads, context, sequences] f32, f16 or q8_0, sequences i32 [tokens],
+// y f32 [capacity, tokens, heads].
 //
 // Eight lanes for each score, element d to lane d mod 8; a warp has four positions.
 #include "attention.cuh"

@@ -1,8 +1,11 @@
-// cache[:, rows[t]] = x[:, t], rounded to the type of the cache: new keys or values. Of several tokens of one row the last stays.
+// cache[:, rows[t]] = x[:, t], rounded to the type of the cache: new keys or values. Of several tokens of one row the
+// last stays.
 //
-//   x  f32 [width, tokens], any strides     rows  i32 [tokens], counted over all sequences     cache  [width, context, sequences], without gaps
+//   x  f32 [width, tokens], any strides     rows  i32 [tokens], counted over all sequences     cache  [width, context,
+//   sequences], without gaps
 //
-// A block of threads for each token. A kernel's last words are the types of the caches; one with two stores keys and values of the same tokens.
+// A block of threads for each token. A kernel's last words are the types of the caches; one with two stores keys and
+// values of the same tokens.
 #include "ptx.cuh"
 #include "set_row.cuh"
 

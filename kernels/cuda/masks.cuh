@@ -1,4 +1,5 @@
-// What is added to scores of attention: a mask [positions, tokens, ...], repeated along heads and batches, times the head's slope.
+// What is added to scores of attention: a mask [positions, tokens, ...], repeated along heads and batches, times the
+// head's slope.
 #pragma once
 
 #include "device.cuh"
@@ -23,8 +24,8 @@ struct MaskRow {
     }
 };
 
-// ALiBi's slope of a head: 1 where `max_bias` is 0, else, with n = 2^floor(log2 heads), 2^(-max_bias (h + 1) / n) for the first n heads and
-// 2^(-max_bias (2 (h - n) + 1) / (2 n)) behind them.
+// ALiBi's slope of a head: 1 where `max_bias` is 0, else, with n = 2^floor(log2 heads), 2^(-max_bias (h + 1) / n) for
+// the first n heads and 2^(-max_bias (2 (h - n) + 1) / (2 n)) behind them.
 DEVICE float slope_of(float max_bias, Index head, Index heads) {
     if (max_bias == 0.0f) return 1.0f;
     Index power = 1;

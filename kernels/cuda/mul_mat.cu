@@ -1,8 +1,8 @@
-// y[m, n, i, j] = sum_k w[k, m, i / (n2 / b2), j / (n3 / b3)] x[k, n, i, j]: w [K, M, b2, b3] of any stored type, x [K, N, n2, n3] f32 or f16,
-// y f32 [M, N, n2, n3].
+// y[m, n, i, j] = sum_k w[k, m, i / (n2 / b2), j / (n3 / b3)] x[k, n, i, j]: w [K, M, b2, b3] of any stored type, x [K,
+// N, n2, n3] f32 or f16, y f32 [M, N, n2, n3].
 //
-// A warp takes one row of weights and up to eight tokens; neighbouring warps take neighbouring rows. Blocks of 32 codes take x as
-// quantize_q8_1 leaves it, other types as it is.
+// A warp takes one row of weights and up to eight tokens; neighbouring warps take neighbouring rows. Blocks of 32 codes
+// take x as quantize_q8_1 leaves it, other types as it is.
 #include "products.cuh"
 
 constexpr int TOKENS = 8;

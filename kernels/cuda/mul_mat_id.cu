@@ -1,8 +1,8 @@
-// y[m, u, t] = sum_k w[k, m, ids[u, t]] x[k, u, t]: w [K, M, experts] of any stored type, x [K, used, tokens] f32 or f16, or [K, 1, tokens] where all
-// experts of a token see the same, ids i32 [used, tokens], y f32 [M, used, tokens].
+// y[m, u, t] = sum_k w[k, m, ids[u, t]] x[k, u, t]: w [K, M, experts] of any stored type, x [K, used, tokens] f32 or
+// f16, or [K, 1, tokens] where all experts of a token see the same, ids i32 [used, tokens], y f32 [M, used, tokens].
 //
-// A warp for each element of y, with the sums of mul_mat; neighbouring warps take neighbouring rows. Of weights in planes (split_blocks.cuh) it takes two
-// rows.
+// A warp for each element of y, with the sums of mul_mat; neighbouring warps take neighbouring rows. Of weights in
+// planes (split_blocks.cuh) it takes two rows.
 #include "products.cuh"
 #include "row_products.cuh"
 

@@ -1,9 +1,10 @@
-// y[m, n, i, j] = sum_k w[k, m, i / (n2 / b2), j / (n3 / b3)] x[k, n, i, j] for few tokens: as mul_mat.cu, with weights in planes (split_blocks.cuh) or
-// plain numbers in rows that begin at multiples of 16 bytes.
+// y[m, n, i, j] = sum_k w[k, m, i / (n2 / b2), j / (n3 / b3)] x[k, n, i, j] for few tokens: as mul_mat.cu, with weights
+// in planes (split_blocks.cuh) or plain numbers in rows that begin at multiples of 16 bytes.
 //
 //   w [K, M, b2, b3]      x [K, N, n2, n3] as quantize_q8_1 leaves it, or f32 in such rows      y f32 [M, N, n2, n3]
 //
-// A warp takes neighbouring rows and as many tokens as stand behind the kernel's name, again and again until all rows are taken.
+// A warp takes neighbouring rows and as many tokens as stand behind the kernel's name, again and again until all rows
+// are taken.
 #include "row_products.cuh"
 
 template <class S, int ROWS, int TOKENS>

@@ -1,12 +1,12 @@
-// compute_80
-// y = w x as in mul_mat.cu for many tokens, by tensor cores on integers: w [K, M, b2, b3] of 32 codes a block in planes (split_blocks.cuh), x [K, N, n2, n3]
-// as quantize_q8_1 leaves it, y f32 [M, N, n2, n3]. With two matrices, f(gate x) (up x) as in mul_mat_gated.cu.
+// compute_80 y = w x as in mul_mat.cu for many tokens, by tensor cores on integers: w [K, M, b2, b3] of 32 codes a
+// block in planes (split_blocks.cuh), x [K, N, n2, n3] as quantize_q8_1 leaves it, y f32 [M, N, n2, n3]. With two
+// matrices, f(gate x) (up x) as in mul_mat_gated.cu.
 //
-//   a block of threads   a tile as tiles.cuh has it
-//   a step               2 blocks of 32 along K, in one of three stages of shared memory; two are on their way while one is multiplied
+//   a block of threads   a tile as tiles.cuh has it a step               2 blocks of 32 along K, in one of three stages
+//   of shared memory; two are on their way while one is multiplied
 //
-// The product of a tile with one block is exact in 32 bits; blocks are then added one after the other, by fmaf(d dx, sum(q c), .), and where there is a
-// minimum m fmaf(m, dx sum(c), .). Rows, tokens and blocks beyond the last are zero.
+// The product of a tile with one block is exact in 32 bits; blocks are then added one after the other, by fmaf(d dx,
+// sum(q c), .), and where there is a minimum m fmaf(m, dx sum(c), .). Rows, tokens and blocks beyond the last are zero.
 #include "activations.cuh"
 #include "row_products.cuh"
 #include "tiles.cuh"
@@ -16,7 +16,8 @@ constexpr int STEP = 2, STAGES = 3;
 // Distances in shared memory at which neither copies into it nor loads of fragments wait for each other's banks.
 constexpr int ROW_PITCH = TILE_ROWS + 4, TOKEN_PITCH = TILE_TOKENS + 4;
 
-// What is multiplied in a step: 16 bytes of each row and of each token beside those of the next one. `matrix.rs` of the device knows the size.
+// What is multiplied in a step: 16 bytes of each row and of each token beside those of the next one. `matrix.rs` of the
+// device knows the size.
 struct Stage {
     uint4 codes[STEP][ROW_PITCH];
     uint4 rest[STEP][ROW_PITCH];
@@ -41,7 +42,8 @@ struct Carried {
     unsigned bits;
 };
 
-// Thread 2 r + s brings row r of the tile in step s, and token r % 64, whose first codes the first half of threads bring.
+// Thread 2 r + s brings row r of the tile in step s, and token r % 64, whose first codes the first half of threads
+// bring.
 DEVICE int own_row() { return threadIdx.x / STEP; }
 DEVICE int own_step() { return threadIdx.x % STEP; }
 DEVICE int own_token() { return threadIdx.x / STEP % TILE_TOKENS; }

@@ -5,9 +5,9 @@
 //
 //   x  f32, any strides          y  f32, the same sizes, without gaps
 //
-// A run is `len` elements in the order in which y lies: an innermost row, or a group of channels with all their width and height. Sums are
-// f32: element k goes to thread k mod 256, then the threads of a warp are added in pairs, and then the warps. Kernels called wide have runs that
-// begin at multiples of 16 bytes and lie behind each other: fours.cuh.
+// A run is `len` elements in the order in which y lies: an innermost row, or a group of channels with all their width
+// and height. Sums are f32: element k goes to thread k mod 256, then the threads of a warp are added in pairs, and then
+// the warps. Kernels called wide have runs that begin at multiples of 16 bytes and lie behind each other: fours.cuh.
 #include "elements.cuh"
 #include "fours.cuh"
 #include "ptx.cuh"

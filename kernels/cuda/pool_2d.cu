@@ -1,4 +1,5 @@
-// One number for all that a window sees at each of its places: the largest, or the sum divided by the window's area, padding and all.
+// One number for all that a window sees at each of its places: the largest, or the sum divided by the window's area,
+// padding and all.
 //
 //   x  f32 [width, height, channels, batch], any strides
 //   y  f32 [places across, places down, channels, batch], without gaps          a thread for each element

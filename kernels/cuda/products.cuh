@@ -1,7 +1,7 @@
 // Products of a row of weights with activations, by a warp, a few tokens at a time.
 //
-//   plain numbers and decoded blocks   element k to lane k mod 32, fused multiply-adds in f32
-//   blocks of 32 codes                 block b to lane b mod 32: integers within, then fmaf(d dx, sum(q c), .), and where there is a minimum m
+//   plain numbers and decoded blocks   element k to lane k mod 32, fused multiply-adds in f32 blocks of 32 codes
+//   block b to lane b mod 32: integers within, then fmaf(d dx, sum(q c), .), and where there is a minimum m
 //                                      fmaf(m, dx sum(c), .)
 //
 // Lanes are then added as warp_sum does. A token's sum does not depend on what is multiplied beside it.
@@ -21,7 +21,8 @@ DEVICE void add_products(const Row<W>& row, const Row<X>& x, Index step, int cou
     }
 }
 
-// The same by codes, of the tokens whose blocks begin at `first`; neighbouring tokens are `blocks` blocks apart, of which a row has as many.
+// The same by codes, of the tokens whose blocks begin at `first`; neighbouring tokens are `blocks` blocks apart, of
+// which a row has as many.
 template <class W, int TOKENS>
 DEVICE void add_code_products(const Row<W>& row, const Activations& x, Index first, int count, Index blocks, float (&sums)[TOKENS]) {
     for (Index b = threadIdx.x % WARP; b < blocks; b += WARP) {

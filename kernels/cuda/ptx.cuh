@@ -1,13 +1,14 @@
-// Instructions that CUDA C++ has no function for. Each has a body for cards that have it, one for the simulator (sim/ptx.h), and for older cards
-// either plain code or a trap: kernels that call those are compiled for cards that have the instruction.
+// Instructions that CUDA C++ has no function for. Each has a body for cards that have it, one for the simulator
+// (sim/ptx.h), and for older cards either plain code or a trap: kernels that call those are compiled for cards that
+// have the instruction.
 //
-//   mma_m16n8k32_s8, mma_m16n8k16_f16      compute_80: a warp's product of tiles
-//   load_matrices_x2, _x4, _transposed     compute_75: 8 x 8 tiles of 16-bit numbers from shared memory to fragments of mma
-//   copy_async_16, _commit, _wait          compute_80: from global to shared memory, past the registers; plain copies before
-//   load_once_16                           16 bytes that nobody reads again soon
-//   wait_for_turn                          behind it all launches before are done, and the next may begin to wait
-//   prefetch                               16 bytes on their way to the second level cache, for cards on which wait_for_turn waits
-//   anew                                   a number from which nothing is computed ahead of a loop
+//   mma_m16n8k32_s8, mma_m16n8k16_f16      compute_80: a warp's product of tiles load_matrices_x2, _x4, _transposed
+//   compute_75: 8 x 8 tiles of 16-bit numbers from shared memory to fragments of mma copy_async_16, _commit, _wait
+//   compute_80: from global to shared memory, past the registers; plain copies before load_once_16
+//   16 bytes that nobody reads again soon wait_for_turn                          behind it all launches before are
+//   done, and the next may begin to wait prefetch                               16 bytes on their way to the second
+//   level cache, for cards on which wait_for_turn waits anew                                   a number from which
+//   nothing is computed ahead of a loop
 #pragma once
 
 #include "device.cuh"
@@ -16,8 +17,8 @@
 #include "sim/ptx.h"
 #endif
 
-// D += A B: A is 16 x 32 by rows, B is 32 x 8 by columns, D 16 x 8 (i32, exact). All lanes take part. With g = lane / 4 and t = lane % 4, a byte k
-// of a register is column 4 t + k:
+// D += A B: A is 16 x 32 by rows, B is 32 x 8 by columns, D 16 x 8 (i32, exact). All lanes take part. With g = lane / 4
+// and t = lane % 4, a byte k of a register is column 4 t + k:
 //
 //   a[0], a[1]   rows g and g + 8 of A, columns 4 t to 4 t + 3        b[0]   column g of B, rows 4 t to 4 t + 3
 //   a[2], a[3]   the same, 16 columns on                              b[1]   the same, 16 rows on
@@ -34,8 +35,9 @@ DEVICE void mma_m16n8k32_s8(int (&d)[4], const int (&a)[4], const int (&b)[2]) {
 #endif
 }
 
-// D += A B: A is 16 x 16 by rows, B is 16 x 8 by columns, both f16, D is 16 x 8 in f32. Products are exact; cards add them in an order and with a
-// rounding of their own, the simulator rounds their sum once. Registers hold two numbers, the lower half first:
+// D += A B: A is 16 x 16 by rows, B is 16 x 8 by columns, both f16, D is 16 x 8 in f32. Products are exact; cards add
+// them in an order and with a rounding of their own, the simulator rounds their sum once. Registers hold two numbers,
+// the lower half first:
 //
 //   a[0], a[1]   rows g and g + 8 of A, columns 2 t and 2 t + 1       b[0]   column g of B, rows 2 t and 2 t + 1
 //   a[2], a[3]   the same, 8 columns on                               b[1]   the same, 8 rows on
@@ -52,8 +54,8 @@ DEVICE void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsign
 #endif
 }
 
-// Tiles of 8 x 8 numbers of 16 bits. Lane l gives the address of row l % 8 of tile l / 8, a multiple of 16 in shared memory; of each tile it gets
-// columns 2 t and 2 t + 1 of row g.
+// Tiles of 8 x 8 numbers of 16 bits. Lane l gives the address of row l % 8 of tile l / 8, a multiple of 16 in shared
+// memory; of each tile it gets columns 2 t and 2 t + 1 of row g.
 DEVICE void load_matrices_x4(unsigned (&tiles)[4], const void* row) {
 #if defined(KERNEL_SIM)
     sim::load_matrices(tiles, row, 4, false);
@@ -108,8 +110,9 @@ DEVICE void load_matrices_transposed_x2(unsigned (&tiles)[2], const void* row) {
 #endif
 }
 
-// Copies 16 bytes to shared memory; both addresses are multiples of 16. They are there for this thread once it has waited for their group, for
-// others behind a barrier after that. Where `there` is false nothing is read, and 16 zeros are written.
+// Copies 16 bytes to shared memory; both addresses are multiples of 16. They are there for this thread once it has
+// waited for their group, for others behind a barrier after that. Where `there` is false nothing is read, and 16 zeros
+// are written.
 DEVICE void copy_async_16(void* shared, const void* global, bool there = true) {
 #if defined(KERNEL_SIM)
     sim::copy_later(shared, global, there);
@@ -156,13 +159,14 @@ DEVICE uint4 load_once_16(const uint4* place) {
 #endif
 }
 
-// Begins a line of PTX that only cards of sm_90 and later get: the loader (the device's kernels.rs) takes the mark away for them and names them as the
-// target. For others it is a comment.
+// Begins a line of PTX that only cards of sm_90 and later get: the loader (the device's kernels.rs) takes the mark away
+// for them and names them as the target. For others it is a comment.
 #define FROM_SM_90 "//sm_90 "
 
-// A kernel that calls this is launched, from sm_90 on, while the launch before it runs; so each of its threads calls it, before it touches anything that an
-// earlier launch writes or reads. Behind it all earlier launches are done, what they wrote can be seen, and the launch behind this one may begin, up to this
-// place. Loads that take what they read for constant (`__ldg`) may be moved before it: they are for weights in planes alone.
+// A kernel that calls this is launched, from sm_90 on, while the launch before it runs; so each of its threads calls
+// it, before it touches anything that an earlier launch writes or reads. Behind it all earlier launches are done, what
+// they wrote can be seen, and the launch behind this one may begin, up to this place. Loads that take what they read
+// for constant (`__ldg`) may be moved before it: they are for weights in planes alone.
 DEVICE void wait_for_turn() {
 #if defined(KERNEL_SIM)
     sim::wait_for_turn();
@@ -181,8 +185,8 @@ DEVICE void prefetch(const void* place) {
 #endif
 }
 
-// The same number, of which the compiler knows nothing: what follows from it, like addresses, is computed where it is used, and takes no registers
-// over a loop that has none to spare.
+// The same number, of which the compiler knows nothing: what follows from it, like addresses, is computed where it is
+// used, and takes no registers over a loop that has none to spare.
 DEVICE int anew(int number) {
 #if !defined(KERNEL_SIM)
     asm volatile("" : "+r"(number));

@@ -1,5 +1,5 @@
-// Rows of activations become blocks of 8 bits (activation_blocks.cuh): x [K, ...] f32 or f16 with K a multiple of 32, blocks row by row. A warp
-// for each block.
+// Rows of activations become blocks of 8 bits (activation_blocks.cuh): x [K, ...] f32 or f16 with K a multiple of 32,
+// blocks row by row. A warp for each block.
 #include "activation_blocks.cuh"
 #include "ptx.cuh"
 

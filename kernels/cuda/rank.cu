@@ -2,8 +2,8 @@
 //
 //   [ key of the number, 32 bits | place, 32 bits ]      so that equal numbers stay in the order in which they lie
 //
-//   argmax          the place of the largest              a block of threads for each row
-//   argsort, top_k  rank_pairs, then rank_merge on runs of 1, 2, 4, ... pairs until a run is a row, then rank_places: a thread for each pair
+//   argmax          the place of the largest              a block of threads for each row argsort, top_k  rank_pairs,
+//   then rank_merge on runs of 1, 2, 4, ... pairs until a run is a row, then rank_places: a thread for each pair
 //
 //   x  f32 [n, ...], any strides          y  i32, without gaps
 //
@@ -46,8 +46,8 @@ KERNEL(rank_pairs_f32, View x, Pair* pairs, int descending) {
     pairs[element] = pair_of(cells<float>(x)[distance_of(x, element)], element % x.sizes[0], descending != 0);
 }
 
-// Neighbouring sorted runs of each row become one: no two pairs are equal, so the place of one is how many are before it in its own run and
-// how many in the other are smaller.
+// Neighbouring sorted runs of each row become one: no two pairs are equal, so the place of one is how many are before
+// it in its own run and how many in the other are smaller.
 KERNEL(rank_merge, const Pair* pairs, Pair* merged, Index len, Index rows, Index run) {
     const Index element = thread_number();
     if (element >= len * rows) return;

@@ -1,13 +1,13 @@
 // Sums and means, in f64 but for the result.
 //
-//   sum       y = sum of all elements                      a block of threads for each chunk of 16384 elements, then one for their sums
-//   sum_rows  y[r] = sum_i x[i, r]                         a block for each innermost row
-//   mean      y[r] = sum_i x[i, r] / n
-//   cumsum    y[j, r] = sum_{i <= j} x[i, r]
+//   sum       y = sum of all elements                      a block of threads for each chunk of 16384 elements, then
+//   one for their sums sum_rows  y[r] = sum_i x[i, r]                         a block for each innermost row mean
+//   y[r] = sum_i x[i, r] / n cumsum    y[j, r] = sum_{i <= j} x[i, r]
 //
 //   x  f32, any strides          y  f32, without gaps
 //
-// Element k of a row or chunk goes to thread k mod 256, then the threads of a warp are added in pairs, and then the warps one after the other.
+// Element k of a row or chunk goes to thread k mod 256, then the threads of a warp are added in pairs, and then the
+// warps one after the other.
 #include "elements.cuh"
 
 constexpr Index CHUNK = 1 << 14;
@@ -62,8 +62,8 @@ KERNEL(sum_of_chunks_f32, const double* sums, Index count, View y) {
     if (threadIdx.x == 0) cells_to_write<float>(y)[0] = (float)sum;
 }
 
-// A row in pieces of as many elements as there are threads: within each, every thread adds what lies 1, 2, 4, ... threads before it.
-// `shared` holds two numbers for each thread.
+// A row in pieces of as many elements as there are threads: within each, every thread adds what lies 1, 2, 4, ...
+// threads before it. `shared` holds two numbers for each thread.
 KERNEL(cumsum_f32, View x, View y) {
     DYNAMIC_SHARED(double, shared);
     const Index len = x.sizes[0];

@@ -1,8 +1,9 @@
-// y[i] = x[i] / sqrt(mean(x^2) + epsilon) w[i], for each innermost row; x [n, ...], w [n] of f32, f16 or bf16, y as x. A block for each row.
+// y[i] = x[i] / sqrt(mean(x^2) + epsilon) w[i], for each innermost row; x [n, ...], w [n] of f32, f16 or bf16, y as x.
+// A block for each row.
 //
-// Squares are summed by 256 threads, element k by thread k mod 256, and then over the block; in the kernels called wide, whose rows begin at
-// multiples of 16 bytes and have no gaps, k / 4 mod 256. Those called codes write each row as activations in 8 bits too: the bytes that
-// quantize_q8_1 gives for y.
+// Squares are summed by 256 threads, element k by thread k mod 256, and then over the block; in the kernels called
+// wide, whose rows begin at multiples of 16 bytes and have no gaps, k / 4 mod 256. Those called codes write each row as
+// activations in 8 bits too: the bytes that quantize_q8_1 gives for y.
 #include "activation_blocks.cuh"
 #include "fours.cuh"
 #include "ptx.cuh"

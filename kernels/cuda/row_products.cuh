@@ -1,8 +1,8 @@
-// Products of a few neighbouring rows of weights with a few tokens, by a warp: the fast way to what products.cuh sums, with many bytes of weights
-// under way and each activation used for several rows.
+// Products of a few neighbouring rows of weights with a few tokens, by a warp: the fast way to what products.cuh sums,
+// with many bytes of weights under way and each activation used for several rows.
 //
-//   blocks of 32 codes   block b to lane b mod 32, as in products.cuh: the same bits
-//   plain numbers        16 bytes a load, R numbers: element k to sum k mod R of lane (k / R) mod 32, which is sum k mod 32 R of all; the sums of
+//   blocks of 32 codes   block b to lane b mod 32, as in products.cuh: the same bits plain numbers        16 bytes a
+//   load, R numbers: element k to sum k mod R of lane (k / R) mod 32, which is sum k mod 32 R of all; the sums of
 //                        a lane are added one after the other, then lanes as warp_sum does
 #pragma once
 
@@ -112,7 +112,8 @@ DEVICE void load_run(const float* x, float (&numbers)[LEN]) {
     }
 }
 
-// This lane's share of the products of rows with tokens: rows and tokens begin at multiples of 16 bytes, their length is a multiple of a run.
+// This lane's share of the products of rows with tokens: rows and tokens begin at multiples of 16 bytes, their length
+// is a multiple of a run.
 template <class T, int ROWS, int TOKENS>
 DEVICE void run_products(const T* const (&rows)[ROWS], const float* const (&tokens)[TOKENS], unsigned len, float (&sums)[TOKENS][ROWS]) {
     constexpr int LEN = Run<T>::LEN, DEPTH = TOKENS <= 2 ? 2 : 1;
@@ -163,7 +164,8 @@ DEVICE void prefetch_rows(const T* const (&rows)[ROWS], unsigned len) {
     }
 }
 
-// Which rows and tokens a warp takes: blocks of the grid take warps' groups of rows along x, groups of tokens along y, batches along z.
+// Which rows and tokens a warp takes: blocks of the grid take warps' groups of rows along x, groups of tokens along y,
+// batches along z.
 template <int ROWS, int TOKENS>
 struct RowTile {
     unsigned row, token, i2, i3, rows, tokens;
@@ -204,7 +206,8 @@ DEVICE void find_tokens(const View& x, const RowTile<ROWS, TOKENS>& tile, const 
     for (int t = 0; t < TOKENS; t++) tokens[t] = batch + tile.token_at(t) * x.steps[1];
 }
 
-// Sums of a tile's rows and tokens over the warp: lane t ROWS + r keeps that of token t and of row r, counted from row FIRST of the sums on.
+// Sums of a tile's rows and tokens over the warp: lane t ROWS + r keeps that of token t and of row r, counted from row
+// FIRST of the sums on.
 template <int ROWS, int FIRST = 0, int TOKENS, int ALL>
 DEVICE float own_sum(const float (&sums)[TOKENS][ALL]) {
     const int lane = threadIdx.x % WARP;

@@ -1,5 +1,6 @@
-// New rows in a tensor without gaps: y[:, rows[t]] = x[:, t], rounded to its type, rows counted over all dimensions; the last of several on one
-// row stays. A block of threads for row number `row` of x. A row outside of the tensor is told and not written.
+// New rows in a tensor without gaps: y[:, rows[t]] = x[:, t], rounded to its type, rows counted over all dimensions;
+// the last of several on one row stays. A block of threads for row number `row` of x. A row outside of the tensor is
+// told and not written.
 #pragma once
 
 #include "codec.cuh"

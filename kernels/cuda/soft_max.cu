@@ -1,8 +1,10 @@
-// y[j] = exp(s_j - max s) / sum_k exp(s_k - max s), s_j = scale x[j] + slope mask[j], for each innermost row: x and y f32 [capacity, tokens, heads,
-// batch], mask f32 or f16 [capacity, tokens, ...]. Exactly 0 where the mask is -infinity; a row without any other is all 0.
+// y[j] = exp(s_j - max s) / sum_k exp(s_k - max s), s_j = scale x[j] + slope mask[j], for each innermost row: x and y
+// f32 [capacity, tokens, heads, batch], mask f32 or f16 [capacity, tokens, ...]. Exactly 0 where the mask is -infinity;
+// a row without any other is all 0.
 //
-// A block for each row: element j to thread j mod 256, which keeps exponentials in y between; in the wide kernel j / 4 mod 256, and exponentials are
-// computed twice: rows of x and y, and those of the mask, begin at multiples of 16 bytes and lie without gaps.
+// A block for each row: element j to thread j mod 256, which keeps exponentials in y between; in the wide kernel j / 4
+// mod 256, and exponentials are computed twice: rows of x and y, and those of the mask, begin at multiples of 16 bytes
+// and lie without gaps.
 #include "fours.cuh"
 #include "ptx.cuh"
 #include "masks.cuh"

@@ -1,5 +1,5 @@
-// Blocks of 32 codes as the card keeps weights: planes in which the same part of all blocks lies, so that the lanes of a warp, a block each, read
-// neighbouring bytes by one load. `split_weights.cu` makes them of the file's form and back.
+// Blocks of 32 codes as the card keeps weights: planes in which the same part of all blocks lies, so that the lanes of
+// a warp, a block each, read neighbouring bytes by one load. `split_weights.cu` makes them of the file's form and back.
 //
 //   codes   16 bytes a block: of q4_* all codes, of q5_* their lower four bits, of q8_* codes 0 to 15
 //   rest    q4_*: none    q5_*: 4 bytes, the fifth bits    q8_*: 16 bytes, codes 16 to 31
@@ -7,9 +7,9 @@
 //
 // The three addresses are multiples of 16. A form S has
 //
-//   S::File                     the format in the file (blocks.cuh)
-//   S::unpack(block, codes)     codes 4 i to 4 i + 3 plus OFFSET as signed bytes of word i, the first lowest
-//   S::pair(codes, rest, t)     codes 4 t to 4 t + 3, and 16 + 4 t to 19 + 4 t, as signed bytes: of word t of `codes`, and of word t of the rest
+//   S::File                     the format in the file (blocks.cuh) S::unpack(block, codes)     codes 4 i to 4 i + 3
+//   plus OFFSET as signed bytes of word i, the first lowest S::pair(codes, rest, t)     codes 4 t to 4 t + 3, and 16 +
+//   4 t to 19 + 4 t, as signed bytes: of word t of `codes`, and of word t of the rest
 //                               where that has 16 bytes, else all of it
 #pragma once
 

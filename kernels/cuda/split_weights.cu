@@ -1,4 +1,5 @@
-// Weights of blocks of 32 codes between the file's form and planes (split_blocks.cuh), bit for bit. A thread for each block.
+// Weights of blocks of 32 codes between the file's form and planes (split_blocks.cuh), bit for bit. A thread for each
+// block.
 #include "split_blocks.cuh"
 
 // Words of 16 bits of each part.

@@ -1,7 +1,8 @@
-// The short convolution along time in front of a state space model, each channel by itself: y[c, t, s] = sum_k x[t + k, c, s] w[k, c].
+// The short convolution along time in front of a state space model, each channel by itself: y[c, t, s] = sum_k x[t + k,
+// c, s] w[k, c].
 //
-//   x  f32 [taps - 1 + tokens, channels, sequences], any strides          w  f32, f16 or bf16 [taps, channels], any strides
-//   y  f32 [channels, tokens, sequences], without gaps                    a thread for each element
+//   x  f32 [taps - 1 + tokens, channels, sequences], any strides          w  f32, f16 or bf16 [taps, channels], any
+//   strides y  f32 [channels, tokens, sequences], without gaps                    a thread for each element
 //
 // A kernel's last word is the type of w. Taps are summed in f32, one after the other.
 #include "elements.cuh"

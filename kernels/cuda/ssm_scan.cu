@@ -8,9 +8,9 @@
 //   dt      f32 [heads, tokens, sequences]           ids   i32 [sequences]                           all of any strides
 //   y       f32 without gaps: the results, and behind them the last states [state, size, heads, sequences]
 //
-// A warp for each channel (i, h, s): lane l has the elements n = l mod 32 of the state, which it keeps where the last one goes. Sums over the
-// state are f32, in each lane one after the other, then lanes in pairs. A kernel's last word is the type of A. A state outside of the slots is
-// told and not used.
+// A warp for each channel (i, h, s): lane l has the elements n = l mod 32 of the state, which it keeps where the last
+// one goes. Sums over the state are f32, in each lane one after the other, then lanes in pairs. A kernel's last word is
+// the type of A. A state outside of the slots is told and not used.
 #include "activations.cuh"
 #include "elements.cuh"
 

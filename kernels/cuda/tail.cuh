@@ -1,10 +1,12 @@
-// The tail of a launch: who finds that all of a part is written, a warp or a block of threads, does at once what a launch behind it would have done.
+// The tail of a launch: who finds that all of a part is written, a warp or a block of threads, does at once what a
+// launch behind it would have done.
 //
 //   each     writes its share ─▶ fence ─▶ counts itself
 //   the last one                                        ─▶ fence ─▶ reads what the others wrote ─▶ norm, codes, joining
 //
-// Counters lie in a room of the device that is zero before a launch: the last one to count finds that it is, and leaves 0 for the next launch. What others
-// wrote in this launch is read by `load_written`, past the caches that are not shared.
+// Counters lie in a room of the device that is zero before a launch: the last one to count finds that it is, and leaves
+// 0 for the next launch. What others wrote in this launch is read by `load_written`, past the caches that are not
+// shared.
 #pragma once
 
 #include "activation_blocks.cuh"
@@ -19,7 +21,8 @@ DEVICE float4 load_written_four(const float* row, Index four) {
     return load_written(reinterpret_cast<const float4*>(row) + four);
 }
 
-// Whether this block of threads is the last of `count` that come here, the same in each thread: then what all of them wrote before can be read.
+// Whether this block of threads is the last of `count` that come here, the same in each thread: then what all of them
+// wrote before can be read.
 DEVICE bool is_last_block(unsigned* counter, unsigned count) {
     __syncthreads();
     bool last = false;
@@ -32,8 +35,9 @@ DEVICE bool is_last_block(unsigned* counter, unsigned count) {
     return __syncthreads_or(last) != 0;
 }
 
-// A warp has written TILE rows from `first` on, from first + step on, and so on, of `rows`. Calls finish(number) for each part of `part` rows, a multiple of
-// TILE, of which it is the last warp to have written some; each part has a counter. All lanes take part.
+// A warp has written TILE rows from `first` on, from first + step on, and so on, of `rows`. Calls finish(number) for
+// each part of `part` rows, a multiple of TILE, of which it is the last warp to have written some; each part has a
+// counter. All lanes take part.
 template <unsigned TILE, class Finish>
 DEVICE void finish_parts(unsigned first, unsigned step, unsigned rows, unsigned part, unsigned* counters, Finish finish) {
     const unsigned count = part / TILE;
@@ -72,7 +76,8 @@ DEVICE float4 load_weights(const NormTail& norm, Index four) {
     return norm.w_type == 2 ? load_four(cells<Bf16>(norm.w), four) : load_four(cells<float>(norm.w), four);
 }
 
-// One row, x, of what this launch wrote, as rms_norm_wide has it, by a block of half as many threads: each has the share of two.
+// One row, x, of what this launch wrote, as rms_norm_wide has it, by a block of half as many threads: each has the
+// share of two.
 DEVICE void norm_row(const NormTail& norm, const float* x, Index row, float* shared) {
     const Index fours = norm.y.sizes[0] / 4;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, half_threads = FOURS_THREADS / 2, half_warps = half_threads / WARP;
@@ -99,14 +104,16 @@ DEVICE void norm_row(const NormTail& norm, const float* x, Index row, float* sha
     __syncthreads();
 }
 
-// The norm of all rows of s, which the blocks of this grid have written, by the last of them: blocks of 128 threads, all of which come here.
+// The norm of all rows of s, which the blocks of this grid have written, by the last of them: blocks of 128 threads,
+// all of which come here.
 DEVICE void finish_norm(const NormTail& norm, const View& s) {
     if (norm.counter == nullptr || !is_last_block(norm.counter, gridDim.x * gridDim.y)) return;
     __shared__ float shared[FOURS_THREADS / WARP];
     for (Index row = 0; row < s.sizes[1]; row++) norm_row(norm, cells<float>(s) + row * s.steps[1], row, shared);
 }
 
-// The codes of rows that warps wrote into y [rows, tokens], by the warp that wrote the last of each 32: TILE rows at once, of the tile's tokens.
+// The codes of rows that warps wrote into y [rows, tokens], by the warp that wrote the last of each 32: TILE rows at
+// once, of the tile's tokens.
 template <unsigned TILE, int TOKENS>
 DEVICE void finish_codes(const View& y, unsigned first, unsigned step, unsigned char* planes, unsigned* counters) {
     const unsigned rows = (unsigned)y.sizes[0], tokens = (unsigned)y.sizes[1];

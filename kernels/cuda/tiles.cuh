@@ -4,8 +4,8 @@
 //   a warp               32 rows (with two matrices 16 of each) and 32 tokens: 2 x 4 results of mma, 16 x 8 each
 //   a thread             with g = lane / 4 and t = lane % 4, of each 16 x 8: rows g and g + 8 of tokens 2 t and 2 t + 1
 //
-// Operands lie in shared memory in pieces of 16 bytes along K, those of neighbouring rows behind each other: word t of the piece of row g is what mma
-// takes, and the 32 words that a warp loads lie in as many banks.
+// Operands lie in shared memory in pieces of 16 bytes along K, those of neighbouring rows behind each other: word t of
+// the piece of row g is what mma takes, and the 32 words that a warp loads lie in as many banks.
 #pragma once
 
 #include "matrices.cuh"
@@ -29,7 +29,8 @@ DEVICE Corner corner_of(const View& y) {
     return Corner{blockIdx.x * (TILE_ROWS / MATRICES), blockIdx.y * TILE_TOKENS, blockIdx.z % n2, blockIdx.z / n2};
 }
 
-// How far into its matrix row r of a tile lies: with two matrices, each warp's 32 rows are 16 of the first and the same of the second.
+// How far into its matrix row r of a tile lies: with two matrices, each warp's 32 rows are 16 of the first and the same
+// of the second.
 template <int MATRICES>
 DEVICE unsigned row_in_tile(int r) {
     return MATRICES == 1 ? r : r / 32 * 16 + r % 16;

@@ -1,4 +1,5 @@
-// Each element repeated along every dimension: y[i, j, c, b] = x[i / f0, j / f1, c / f2, b / f3], quotients rounded down.
+// Each element repeated along every dimension: y[i, j, c, b] = x[i / f0, j / f1, c / f2, b / f3], quotients rounded
+// down.
 //
 //   x  f32, any strides          y  f32, the sizes of x times f, without gaps          a thread for each element
 #include "elements.cuh"

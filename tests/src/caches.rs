@@ -55,7 +55,8 @@ fn long_model(folder: &Path) -> PathBuf {
     target
 }
 
-/// Bits of the logits of two sequences, of which one outgrows the first room of the cache; with `before`, the cache has grown for others.
+/// Bits of the logits of two sequences, of which one outgrows the first room of the cache; with `before`, the cache has
+/// grown for others.
 fn grown(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType, before: bool) -> Vec<u64> {
     let options = SessionOptions { context: Some(CONTEXT), sequences: 2, kv: Some(kv), ..SessionOptions::default() };
     let fallback = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));

@@ -1,5 +1,5 @@
-//! Hostile inputs by thousands: what reads files and texts is given inputs that change in one to four fields, and must say so in a
-//! sentence, or accept them and keep its own laws.
+//! Hostile inputs by thousands: what reads files and texts is given inputs that change in one to four fields, and must
+//! say so in a sentence, or accept them and keep its own laws.
 //!
 //! ```text
 //!  seeds ── grammar ──▶ tree of fields ── mutate ──▶ bytes ──▶ Target::run ──▶ refused, accepted, or a law is broken
@@ -7,8 +7,8 @@
 //!   └──────────── inputs with an answer that is new ◀──────────────┘
 //! ```
 //!
-//! The loop of `cargo test -p trueup-tests --test fuzz` and the targets of `fuzz/`, which libFuzzer drives by coverage, share all of it.
-//! docs/fuzzing.md says how to run them and what each target checks.
+//! The loop of `cargo test -p trueup-tests --test fuzz` and the targets of `fuzz/`, which libFuzzer drives by coverage,
+//! share all of it. docs/fuzzing.md says how to run them and what each target checks.
 
 pub mod grammar;
 pub mod mutate;

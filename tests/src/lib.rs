@@ -13,8 +13,8 @@ pub use llama2c::{Version, write_llama2c};
 pub use storage::{Storage, write_variant};
 pub use way::{Said, convert, quantize, say};
 
-/// `sum (y - r)^2 / sum r^2` over all elements. The reference divides, so an inflated result does not look better; NaN anywhere
-/// gives infinity.
+/// `sum (y - r)^2 / sum r^2` over all elements. The reference divides, so an inflated result does not look better; NaN
+/// anywhere gives infinity.
 pub fn nmse(got: &[f64], reference: &[f64]) -> f64 {
     assert_eq!(got.len(), reference.len(), "both sides have the same number of elements");
     let error: f64 = got.iter().zip(reference).map(|(y, r)| (y - r).powi(2)).sum();

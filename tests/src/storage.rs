@@ -1,4 +1,5 @@
-//! Copies of a fixture in another storage type and in several shards. The fixtures' values are exact in all three types.
+//! Copies of a fixture in another storage type and in several shards. The fixtures' values are exact in all three
+//! types.
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::json;

@@ -1,5 +1,5 @@
-//! Faults planted in the fast kernels of `cuda`, each by one change of their source: the operator suite, or the test of groups, fails on a simulator of
-//! the changed kernels.
+//! Faults planted in the fast kernels of `cuda`, each by one change of their source: the operator suite, or the test of
+//! groups, fails on a simulator of the changed kernels.
 //!
 //! ```text
 //!  cargo test -p trueup-tests --test cuda_faults [-- --all | WORDS]
@@ -8,8 +8,8 @@
 //!  WORDS      those in whose names they stand
 //! ```
 //!
-//! `scripts/cuda_sim.sh --faulty` compiles what was changed, and a process of its own tries it. Without a C++ compiler that is said, and nothing is
-//! tested.
+//! `scripts/cuda_sim.sh --faulty` compiles what was changed, and a process of its own tries it. Without a C++ compiler
+//! that is said, and nothing is tested.
 #![allow(clippy::print_stdout, clippy::exit, reason = "a runner of its own reports by printing")]
 
 #[path = "cuda_sim/groups.rs"]

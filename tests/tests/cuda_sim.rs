@@ -1,4 +1,5 @@
-//! The kernels of `cuda` on the simulator, and the host code that launches them: the operator suite, and the verdict on the fixtures.
+//! The kernels of `cuda` on the simulator, and the host code that launches them: the operator suite, and the verdict on
+//! the fixtures.
 //!
 //! ```text
 //!  cargo test -p trueup-tests --test cuda_sim -- [--all] [--seed S] [--sanitize]
@@ -8,7 +9,8 @@
 //!  --sanitize   in a process with the address and undefined behaviour sanitizers, which end it where a kernel touches what is not its own
 //! ```
 //!
-//! `scripts/cuda_sim.sh` builds the simulator beside the tests; without a C++ compiler that is said, and nothing is tested.
+//! `scripts/cuda_sim.sh` builds the simulator beside the tests; without a C++ compiler that is said, and nothing is
+//! tested.
 #![allow(clippy::print_stdout, clippy::exit, reason = "a runner of its own reports by printing")]
 
 #[path = "cuda_sim/cards.rs"]

@@ -1,4 +1,5 @@
-//! `.flm` files that FastLLM's own programs wrote: converted, they compute what their weights mean and cut text as it was cut before.
+//! `.flm` files that FastLLM's own programs wrote: converted, they compute what their weights mean and cut text as it
+//! was cut before.
 
 use safetensors::SafeTensors;
 use std::fs;
@@ -80,7 +81,8 @@ fn joined_tensors_are_read_apart() {
     );
 }
 
-/// By the rule of FastLLM's prompts: what goes before, the user's mark, the words, the mark of the answer; between rounds what parts them.
+/// By the rule of FastLLM's prompts: what goes before, the user's mark, the words, the mark of the answer; between
+/// rounds what parts them.
 #[test]
 fn prompts_of_the_file_are_a_template() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
@@ -361,7 +363,8 @@ fn every_fixture_comes_back() {
         let target = scratch.path().join(format!("{}.flm", fixture.name));
         let back = written(source.as_ref(), &target, None);
         let found = diff(source.as_ref(), &back, DiffOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-        // A tied head is written out, for FastLLM looks for one; ids of images have no entries, and what only steers is of no kind.
+        // A tied head is written out, for FastLLM looks for one; ids of images have no entries, and what only steers is
+        // of no kind.
         let is_known = |name: &str| match fixture.name.as_str() {
             "chatglm1" => ["tokenizer.ggml.tokens", "tokenizer.ggml.token_type"].contains(&name),
             _ => name == "output.weight",
@@ -374,7 +377,8 @@ fn every_fixture_comes_back() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Queries, keys and values of the first Qwen stand in one tensor, as FastLLM wants them; by way of GGUF it is Qwen2 to both.
+/// Queries, keys and values of the first Qwen stand in one tensor, as FastLLM wants them; by way of GGUF it is Qwen2 to
+/// both.
 #[test]
 fn the_first_qwen_is_joined() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
@@ -412,7 +416,8 @@ fn refused(model: &Gguf, scratch: &tempfile::TempDir, options: FlmOptions) -> St
     error
 }
 
-/// Keys that describe another model than the tensors are of are refused before anything is written, and so are rows that no codes can hold.
+/// Keys that describe another model than the tensors are of are refused before anything is written, and so are rows
+/// that no codes can hold.
 #[test]
 fn what_nobody_could_read_is_not_written() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
@@ -504,7 +509,8 @@ fn roles_replace_a_template() {
     assert_eq!(template.render(&[message], true).expect("a text"), "U:HiB:");
 }
 
-/// Baichuan 2's roles are two tokens that its generation configuration names; FastLLM gets them by their ids, and a template finds them whole.
+/// Baichuan 2's roles are two tokens that its generation configuration names; FastLLM gets them by their ids, and a
+/// template finds them whole.
 #[test]
 fn baichuan_has_roles() {
     let scratch = tempfile::tempdir().expect("a scratch folder");

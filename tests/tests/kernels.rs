@@ -1,4 +1,5 @@
-//! The kernels that the program carries are those of the sources: each file of `kernels/cuda/ptx` begins with the hash of what it was made from.
+//! The kernels that the program carries are those of the sources: each file of `kernels/cuda/ptx` begins with the hash
+//! of what it was made from.
 
 use sha2::{Digest, Sha256};
 use std::fs;

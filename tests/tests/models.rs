@@ -1,5 +1,5 @@
-//! Every architecture, as transformers wrote and computed it: converted from each storage type, from one shard and from several,
-//! logits of the oracle equal and greedy text the same.
+//! Every architecture, as transformers wrote and computed it: converted from each storage type, from one shard and from
+//! several, logits of the oracle equal and greedy text the same.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -21,7 +21,8 @@ fn prompt_ids(prompts: &[Prompt]) -> Vec<Vec<u32>> {
     prompts.iter().map(|prompt| prompt.ids.clone()).collect()
 }
 
-/// Logits and greedy text of `model` on `device` against the golden; `nmse_max` is `None` where rounding is the device's own affair.
+/// Logits and greedy text of `model` on `device` against the golden; `nmse_max` is `None` where rounding is the
+/// device's own affair.
 fn compare(fixture: &Fixture, model: &std::path::Path, device: &str, nmse_max: Option<f64>, faults: &mut Vec<String>) {
     let prompts = fixture.prompts();
     let said = say(model, device, &prompt_ids(&prompts), 16, true);
@@ -141,8 +142,9 @@ fn a_model_in_a_file_for_each_layer_is_the_same_model() {
     assert!(error.contains("parts-00002-of-00004.gguf"), "{error}");
 }
 
-/// Slims a fixture, and compares what is kept with the whole: tokens by their ids in it, logits behind texts that have no others bit for bit, the text that follows.
-/// How many tokens are kept, and whether the text that follows in the whole has none but these.
+/// Slims a fixture, and compares what is kept with the whole: tokens by their ids in it, logits behind texts that have
+/// no others bit for bit, the text that follows. How many tokens are kept, and whether the text that follows in the
+/// whole has none but these.
 fn slimmed_as_whole(name: &str, slim: &Slim, text: &str, faults: &mut Vec<String>) -> (usize, bool) {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let (whole, small) = (scratch.path().join("whole.gguf"), scratch.path().join("small.gguf"));
@@ -213,7 +215,8 @@ fn slimmed_models_have_the_logits_and_the_text_of_whole_ones() {
         let (_, is_kept) = slimmed_as_whole(&fixture.name, &Slim::Ids(list.clone()), text, &mut faults);
         assert!(is_kept, "{}: the answer has tokens that the list has", fixture.name);
     }
-    // All but the images of ChatGLM-6B, which stand before its pieces; rows of the head that are divided by their lengths; a list.
+    // All but the images of ChatGLM-6B, which stand before its pieces; rows of the head that are divided by their
+    // lengths; a list.
     slimmed_as_whole("chatglm1", &Slim::Drop(0..=7), text, &mut faults);
     slimmed_as_whole("baichuan2-13b", &Slim::Drop(300..=340), "a b", &mut faults);
     std::fs::write(&list, "0-330 # the commonest\n 340\n").expect("a list");
@@ -221,7 +224,8 @@ fn slimmed_models_have_the_logits_and_the_text_of_whole_ones() {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Prompts of ChatGLM-6B see themselves: small pieces of them are computed at once all the same, beside another that decodes too.
+/// Prompts of ChatGLM-6B see themselves: small pieces of them are computed at once all the same, beside another that
+/// decodes too.
 #[test]
 fn prompts_that_see_themselves_are_not_cut() {
     let scratch = tempfile::tempdir().expect("a scratch folder");

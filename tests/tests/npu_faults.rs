@@ -6,9 +6,9 @@
 //!  WORDS      those in whose names they stand
 //! ```
 //!
-//! A library between the device and the simulator (`npu_faults/between.c`) asks for what the mistaken backend would ask for, so the device itself is the one
-//! that ships. A process of its own tries each mistake, and what it tries is right with the same library and no mistake. Without a C compiler that is said, and
-//! nothing is tested.
+//! A library between the device and the simulator (`npu_faults/between.c`) asks for what the mistaken backend would ask
+//! for, so the device itself is the one that ships. A process of its own tries each mistake, and what it tries is right
+//! with the same library and no mistake. Without a C compiler that is said, and nothing is tested.
 #![allow(clippy::print_stdout, clippy::exit, reason = "a runner of its own reports by printing")]
 
 #[path = "npu_sim/peer.rs"]

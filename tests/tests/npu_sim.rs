@@ -1,4 +1,5 @@
-//! The device `npu` on simulated cards: the operator suite, the verdict on the fixtures and their texts, chip by chip; one card and several.
+//! The device `npu` on simulated cards: the operator suite, the verdict on the fixtures and their texts, chip by chip;
+//! one card and several.
 //!
 //! ```text
 //!  cargo test -p trueup-tests --test npu_sim [-- --all] [-- --seed S] [-- --part NAME]

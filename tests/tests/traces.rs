@@ -180,7 +180,8 @@ fn fused_attention_of_llama_cpp_is_judged_by_its_own_noise() {
     assert_eq!(first_bad(&report).0, "kqv_out-0", "{}", report.sentence);
 }
 
-/// The text with the first value of these blocks changed, each given by its number among the headings with the words, and the words.
+/// The text with the first value of these blocks changed, each given by its number among the headings with the words,
+/// and the words.
 fn misprinted(text: &str, blocks: &[(usize, &str)]) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     for (number, words) in blocks {

@@ -1,4 +1,5 @@
-//! Traces that lack something or hold something broken: each one a clear answer, and no pass for what was not looked at.
+//! Traces that lack something or hold something broken: each one a clear answer, and no pass for what was not looked
+//! at.
 
 use std::collections::HashMap;
 use std::fs;
@@ -270,7 +271,8 @@ fn steps_may_fuse_differently_and_each_place_is_of_its_own_step() {
     assert_eq!(report.unchecked, ["ffn_up-1"]);
 }
 
-/// The text with no row of logits in its first step, as llama.cpp prints pieces of a prompt; in both steps, where `all` says so.
+/// The text with no row of logits in its first step, as llama.cpp prints pieces of a prompt; in both steps, where `all`
+/// says so.
 fn without_logits(text: &str, all: bool) -> String {
     let (mut kept, mut steps, mut skips) = (String::new(), 0, false);
     for line in text.lines() {

@@ -4,9 +4,9 @@
 //!  a block of 32 weights = 4 vectors of 8 f32, elements in order
 //! ```
 //!
-//! Each function does, element by element, the operations of the scalar rule in its file, in an order that changes no result:
-//! there is no fused multiply-add here. A function may be called where the features that it enables are present, which
-//! `dispatch!` looks up.
+//! Each function does, element by element, the operations of the scalar rule in its file, in an order that changes no
+//! result: there is no fused multiply-add here. A function may be called where the features that it enables are
+//! present, which `dispatch!` looks up.
 
 pub(crate) mod compiled;
 pub(crate) mod floats;
@@ -90,7 +90,8 @@ fn magnitude_max(vectors: &[__m256; VECTORS]) -> f32 {
     _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
 }
 
-/// The weight at the first place where `vectors` equal `value`, which finds its sign; `value` itself when there is none.
+/// The weight at the first place where `vectors` equal `value`, which finds its sign; `value` itself when there is
+/// none.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn first_equal(weights: &[f32; LEN], vectors: &[__m256; VECTORS], value: f32) -> f32 {
@@ -130,8 +131,8 @@ fn extremes(weights: &[f32; LEN], vectors: &[__m256; VECTORS]) -> (f32, f32) {
     (first_equal(weights, vectors, low), first_equal(weights, vectors, high))
 }
 
-/// `(weight - low) * inverse + 0.5`, cut toward zero. What no 32-bit integer holds becomes one whose low byte is 0, as in
-/// the scalar rule.
+/// `(weight - low) * inverse + 0.5`, cut toward zero. What no 32-bit integer holds becomes one whose low byte is 0, as
+/// in the scalar rule.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn codes_above(vectors: &[__m256; VECTORS], low: f32, inverse: f32) -> [__m256i; VECTORS] {

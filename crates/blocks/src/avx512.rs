@@ -1,4 +1,5 @@
-//! Encoding and losses for x86-64 processors with AVX-512: a block of 32 weights is two vectors of 16, and the scales of 16 blocks are one.
+//! Encoding and losses for x86-64 processors with AVX-512: a block of 32 weights is two vectors of 16, and the scales
+//! of 16 blocks are one.
 //!
 //! ```text
 //!  block 0  │ elements 0 .. 16 │ elements 16 .. 32 │ ─┐
@@ -6,8 +7,8 @@
 //!  block 15 │ elements 0 .. 16 │ elements 16 .. 32 │ ─┘
 //! ```
 //!
-//! As in `avx2`, each function does the operations of the scalar rule element by element, in an order that changes no result. Decoding is
-//! no faster than with AVX2: it is bound by its stores.
+//! As in `avx2`, each function does the operations of the scalar rule element by element, in an order that changes no
+//! result. Decoding is no faster than with AVX2: it is bound by its stores.
 
 use std::arch::x86_64::*;
 

@@ -13,8 +13,8 @@ use crate::{Block, DType};
 const BYTES: usize = 2;
 const _: () = assert!(BYTES == Bf16::DTYPE.block_bytes());
 
-/// The upper half of a binary32. Encoding rounds to nearest, ties to even; a NaN keeps its upper bits and becomes quiet.
-/// Decoding moves bits only.
+/// The upper half of a binary32. Encoding rounds to nearest, ties to even; a NaN keeps its upper bits and becomes
+/// quiet. Decoding moves bits only.
 pub struct Bf16;
 
 #[inline(always)]

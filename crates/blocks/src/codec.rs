@@ -23,7 +23,8 @@ pub trait Block {
 }
 
 /// How one block format is read and written. Every function takes whole blocks: `bytes` holds `n` blocks of
-/// [`DType::block_bytes`] bytes and `weights` their `n` times [`DType::block_len`] elements; a slice that does not fit panics.
+/// [`DType::block_bytes`] bytes and `weights` their `n` times [`DType::block_len`] elements; a slice that does not fit
+/// panics.
 #[derive(Clone, Copy, Debug)]
 pub struct Codec {
     /// The type whose bytes these functions read and write.

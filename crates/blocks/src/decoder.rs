@@ -94,13 +94,14 @@ pub(crate) use decoders;
 /// Elements of one block of the K types.
 pub(crate) const K_LEN: usize = 256;
 
-/// The two bits of element `e` of a K type in 64 bytes: of each 128 elements, byte `e % 32` holds every 32nd, the first lowest.
+/// The two bits of element `e` of a K type in 64 bytes: of each 128 elements, byte `e % 32` holds every 32nd, the first
+/// lowest.
 pub(crate) fn two_bits(codes: &[u8; 64], e: usize) -> u8 {
     codes[e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3
 }
 
-/// The six-bit step and offset of part `part` of eight: those of the first four in the low bits of four bytes each, those of the last four
-/// in nibbles behind them, with their upper two bits above the first four's.
+/// The six-bit step and offset of part `part` of eight: those of the first four in the low bits of four bytes each,
+/// those of the last four in nibbles behind them, with their upper two bits above the first four's.
 pub(crate) fn six_bits(packed: &[u8; 12], part: usize) -> (i8, i8) {
     let (step, offset) = if part < 4 {
         (packed[part] & 63, packed[part + 4] & 63)
@@ -111,7 +112,8 @@ pub(crate) fn six_bits(packed: &[u8; 12], part: usize) -> (i8, i8) {
     (step as i8, offset as i8)
 }
 
-/// The nibble of element `e` of a K type: of each 64 elements, byte `e % 32` holds the first 32 low and the last 32 high.
+/// The nibble of element `e` of a K type: of each 64 elements, byte `e % 32` holds the first 32 low and the last 32
+/// high.
 pub(crate) fn nibble(codes: &[u8; 128], e: usize) -> u8 {
     codes[e / 64 * 32 + e % 32] >> (e % 64 / 32 * 4) & 15
 }

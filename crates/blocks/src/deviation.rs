@@ -6,8 +6,8 @@
 //!                       └ lane 7                                                ┘
 //! ```
 //!
-//! Sums are f64, and the calls alone fix their order: where every row is summed by itself and the rows are merged in order,
-//! the numbers are the same for any number of threads and for any instruction set.
+//! Sums are f64, and the calls alone fix their order: where every row is summed by itself and the rows are merged in
+//! order, the numbers are the same for any number of threads and for any instruction set.
 
 use crate::finite::all_finite;
 use multiversion::multiversion;
@@ -111,7 +111,8 @@ impl DeviationSums {
     }
 }
 
-/// [`DeviationSums::add`], compiled for each instruction set: lanes stay what they are, so the numbers are the same in all of them.
+/// [`DeviationSums::add`], compiled for each instruction set: lanes stay what they are, so the numbers are the same in
+/// all of them.
 #[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2"))]
 fn add<const ALL_FINITE: bool>(total: &mut DeviationSums, source: &[f32], decoded: &[f32]) {
     let (sources, source_rest) = source.as_chunks::<LANES>();

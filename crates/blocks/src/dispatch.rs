@@ -154,8 +154,8 @@ mod agreement {
             }
         }
 
-        /// Bit for bit. Of sums and products only that they are NaN: Rust leaves open which of two NaNs comes out of them.
-        /// Plain numbers are moved, not computed, and keep their payload.
+        /// Bit for bit. Of sums and products only that they are NaN: Rust leaves open which of two NaNs comes out of
+        /// them. Plain numbers are moved, not computed, and keep their payload.
         fn agree(&self, a: T, b: T) -> bool {
             a.bits() == b.bits() || self.dtype.is_quantized() && a.is_nan() && b.is_nan()
         }

@@ -13,8 +13,8 @@ use crate::{Block, DType};
 pub(crate) const BYTES: usize = 2;
 const _: () = assert!(BYTES == F16::DTYPE.block_bytes());
 
-/// IEEE binary16. Encoding rounds to nearest, ties to even, overflows to infinity, keeps subnormals, and makes every NaN the
-/// quiet one without payload (`7E00` and the sign). Decoding is exact; a signalling NaN becomes quiet.
+/// IEEE binary16. Encoding rounds to nearest, ties to even, overflows to infinity, keeps subnormals, and makes every
+/// NaN the quiet one without payload (`7E00` and the sign). Decoding is exact; a signalling NaN becomes quiet.
 pub struct F16;
 
 /// The f16 nearest to `value`, as its bytes.

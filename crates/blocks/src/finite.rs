@@ -24,7 +24,8 @@ pub(crate) fn all_finite(weights: &[f32]) -> bool {
     f32::from_bits(largest).is_finite()
 }
 
-/// Whether all elements of whole blocks are finite, told by exponents and scales; `dtype` has a codec. Nothing is decoded.
+/// Whether all elements of whole blocks are finite, told by exponents and scales; `dtype` has a codec. Nothing is
+/// decoded.
 pub fn are_bytes_finite(dtype: DType, bytes: &[u8]) -> bool {
     match dtype.scale_places() {
         Some(places) => {

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! [`DType`] names every type of a GGUF file. A type that this build can compute with has a [`Codec`], found by
-//! [`DType::codec`], or at least a [`Decoder`]; one file of this crate holds one format: a picture of its bytes, its rule as plain scalar code, and its
-//! faster variants. Bytes are the same for every variant, every instruction set and every number of threads.
+//! [`DType::codec`], or at least a [`Decoder`]; one file of this crate holds one format: a picture of its bytes, its
+//! rule as plain scalar code, and its faster variants. Bytes are the same for every variant, every instruction set and
+//! every number of threads.
 //!
 //! ```
 //! use trueup_blocks::DType;

@@ -1,11 +1,12 @@
-//! Blocks that are read as a whole: scales multiplied out once a part, codes in bytes in the order of the elements. The same numbers as those
-//! of [`Term`](crate::decoder::Term), in loops over whole arrays that the compiler vectorises.
+//! Blocks that are read as a whole: scales multiplied out once a part, codes in bytes in the order of the elements. The
+//! same numbers as those of [`Term`](crate::decoder::Term), in loops over whole arrays that the compiler vectorises.
 //!
 //! ```text
 //!  bytes of a block ──parts──▶ a scale and a minimum a part, LEN codes ──▶ scale * code - minimum
 //! ```
 //!
-//! The first product of a term's rule, scale * step, is the same for all elements of a part, and so is its minimum, low * offset.
+//! The first product of a term's rule, scale * step, is the same for all elements of a part, and so is its minimum,
+//! low * offset.
 
 use crate::codec::decode_blocks;
 use crate::decoder::K_LEN;
@@ -75,7 +76,8 @@ pub(crate) fn all_two_bits(packed: &[u8; K_LEN / 4]) -> [u8; K_LEN] {
     codes
 }
 
-/// The nibble of each element of a K type: of each `2 * RUN` elements, `RUN` bytes hold the first `RUN` low and the last `RUN` high.
+/// The nibble of each element of a K type: of each `2 * RUN` elements, `RUN` bytes hold the first `RUN` low and the
+/// last `RUN` high.
 #[inline(always)]
 pub(crate) fn all_nibbles<const RUN: usize>(packed: &[u8; K_LEN / 2]) -> [u8; K_LEN] {
     let mut codes = [0; K_LEN];

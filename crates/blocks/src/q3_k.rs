@@ -7,8 +7,8 @@
 //!  └────────────────┴───────────────────────┴───────────┴─────┘   d: f16; all little-endian
 //! ```
 //!
-//! weight = d * (step - 32) * (code - 4). Four bits of step j stand in byte j % 8 of the steps, low where j < 8; its upper two bits in byte
-//! 8 + j % 4 at bit 2 (j / 4).
+//! weight = d * (step - 32) * (code - 4). Four bits of step j stand in byte j % 8 of the steps, low where j < 8; its
+//! upper two bits in byte 8 + j % 4 at bit 2 (j / 4).
 
 use crate::decoder::{K_LEN, Term, two_bits};
 use crate::parts::{self, Parts, all_two_bits, multiples, put_single_bits, sixteen_steps};

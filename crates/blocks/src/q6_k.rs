@@ -7,7 +7,8 @@
 //!  └───────────────────────────┴──────────────┴───────────┴─────┘
 //! ```
 //!
-//! weight = d * step * (code - 32). Of each 128 elements, the first 64 are low nibbles of 64 bytes and the last 64 their high ones.
+//! weight = d * step * (code - 32). Of each 128 elements, the first 64 are low nibbles of 64 bytes and the last 64
+//! their high ones.
 
 use crate::decoder::{K_LEN, Term, two_bits};
 use crate::parts::{self, Parts, all_nibbles, all_two_bits, multiples};

@@ -16,8 +16,8 @@ use crate::{Block, DType, f16};
 pub(crate) const BYTES: usize = f16::BYTES + LEN;
 const _: () = assert!(BYTES == Q8_0::DTYPE.block_bytes() && LEN == Q8_0::DTYPE.block_len());
 
-/// How vectors are rounded, the largest f32 below one half: `value + PULL` with the sign of `value`, cut toward zero, is `value`
-/// rounded with halves away from zero. One half itself would carry the number just below it up to 1.
+/// How vectors are rounded, the largest f32 below one half: `value + PULL` with the sign of `value`, cut toward zero,
+/// is `value` rounded with halves away from zero. One half itself would carry the number just below it up to 1.
 #[cfg(any(test, target_arch = "x86_64"))]
 pub(crate) const PULL: f32 = 0.5 - f32::EPSILON / 4.0;
 

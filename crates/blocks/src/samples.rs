@@ -32,8 +32,8 @@ pub(crate) fn all_halves() -> Vec<u8> {
     (0..=u16::MAX).flat_map(u16::to_le_bytes).collect()
 }
 
-/// Every f16 and bf16 number, the points halfway between neighbours, the f32 numbers on either side of all these, and random
-/// bit patterns: NaN payloads, infinities, subnormals and zeros of both signs are among them.
+/// Every f16 and bf16 number, the points halfway between neighbours, the f32 numbers on either side of all these, and
+/// random bit patterns: NaN payloads, infinities, subnormals and zeros of both signs are among them.
 pub(crate) fn around_halves() -> Vec<f32> {
     let mut bits: Vec<u32> = Vec::new();
     for pattern in 0..=u16::MAX {
@@ -48,8 +48,8 @@ pub(crate) fn around_halves() -> Vec<f32> {
     bits.into_iter().map(f32::from_bits).collect()
 }
 
-/// Blocks of every f16 scale (of each eighth for blocks of 256; NaN and infinities too) with everything else random, and a block of each
-/// single byte value.
+/// Blocks of every f16 scale (of each eighth for blocks of 256; NaN and infinities too) with everything else random,
+/// and a block of each single byte value.
 pub(crate) fn encoded(dtype: DType) -> Vec<u8> {
     let mut random = Random::new();
     let place = dtype.scale_places().expect("a type that is decoded")[0];
@@ -65,8 +65,8 @@ pub(crate) fn encoded(dtype: DType) -> Vec<u8> {
     bytes
 }
 
-/// Blocks of weights: ordinary ones in every size that f32 has, ties, repeated extremes, zeros of both signs, subnormals,
-/// random bit patterns, and single NaNs and infinities among ordinary weights.
+/// Blocks of weights: ordinary ones in every size that f32 has, ties, repeated extremes, zeros of both signs,
+/// subnormals, random bit patterns, and single NaNs and infinities among ordinary weights.
 pub(crate) fn weights() -> Vec<f32> {
     let mut random = Random::new();
     let mut weights = Vec::new();

@@ -5,8 +5,8 @@
 //!                          └─reciprocal──▶ 1/d, unrounded ──▶ code = truncate(w * (1/d) + offset)
 //! ```
 //!
-//! All arithmetic is IEEE binary32 in the order of the elements, each operation rounded on its own: a fused multiply-add
-//! would change bytes. Published rule: `quantize_row_*_ref` in ggml's `ggml-quants.c`.
+//! All arithmetic is IEEE binary32 in the order of the elements, each operation rounded on its own: a fused
+//! multiply-add would change bytes. Published rule: `quantize_row_*_ref` in ggml's `ggml-quants.c`.
 
 /// Weights that share a scale in the formats of this crate.
 pub(crate) const LEN: usize = 32;
@@ -43,8 +43,9 @@ pub(crate) fn reciprocal(scale: f32) -> f32 {
     if scale != 0.0 { 1.0 / scale } else { 0.0 }
 }
 
-/// The low byte of `value` cut toward zero. What no 32-bit integer holds gives 0: C leaves that conversion open, and 0 is the
-/// byte that compilers for x86 make of it. It is met only where the scale is zero in f16, so that any code decodes to zero.
+/// The low byte of `value` cut toward zero. What no 32-bit integer holds gives 0: C leaves that conversion open, and 0
+/// is the byte that compilers for x86 make of it. It is met only where the scale is zero in f16, so that any code
+/// decodes to zero.
 #[inline(always)]
 pub(crate) fn truncate(value: f32) -> i8 {
     const LIMIT: f32 = 2147483648.0;

@@ -1,4 +1,5 @@
-//! Where the f16 scales of a block stand: what has to be looked at to know whether a block decodes to finite numbers, and how large.
+//! Where the f16 scales of a block stand: what has to be looked at to know whether a block decodes to finite numbers,
+//! and how large.
 //!
 //! ```text
 //! q4_0  d . . . .      q4_1  d m . . .      q2_k  . . . d m      q3_k  . . . . d      q4_k, q5_k  d m . . .      q6_k  . . . . d
@@ -6,7 +7,8 @@
 
 use crate::DType;
 
-/// Types with the byte offsets of their scales in a block: that of the codes first, then that of the minima. The rest of a block is integers.
+/// Types with the byte offsets of their scales in a block: that of the codes first, then that of the minima. The rest
+/// of a block is integers.
 const SCALE_PLACES: &[(DType, &[usize])] = &[
     (DType::Q4_0, &[0]),
     (DType::Q4_1, &[0, 2]),
@@ -23,9 +25,9 @@ const SCALE_PLACES: &[(DType, &[usize])] = &[
 ];
 
 impl DType {
-    /// Byte offsets of the f16 scales in a block of a type that has a [`Decoder`](crate::Decoder): that of the codes first, then that of
-    /// the minima; `None` for types without blocks and for those that are only described. Elements are finite when all of these are, and
-    /// zero when all of these are.
+    /// Byte offsets of the f16 scales in a block of a type that has a [`Decoder`](crate::Decoder): that of the codes
+    /// first, then that of the minima; `None` for types without blocks and for those that are only described. Elements
+    /// are finite when all of these are, and zero when all of these are.
     ///
     /// ```
     /// use trueup_blocks::DType;

@@ -17,8 +17,8 @@ fn round_trip(dtype: DType, weights: &[f32]) -> (Vec<u8>, Vec<f32>) {
     (bytes, decoded)
 }
 
-/// Largest distance between a weight of the block and what comes back: the part of a step that the rule of the format may
-/// lose, and what the rounding of scale and minimum to f16 adds at the farthest code.
+/// Largest distance between a weight of the block and what comes back: the part of a step that the rule of the format
+/// may lose, and what the rounding of scale and minimum to f16 adds at the farthest code.
 fn distance_max(dtype: DType, block: &[f32]) -> f64 {
     let magnitude = block.iter().fold(0.0f64, |largest, &weight| largest.max(f64::from(weight).abs()));
     let low = block.iter().fold(f64::MAX, |low, &weight| low.min(weight.into()));

@@ -1,4 +1,5 @@
-//! The written file against its source: every transform undone, every tensor exact, rounded as its type rounds, or wrong.
+//! The written file against its source: every transform undone, every tensor exact, rounded as its type rounds, or
+//! wrong.
 //!
 //! ```text
 //! file   ─ rows back in order ─┬─ the same bytes? ── no: wrong
@@ -48,15 +49,17 @@ pub enum Agreement {
         /// The cosine of the angle between both.
         cosine: f64,
     },
-    /// The bytes are not what the type's rule makes of the source, or elements are no finite numbers: the file is wrong.
+    /// The bytes are not what the type's rule makes of the source, or elements are no finite numbers: the file is
+    /// wrong.
     Wrong {
         /// How many elements; all of a block that differs.
         elements: u64,
     },
 }
 
-/// Compares `written` with the checkpoint it was made from: reads it back, puts rows into the checkpoint's order, encodes the checkpoint
-/// again and compares every byte. A file that other software made by another rule of rounding is therefore wrong too.
+/// Compares `written` with the checkpoint it was made from: reads it back, puts rows into the checkpoint's order,
+/// encodes the checkpoint again and compares every byte. A file that other software made by another rule of rounding is
+/// therefore wrong too.
 ///
 /// # Errors
 /// What [`Mapping::new`] refuses, tensors that are missing in the file, too many or of another shape, and I/O.

@@ -204,7 +204,8 @@ impl Chunk {
         Ok(())
     }
 
-    /// Rows of this type in the checkpoint's order, in the order of the file; where that is another, they are put into `room`.
+    /// Rows of this type in the checkpoint's order, in the order of the file; where that is another, they are put into
+    /// `room`.
     pub fn sort_rows<'a>(&self, dtype: DType, bytes: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
         self.moved(sort_rope_rows, dtype, bytes, room)
     }

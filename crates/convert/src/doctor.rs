@@ -71,7 +71,8 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 /// Looks at a model. Every tensor is read once, in pieces, on `threads` threads (`None` is one per core).
 ///
 /// # Errors
-/// Nothing of a model can be read there, I/O, and files that change meanwhile. Damage that lets a part be read is a finding.
+/// Nothing of a model can be read there, I/O, and files that change meanwhile. Damage that lets a part be read is a
+/// finding.
 pub fn diagnose(path: &Path, threads: Option<usize>, progress: &dyn Progress) -> Result<Diagnosis> {
     let patient = Patient::admit(path)?;
     let mut findings = Findings::default();

@@ -1,4 +1,5 @@
-//! The table of keys of a `.flm` file: what it says of the model, what a person sets, and whether that is the model whose tensors are written.
+//! The table of keys of a `.flm` file: what it says of the model, what a person sets, and whether that is the model
+//! whose tensors are written.
 
 use crate::overrides::Override;
 use serde_json::{Map, Value};

@@ -40,9 +40,9 @@ impl Override {
         (&self.key, &self.value)
     }
 
-    /// Sets the key: with the type it has, else a bool for `true` and `false`, u32 or i64 for integers, f32 for other numbers, text for
-    /// the rest. Arrays cannot be set, nor what describes the file itself: `general.alignment`, `split.*` and
-    /// `trueup.vocabulary.*`.
+    /// Sets the key: with the type it has, else a bool for `true` and `false`, u32 or i64 for integers, f32 for other
+    /// numbers, text for the rest. Arrays cannot be set, nor what describes the file itself: `general.alignment`,
+    /// `split.*` and `trueup.vocabulary.*`.
     pub fn apply(&self, metadata: &mut Metadata) -> Result<(), OverrideError> {
         let describes_the_file = ["split.", "trueup.vocabulary."].iter().any(|start| self.key.starts_with(start));
         if self.key == "general.alignment" || describes_the_file {

@@ -7,8 +7,8 @@
 //!
 //! Both functions work on whole heads, so that a chunk of heads can be sorted without the rest of the tensor.
 
-/// Row `2 i + half` of each head becomes row `i + half * n / 2` of `source`, `n` rows of `row_len` items to a head: bytes, or elements.
-/// Both slices hold the same whole heads; a head has an even number of rows.
+/// Row `2 i + half` of each head becomes row `i + half * n / 2` of `source`, `n` rows of `row_len` items to a head:
+/// bytes, or elements. Both slices hold the same whole heads; a head has an even number of rows.
 pub fn sort_rope_rows<T: Copy>(source: &[T], target: &mut [T], head_rows: usize, row_len: usize) {
     move_rows(source, target, head_rows, row_len, |row| (row % 2) * (head_rows / 2) + row / 2);
 }

@@ -37,7 +37,8 @@ pub struct TensorReport {
     pub dtype: &'static str,
     /// Bytes now.
     pub bytes: u64,
-    /// Root mean square of the change, where the type has blocks, which round; `None` of others, and when nothing was written.
+    /// Root mean square of the change, where the type has blocks, which round; `None` of others, and when nothing was
+    /// written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rmse: Option<f64>,
     /// Cosine of the angle between before and after.

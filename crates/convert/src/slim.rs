@@ -68,8 +68,8 @@ impl Slim {
     /// The ids that are kept, rising.
     ///
     /// # Errors
-    /// A list that cannot be read or names what is no token, a corpus that is no text, a range with tokens that steer the model, and a source
-    /// without a vocabulary where that is asked.
+    /// A list that cannot be read or names what is no token, a corpus that is no text, a range with tokens that steer
+    /// the model, and a source without a vocabulary where that is asked.
     pub(crate) fn kept(&self, source: &dyn Checkpoint, mapping: &Mapping) -> Result<Vec<u32>> {
         let path = source.path();
         let vocabulary = match source.tokenizer().is_left_out {
@@ -110,7 +110,8 @@ impl Slim {
     }
 }
 
-/// All ids but those of a range, none of which may steer the model or stand for a single byte, without which texts lose letters.
+/// All ids but those of a range, none of which may steer the model or stand for a single byte, without which texts lose
+/// letters.
 fn all_but(
     dropped: &RangeInclusive<u32>,
     count: u32,

@@ -18,7 +18,8 @@ use trueup_quantize::{open_writer, take_over, walk_with};
 /// What to do.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which tensor becomes what. `Recipe::new(None)` is `auto`: matrices keep their type, one-dimensional tensors become f32.
+    /// Which tensor becomes what. `Recipe::new(None)` is `auto`: matrices keep their type, one-dimensional tensors
+    /// become f32.
     pub recipe: Recipe,
     /// Where the model is cut into files.
     pub split: Split,
@@ -30,7 +31,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Plan and report, write nothing.
     pub dry_run: bool,
-    /// Go on with what an earlier run of this kind left unfinished, and leave what is finished when this one is interrupted.
+    /// Go on with what an earlier run of this kind left unfinished, and leave what is finished when this one is
+    /// interrupted.
     pub resume: bool,
 }
 
@@ -48,11 +50,13 @@ impl Default for Options {
     }
 }
 
-/// Writes a checkpoint as GGUF to `output`. Everything that can be known to be wrong is refused before a byte is written.
+/// Writes a checkpoint as GGUF to `output`. Everything that can be known to be wrong is refused before a byte is
+/// written.
 ///
 /// # Errors
-/// What [`Mapping::new`] refuses, a tokenizer that cannot be read, a rule that matches nothing, a weight that is not finite or becomes
-/// infinite in its new type (with tensor and element), and I/O; nothing is then left under the name of the output.
+/// What [`Mapping::new`] refuses, a tokenizer that cannot be read, a rule that matches nothing, a weight that is not
+/// finite or becomes infinite in its new type (with tensor and element), and I/O; nothing is then left under the name
+/// of the output.
 pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progress: &dyn Progress) -> Result<Report> {
     let mut mapping = Mapping::new(source)?;
     if let Some(slim) = &options.slim {

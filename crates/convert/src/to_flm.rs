@@ -43,10 +43,12 @@ pub struct FlmOptions {
 }
 
 impl FlmOptions {
-    /// What a conversion to a GGUF file would do, for the `.flm` file at `output`; `check` says whether it was to be compared with its source.
+    /// What a conversion to a GGUF file would do, for the `.flm` file at `output`; `check` says whether it was to be
+    /// compared with its source.
     ///
     /// # Errors
-    /// What the format does not know: types other than f16, several files, fewer tokens; and what is done for GGUF files alone.
+    /// What the format does not know: types other than f16, several files, fewer tokens; and what is done for GGUF
+    /// files alone.
     pub fn of_conversion(output: &Path, options: crate::Options, check: bool) -> Result<FlmOptions> {
         let crate::Options { recipe, split, slim, overrides, threads, dry_run, resume } = options;
         let fault = |problem: &str, hint: &str| Err(Error::new(output, problem).help(hint));
@@ -131,8 +133,8 @@ struct Piece {
 /// Writes a model as `.flm` to `output`, and says what each tensor lost.
 ///
 /// # Errors
-/// A model that the format cannot describe, a tokenizer that cannot be read, weights that are not finite or do not fit their type, and I/O;
-/// nothing is then left under the name of the output.
+/// A model that the format cannot describe, a tokenizer that cannot be read, weights that are not finite or do not fit
+/// their type, and I/O; nothing is then left under the name of the output.
 pub fn to_flm(source: &dyn Checkpoint, output: &Path, options: &FlmOptions, progress: &dyn Progress) -> Result<Report> {
     let Plan { tensors, outgoing, mut vocabulary, mut notes } = plan(source, options)?;
     flm_table::set_keys(&mut vocabulary, &options.overrides, source.path(), &mut notes)?;
@@ -373,7 +375,8 @@ struct Own {
 }
 
 impl Own {
-    /// The numbers of a piece, in the order of the source. Fails where one is not finite, or where codes are to hold a row that none can.
+    /// The numbers of a piece, in the order of the source. Fails where one is not finite, or where codes are to hold a
+    /// row that none can.
     fn values(&mut self, source: &dyn Checkpoint, outgoing: &Outgoing, piece: &Piece) -> Result<Vec<f32>> {
         let row = row(outgoing);
         let elements = (piece.rows.end - piece.rows.start) * row;

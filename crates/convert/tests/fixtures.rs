@@ -1,4 +1,5 @@
-//! Every fixture model, converted: names, keys, values against software that is not ours, and the same bytes for any threads.
+//! Every fixture model, converted: names, keys, values against software that is not ours, and the same bytes for any
+//! threads.
 
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -77,8 +78,8 @@ fn the_number_of_threads_changes_no_byte() {
     }
 }
 
-/// `fixtures/quantized/quantized.json`: names, types and contents that the gguf package gives these models, rows of q and k sorted by
-/// its own converter's rule (scripts/make_quantized_goldens.py).
+/// `fixtures/quantized/quantized.json`: names, types and contents that the gguf package gives these models, rows of q
+/// and k sorted by its own converter's rule (scripts/make_quantized_goldens.py).
 #[test]
 fn quantizing_on_the_way_gives_the_tensors_of_other_software() {
     let text = std::fs::read_to_string(fixtures().join("quantized/quantized.json")).unwrap();

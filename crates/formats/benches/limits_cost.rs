@@ -1,6 +1,7 @@
-//! What the limits of reading cost: opening a GGUF file as it is done, and building the same values of the same bytes without a look at any
-//! of them, in turns. The first is `Gguf::open`: counts held against what is left of the file, depths and lengths against their limits, names
-//! against each other, bytes of tensors against a second owner. The second is written here and believes everything.
+//! What the limits of reading cost: opening a GGUF file as it is done, and building the same values of the same bytes
+//! without a look at any of them, in turns. The first is `Gguf::open`: counts held against what is left of the file,
+//! depths and lengths against their limits, names against each other, bytes of tensors against a second owner. The
+//! second is written here and believes everything.
 //!
 //! ```text
 //! cargo bench -p trueup-formats --bench limits_cost

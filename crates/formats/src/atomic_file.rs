@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Until the rename the old file is untouched. A partial file that is dropped is removed; one that a killed process
-//! left behind has no lock any more and is removed by the next writer of the same name. What a run with `--resume` keeps has
-//! names of its own ([`kept`]).
+//! left behind has no lock any more and is removed by the next writer of the same name. What a run with `--resume`
+//! keeps has names of its own ([`kept`]).
 //!
 //! ```
 //! # let folder = tempfile::tempdir()?;
@@ -118,9 +118,9 @@ impl AtomicFile {
     }
 
     /// Makes several files appear that are one whole: all are complete on the disk before the first gets its name. The
-    /// first of the list is the one that leads to the others: its old version goes before any new file gets its name, and
-    /// the new one gets its name last, so that a set which is interrupted in between does not open instead of being a
-    /// mixture of old and new.
+    /// first of the list is the one that leads to the others: its old version goes before any new file gets its name,
+    /// and the new one gets its name last, so that a set which is interrupted in between does not open instead of being
+    /// a mixture of old and new.
     pub fn commit_all(files: Vec<AtomicFile>) -> Result<()> {
         AtomicFile::try_commit(files).map_err(|uncommitted| uncommitted.error)
     }
@@ -216,8 +216,8 @@ fn partial_prefix(path: &Path) -> Result<OsString> {
 /// locking: it then has no name any more and another is made.
 fn create_partial(path: &Path, folder: &Path, prefix: &OsString) -> Result<(NamedTempFile, LivePartial)> {
     for _ in 0..CREATE_ATTEMPTS {
-        // Opened here and not by the library, whose errors lose the number. The mode is that of any new file, less what the
-        // process masks.
+        // Opened here and not by the library, whose errors lose the number. The mode is that of any new file, less what
+        // the process masks.
         let open = |path: &Path| File::options().read(true).write(true).create_new(true).open(path);
         let create = || {
             let mut name = tempfile::Builder::new();

@@ -46,7 +46,8 @@ pub trait Checkpoint: Send + Sync {
     /// them.
     fn sources(&self) -> Vec<&SourceFile>;
 
-    /// How the file holds a tensor's numbers, where that is not the type that `read` delivers: `int4`, `int8`, `int4g128` of a `.flm` file.
+    /// How the file holds a tensor's numbers, where that is not the type that `read` delivers: `int4`, `int8`,
+    /// `int4g128` of a `.flm` file.
     fn stored(&self, _tensor: usize) -> Option<String> {
         None
     }
@@ -153,8 +154,8 @@ impl TokenizerFiles {
         in_files || in_two || self.ice_text.is_some() || self.llama2c.is_some() || self.flm.is_some()
     }
 
-    /// Takes the vocabulary from one file, told by its extension: `.json`, `.model`, `.tiktoken`, else llama2.c's structure, which
-    /// needs to know the number of tokens. The other vocabularies are dropped, the rest stays.
+    /// Takes the vocabulary from one file, told by its extension: `.json`, `.model`, `.tiktoken`, else llama2.c's
+    /// structure, which needs to know the number of tokens. The other vocabularies are dropped, the rest stays.
     pub fn replace(&mut self, path: &Path, vocabulary: Option<u64>) -> Result<SourceFile> {
         let source = SourceFile::open(path)?;
         (self.tokenizer_json, self.tokenizer_model, self.qwen_tiktoken) = (None, None, None);

@@ -86,8 +86,8 @@ pub fn quote(text: &str) -> String {
 const LISTED_MAX: usize = 10;
 const LISTED_CHARS_MAX: usize = 560;
 
-/// Several faults for one message: as many as a reader takes in, then how many more there are. Text from a file in them must be escaped
-/// already.
+/// Several faults for one message: as many as a reader takes in, then how many more there are. Text from a file in them
+/// must be escaped already.
 pub fn listed(faults: &[String], separator: &str) -> String {
     let (mut text, mut chars) = (String::new(), 0_usize);
     for (number, fault) in faults.iter().enumerate() {

@@ -5,9 +5,10 @@
 //!               from 1 on        if named                if named
 //! ```
 //!
-//! Everything is little-endian, nothing is aligned. A tensor is read as what it stands for: f32, f16 and bf16 as they are, 8- and 4-bit codes
-//! as the f32 that FastLLM's loader makes of them. Tensors that FastLLM joins (queries, keys and values; gate and up) are read as the ones
-//! that they were joined from, under the names of Hugging Face checkpoints.
+//! Everything is little-endian, nothing is aligned. A tensor is read as what it stands for: f32, f16 and bf16 as they
+//! are, 8- and 4-bit codes as the f32 that FastLLM's loader makes of them. Tensors that FastLLM joins (queries, keys
+//! and values; gate and up) are read as the ones that they were joined from, under the names of Hugging Face
+//! checkpoints.
 
 mod codes;
 mod describe;
@@ -96,8 +97,8 @@ impl Flm {
     }
 }
 
-/// Older exporters wrote the number of characters of a text where its number of bytes belongs, which differ beyond ASCII: read so what
-/// cannot be read otherwise.
+/// Older exporters wrote the number of characters of a text where its number of bytes belongs, which differ beyond
+/// ASCII: read so what cannot be read otherwise.
 fn read(source: &SourceFile) -> Result<(Header, Vec<Record>)> {
     let with = |lengths| {
         let (header, mut texts) = Header::read(source, lengths)?;

@@ -21,8 +21,8 @@ const ATTENTION: [(&str, &str); 3] =
 /// The name in which gate and up are one tensor.
 const FEED_FORWARD: &str = "mlp.gateup_proj.";
 
-/// The tensors whose rows, one behind the other, are this one's; `None` for a tensor of its own. The description says how many heads share
-/// keys.
+/// The tensors whose rows, one behind the other, are this one's; `None` for a tensor of its own. The description says
+/// how many heads share keys.
 pub(crate) fn parts(whole: &TensorInfo, config: &Map<String, Value>) -> Option<Result<Vec<TensorInfo>>> {
     let rows = whole.shape.last().copied()?;
     let attention = ATTENTION.into_iter().find_map(|(kind, part)| Some((whole.name.split_once(kind)?, part)));
@@ -46,8 +46,8 @@ pub(crate) fn parts(whole: &TensorInfo, config: &Map<String, Value>) -> Option<R
     Some(parts.into_iter().map(part).collect())
 }
 
-/// The name of the tensor that Qwen's checkpoints have in place of the one of this name and others, whose rows stand in it one behind the other; `None` for a tensor
-/// that checkpoints have too.
+/// The name of the tensor that Qwen's checkpoints have in place of the one of this name and others, whose rows stand in
+/// it one behind the other; `None` for a tensor that checkpoints have too.
 pub fn joined_name(part: &str) -> Option<String> {
     let [_, _, (whole, start)] = ATTENTION;
     let names = ["q_proj", "k_proj", "v_proj"].map(|name| format!("{start}.{name}."));

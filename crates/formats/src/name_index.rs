@@ -15,8 +15,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 use std::path::Path;
 
-/// Numbers of the tensors of a list, by name. The hashes are seeded anew for each index, so that names that collide cannot be
-/// prepared in a file without the seed.
+/// Numbers of the tensors of a list, by name. The hashes are seeded anew for each index, so that names that collide
+/// cannot be prepared in a file without the seed.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct NameIndex {
     hasher: DefaultHashBuilder,
@@ -57,7 +57,8 @@ impl NameIndex {
         (index, twice)
     }
 
-    /// Adds the name of the tensor that comes next behind `tensors`, all of which are in the index; `false` when one of them has it.
+    /// Adds the name of the tensor that comes next behind `tensors`, all of which are in the index; `false` when one of
+    /// them has it.
     #[inline]
     pub fn add(&mut self, tensors: &[TensorInfo], name: &str) -> bool {
         let hash = self.hasher.hash_one(name);

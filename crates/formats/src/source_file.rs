@@ -66,8 +66,8 @@ impl SourceFile {
         &self.stamp
     }
 
-    /// What tells this state of the file from every other: inode, size, times of the last change to the contents and to anything.
-    /// Not the device, whose number may be another after a restart.
+    /// What tells this state of the file from every other: inode, size, times of the last change to the contents and to
+    /// anything. Not the device, whose number may be another after a restart.
     pub(crate) fn identity(&self) -> Vec<u8> {
         let (inode, bytes) = (self.stamp.inode.to_le_bytes(), self.stamp.bytes.to_le_bytes());
         let (modified, changed) = (self.stamp.modified, self.stamp.changed);

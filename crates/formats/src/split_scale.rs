@@ -75,7 +75,8 @@ pub struct SplitScalePart {
     pub scales: Option<(usize, SplitScale)>,
 }
 
-/// All tensors of a file, joined where the file says that it is split. Errors when the layout is unknown or values and scales do not fit.
+/// All tensors of a file, joined where the file says that it is split. Errors when the layout is unknown or values and
+/// scales do not fit.
 pub fn split_scale_parts(file: &dyn Checkpoint) -> Result<Vec<SplitScalePart>> {
     if !is_split(file)? {
         let plain = |(place, tensor): (usize, &TensorInfo)| SplitScalePart {

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 /// Files of one model that are read; a set of more is not believed.
 pub(crate) const FILES_MAX: usize = 4096;
 
-/// Files of one model that were met, by device and inode. A link is small, and what is read through it may not be: each file is read once.
+/// Files of one model that were met, by device and inode. A link is small, and what is read through it may not be: each
+/// file is read once.
 #[derive(Default)]
 pub(crate) struct SeenFiles(HashMap<(u64, u64), PathBuf>);
 

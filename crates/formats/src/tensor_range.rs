@@ -40,7 +40,8 @@ fn unusual_bytes(shape: &[u64], dtype: DType) -> std::result::Result<u64, String
     }
 }
 
-/// The bytes of a tensor in a file of `file_bytes` bytes; `align` is a power of two. `Err` says why it cannot stand there.
+/// The bytes of a tensor in a file of `file_bytes` bytes; `align` is a power of two. `Err` says why it cannot stand
+/// there.
 pub fn tensor_range(
     shape: &[u64],
     dtype: DType,
@@ -77,8 +78,8 @@ pub fn check_disjoint<'a>(path: &Path, ranges: impl IntoIterator<Item = (&'a str
     without_overlap(&ranges, &mut { refuse }).map(drop)
 }
 
-/// Whether each of the ranges shares no byte with those that stand before it in the file and were let in. `refuse` is given the name and the
-/// problem of each that does, and ends the walk where it fails.
+/// Whether each of the ranges shares no byte with those that stand before it in the file and were let in. `refuse` is
+/// given the name and the problem of each that does, and ends the walk where it fails.
 pub(crate) fn without_overlap(
     ranges: &[(&str, Range<u64>)],
     refuse: &mut dyn FnMut(&str, String) -> Result<()>,

@@ -6,8 +6,8 @@
 //!   text of llama.cpp           what its eval-callback example prints: first, last, sum       ┘
 //! ```
 //!
-//! Which of them a file is shows in its first bytes. Every size in it is checked before it is used, and values are read one tensor at a
-//! time. docs/traces.md describes the forms.
+//! Which of them a file is shows in its first bytes. Every size in it is checked before it is used, and values are read
+//! one tensor at a time. docs/traces.md describes the forms.
 
 mod eval_callback;
 mod npz;
@@ -136,8 +136,8 @@ impl Trace {
         self.tensors.iter().map(|tensor| tensor.step).max().map_or(0, |last| last.saturating_add(1))
     }
 
-    /// How many of `ids` tokens each step computed: as the file says, or else all but one for each further step at first. Steps that the
-    /// file announces and holds nothing of are among them.
+    /// How many of `ids` tokens each step computed: as the file says, or else all but one for each further step at
+    /// first. Steps that the file announces and holds nothing of are among them.
     pub fn tokens(&self, ids: usize) -> Result<Vec<usize>> {
         let steps = self.steps().max(1);
         let tokens = self.tokens.clone().unwrap_or_else(|| {

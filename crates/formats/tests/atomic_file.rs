@@ -111,7 +111,8 @@ fn a_set_that_is_interrupted_has_no_first_file() {
     assert!(paths.iter().all(|path| std::fs::read(path).unwrap() == b"new"));
 }
 
-/// A file that is there is known by its own folder, one that is not by the folder it was asked for in: both are one folder.
+/// A file that is there is known by its own folder, one that is not by the folder it was asked for in: both are one
+/// folder.
 #[test]
 fn a_folder_under_two_names_is_locked_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -318,7 +318,8 @@ fn two_links_to_one_output_are_one_output() {
     assert_eq!(fs::read(folder.path().join("m.gguf")).unwrap(), b"old");
 }
 
-/// What was kept under the name of the output before that became a link is of no use: the output is beside another file then.
+/// What was kept under the name of the output before that became a link is of no use: the output is beside another file
+/// then.
 #[test]
 fn a_name_that_becomes_a_link_leaves_nothing_behind() {
     for resumed in [true, false] {

@@ -38,8 +38,8 @@ fn info(name: &str, shape: &[u64], dtype: DType) -> TensorInfo {
     TensorInfo::new(name, shape, dtype).unwrap()
 }
 
-/// The codes of a block in the order of its elements, as signed numbers: a block of q4_0 has code k and code k + 16 in byte k, each
-/// plus 8; a plane of nibbles has neighbours in a byte, as two's complement.
+/// The codes of a block in the order of its elements, as signed numbers: a block of q4_0 has code k and code k + 16 in
+/// byte k, each plus 8; a plane of nibbles has neighbours in a byte, as two's complement.
 fn signed_codes(dtype: DType, bytes: &[u8]) -> Vec<i8> {
     let signed = |nibble: u8| ((nibble << 4) as i8) >> 4;
     match (dtype, bytes.len()) {

@@ -12,9 +12,11 @@ pub struct Case {
     pub op: Op,
     /// The inputs, in the operator's order. The numbers of a view fill the whole of its source ([`TensorType::held`]).
     pub inputs: Vec<(TensorType, Fill)>,
-    /// Whether all inputs are integers so small that no sum or product of them is rounded: the result must be exact to the bit.
+    /// Whether all inputs are integers so small that no sum or product of them is rounded: the result must be exact to
+    /// the bit.
     pub probe: bool,
-    /// Whether there are numbers that f16 has not, or infinite ones where nothing looks: of devices that use activations as they are.
+    /// Whether there are numbers that f16 has not, or infinite ones where nothing looks: of devices that use
+    /// activations as they are.
     pub wide: bool,
 }
 
@@ -29,9 +31,9 @@ impl Case {
         Case { probe: true, ..Case::new(op, inputs) }
     }
 
-    /// The same computation on inputs that are views: for each input of plain floating-point numbers that any number may be in, one where memory
-    /// has the first two dimensions exchanged, one of a part of longer rows, and one of every second element. None where the operator does not
-    /// take them.
+    /// The same computation on inputs that are views: for each input of plain floating-point numbers that any number
+    /// may be in, one where memory has the first two dimensions exchanged, one of a part of longer rows, and one of
+    /// every second element. None where the operator does not take them.
     pub fn strided(&self) -> Vec<Case> {
         let places = (0..self.inputs.len()).filter(|place| {
             let (ty, fill) = &self.inputs[*place];
@@ -56,8 +58,8 @@ const SEEN_CASES: usize = 5;
 /// Elements of all inputs of these cases at most.
 const SEEN_ELEMENTS_MAX: usize = 1 << 14;
 
-/// All cases, and behind them some of each operator on inputs that are views: from the first to the last in equal distances, where views of them
-/// can be taken.
+/// All cases, and behind them some of each operator on inputs that are views: from the first to the last in equal
+/// distances, where views of them can be taken.
 pub(crate) fn with_views(mut cases: Vec<Case>) -> Vec<Case> {
     let mut views: Vec<(&'static str, Vec<Vec<Case>>)> = Vec::new();
     for case in &cases {
@@ -89,8 +91,8 @@ fn views(ty: &TensorType) -> [TensorType; 3] {
     ]
 }
 
-/// What a tensor is filled with. Numbers are rounded to the tensor's type, block types hold what their codec makes of them; all follow from
-/// the seed of the case.
+/// What a tensor is filled with. Numbers are rounded to the tensor's type, block types hold what their codec makes of
+/// them; all follow from the seed of the case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Fill {
     /// Normally distributed around 0 with this standard deviation.
@@ -107,7 +109,8 @@ pub enum Fill {
     Constant(f64),
     /// A mask over `[positions, tokens]`: 0 where position `j` is at most `first + token`, else -inf.
     Causal(i32),
-    /// As `Causal`, and -inf for positions `window` (the second number) or more before `first + token` too: a sliding window.
+    /// As `Causal`, and -inf for positions `window` (the second number) or more before `first + token` too: a sliding
+    /// window.
     Window(i32, i32),
     /// As `Causal`, and -inf for every so many-th position (the second number) too.
     Holes(i32, i32),
@@ -115,10 +118,11 @@ pub enum Fill {
     Endless(f64, i32),
     /// As `Causal`, and `j - first - token` instead of 0: distances, which the slopes of ALiBi are multiplied with.
     Distances(i32),
-    /// Integers between two bounds, both included; of each 32 along a row the first is the lower and the second the upper bound. Where
-    /// these are the ends of a block type's codes, all numbers are codes of a block with scale 1 and are stored exactly.
+    /// Integers between two bounds, both included; of each 32 along a row the first is the lower and the second the
+    /// upper bound. Where these are the ends of a block type's codes, all numbers are codes of a block with scale 1 and
+    /// are stored exactly.
     Codes(i32, i32),
-    /// Blocks of a type that is only read: any bytes at all, but for the scales of blocks, which are normally distributed around 0 with this
-    /// standard deviation.
+    /// Blocks of a type that is only read: any bytes at all, but for the scales of blocks, which are normally
+    /// distributed around 0 with this standard deviation.
     Blocks(f64),
 }

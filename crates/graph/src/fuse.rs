@@ -90,7 +90,8 @@ impl Fused {
         Some(Pieces { graph: &self.unfused, places: &group.pieces })
     }
 
-    /// The fused node that a node of the unfused graph lies in, by its name: that of its own group for the last piece too.
+    /// The fused node that a node of the unfused graph lies in, by its name: that of its own group for the last piece
+    /// too.
     pub fn holder(&self, piece: &str) -> Option<&Node> {
         let holds = |group: &&Group| group.pieces.iter().any(|place| self.unfused.nodes()[*place].name == piece);
         self.groups.iter().find(holds).map(|group| &self.graph.nodes()[group.node])
@@ -139,8 +140,9 @@ fn readers(graph: &Graph) -> Vec<usize> {
     readers
 }
 
-/// Whether every result but the last is read within the group and nowhere else, no piece is an alias, and nothing that the group reads is
-/// written between its first piece and its last: memory that outlives the computation may be, before and behind.
+/// Whether every result but the last is read within the group and nowhere else, no piece is an alias, and nothing that
+/// the group reads is written between its first piece and its last: memory that outlives the computation may be, before
+/// and behind.
 fn is_closed(graph: &Graph, readers: &[usize], found: &Match) -> bool {
     let nodes = || found.pieces.iter().map(|piece| &graph.nodes()[*piece]);
     let Some((last, inner)) = found.pieces.split_last() else { return false };

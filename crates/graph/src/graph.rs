@@ -33,8 +33,9 @@ pub enum Input {
     Tokens,
     /// Position of each token in its sequence, i32 `[tokens]`.
     Positions,
-    /// Two positions of each token, i32 `[tokens, 2]`, for models whose texts have a beginning that sees itself (Du et al. 2022, section 2.2). In the
-    /// beginning: the position in the sequence, and 0. Behind it: the position of the mark, and 1, 2, ...
+    /// Two positions of each token, i32 `[tokens, 2]`, for models whose texts have a beginning that sees itself (Du et
+    /// al. 2022, section 2.2). In the beginning: the position in the sequence, and 0. Behind it: the position of the
+    /// mark, and 1, 2, ...
     PositionPairs,
     /// Which sequence of the KV cache each token belongs to, i32 `[tokens]`.
     Sequences,
@@ -46,7 +47,8 @@ pub enum Input {
     Mask,
     /// As `Mask`, for the layers with a sliding window.
     MaskWindow,
-    /// As `Mask`, for texts whose beginning sees itself: its tokens look at all of it. Elsewhere -10000 instead of -inf.
+    /// As `Mask`, for texts whose beginning sees itself: its tokens look at all of it. Elsewhere -10000 instead of
+    /// -inf.
     MaskPrefix,
     /// As `Mask`, with the distance to the position, as a negative number, instead of 0: for ALiBi.
     MaskDistance,

@@ -1,5 +1,5 @@
-//! An f32 parameter that may be infinite, in JSON: finite ones as numbers, the others as `"inf"` and `"-inf"`, for which JSON has no
-//! numbers. For `#[serde(with = "crate::infinite")]`.
+//! An f32 parameter that may be infinite, in JSON: finite ones as numbers, the others as `"inf"` and `"-inf"`, for
+//! which JSON has no numbers. For `#[serde(with = "crate::infinite")]`.
 
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize, Serializer};

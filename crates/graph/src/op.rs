@@ -78,7 +78,8 @@ pub use window::Window;
 
 /// The rule of one operator.
 trait Rule {
-    /// The names in plans, reports and the command line: one, or for a family of operators the names of all its members.
+    /// The names in plans, reports and the command line: one, or for a family of operators the names of all its
+    /// members.
     const NAMES: &'static [&'static str];
 
     /// The name of this one.
@@ -108,7 +109,8 @@ macro_rules! operators {
 
             /// The type of the output, or which rule the inputs break.
             ///
-            /// Inputs may be views, but not where the output is their memory; the output is none unless the operator makes it one.
+            /// Inputs may be views, but not where the output is their memory; the output is none unless the operator
+            /// makes it one.
             pub fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
                 let dense: Vec<TensorType> = inputs.iter().map(TensorType::dense).collect();
                 let output = match self { $(Op::$name(op) => op.infer(&dense)),* }?;
@@ -180,7 +182,8 @@ impl Op {
         Reshape { shape: Shape::new(sizes) }.into()
     }
 
-    /// The place of the input that weights are multiplied with, which a device may round first; of products of matrices only.
+    /// The place of the input that weights are multiplied with, which a device may round first; of products of matrices
+    /// only.
     pub fn multiplied(&self) -> Option<usize> {
         if matches!(self, Op::MulMat(_)) { Some(1) } else { matches!(self, Op::MulMatGated(_)).then_some(2) }
     }
@@ -235,7 +238,8 @@ fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
     expect(fits, || format!("{what} must be f32, f64 or f16, not {}", ty.dtype))
 }
 
-/// What keys and values are cached in: floating point, or `q8_0` blocks that lie inside of the `len` elements of `whole`.
+/// What keys and values are cached in: floating point, or `q8_0` blocks that lie inside of the `len` elements of
+/// `whole`.
 fn expect_cache(what: &str, ty: &TensorType, (whole, len): (&str, usize)) -> Result<(), String> {
     let known = ty.dtype.is_float() || ty.dtype == DType::Q8_0;
     expect(known, || format!("{what} must be floating point or q8_0, not {}", ty.dtype))?;

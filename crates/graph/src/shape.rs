@@ -95,7 +95,8 @@ impl Shape {
         self.view.unwrap_or(Strides { offset: 0, steps: [1, n0, n0 * n1, n0 * n1 * n2] })
     }
 
-    /// How many elements a source has at least, from its first one to the last that is seen; `None` where that cannot be counted.
+    /// How many elements a source has at least, from its first one to the last that is seen; `None` where that cannot
+    /// be counted.
     pub fn span(&self) -> Option<usize> {
         let Strides { offset, steps } = self.strides();
         if self.elements() == 0 {
@@ -128,8 +129,8 @@ impl Shape {
 }
 
 impl Shape {
-    /// The shape to which both can be repeated: in each dimension the larger size, of which the other is a divisor, where 0 is a multiple of
-    /// every size. `None` where neither size divides the other.
+    /// The shape to which both can be repeated: in each dimension the larger size, of which the other is a divisor,
+    /// where 0 is a multiple of every size. `None` where neither size divides the other.
     pub fn repeated_with(&self, other: &Shape) -> Option<Shape> {
         let mut sizes = self.sizes;
         for (size, other) in sizes.iter_mut().zip(other.sizes) {
@@ -184,8 +185,8 @@ impl TensorType {
         TensorType { shape: self.shape.dense(), ..*self }
     }
 
-    /// Of a view, the elements of its source up to the last one that is seen, all behind each other. Panics where they cannot be counted, which
-    /// inference refuses.
+    /// Of a view, the elements of its source up to the last one that is seen, all behind each other. Panics where they
+    /// cannot be counted, which inference refuses.
     #[must_use]
     pub fn held(&self) -> TensorType {
         if self.shape.is_dense() {
@@ -195,7 +196,8 @@ impl TensorType {
         TensorType::new(self.dtype, &[span])
     }
 
-    /// Bytes of the tensor without padding, of a view those of the elements that it shows. Panics where blocks do not divide a row, which inference refuses.
+    /// Bytes of the tensor without padding, of a view those of the elements that it shows. Panics where blocks do not
+    /// divide a row, which inference refuses.
     pub fn bytes(&self) -> usize {
         assert!(self.shape[0].is_multiple_of(self.dtype.block_len()), "blocks of {} do not divide {self}", self.dtype);
         self.shape.elements() / self.dtype.block_len() * self.dtype.block_bytes()

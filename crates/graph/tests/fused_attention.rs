@@ -1,4 +1,5 @@
-//! Attention over the KV cache becomes one node, but where something of it is read elsewhere or a cache is written in between.
+//! Attention over the KV cache becomes one node, but where something of it is read elsewhere or a cache is written in
+//! between.
 
 use trueup_blocks::DType::{F16, F32, I32};
 use trueup_graph::fuse::{Candidate, Fused, fuse};

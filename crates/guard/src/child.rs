@@ -1,7 +1,8 @@
 //! One test of a test binary, run once more in a process of its own.
 //!
-//! A binary of another architecture runs in an emulator, which the system may not start for its children: where the tests' arguments hold
-//! `--skip emulator=PROGRAM`, the child is started as `PROGRAM BINARY ...`. No test has that name, so that none is skipped.
+//! A binary of another architecture runs in an emulator, which the system may not start for its children: where the
+//! tests' arguments hold `--skip emulator=PROGRAM`, the child is started as `PROGRAM BINARY ...`. No test has that
+//! name, so that none is skipped.
 
 use std::ffi::OsString;
 use std::process::{Command, ExitStatus};
@@ -17,8 +18,8 @@ pub fn is_child() -> bool {
     std::env::args().any(|argument| argument == MARK)
 }
 
-/// Runs one test of this binary in a process of its own and says what became of it. `test` is the path of the function, with its crate:
-/// `concat!(module_path!(), "::", stringify!(name))`.
+/// Runs one test of this binary in a process of its own and says what became of it. `test` is the path of the function,
+/// with its crate: `concat!(module_path!(), "::", stringify!(name))`.
 ///
 /// # Errors
 /// What the child died of or printed, or that there is no such test.

@@ -20,7 +20,8 @@ impl Side {
     pub const BOTH: [Side; 2] = [Side::Start, Side::End];
 }
 
-/// A slice in pages of its own, with a page without access on either side. It is aligned as its elements are, no better.
+/// A slice in pages of its own, with a page without access on either side. It is aligned as its elements are, no
+/// better.
 #[derive(Debug)]
 pub struct Guarded<T> {
     mapping: *mut c_void,
@@ -52,7 +53,8 @@ impl<T: Copy> Guarded<T> {
         };
         // A slice's size is a multiple of its alignment, and so is `lead`.
         let first: *mut T = start.wrapping_byte_add(lead).cast();
-        // SAFETY: `bytes` from `first` on lie in the pages with access, aligned, and nobody else has them; T is plain data.
+        // SAFETY: `bytes` from `first` on lie in the pages with access, aligned, and nobody else has them; T is plain
+        // data.
         unsafe { first.copy_from_nonoverlapping(values.as_ptr(), values.len()) };
         Guarded { mapping, mapping_bytes, first, len: values.len() }
     }

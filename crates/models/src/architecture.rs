@@ -30,9 +30,11 @@ pub struct Architecture {
     pub gguf_name: &'static str,
     /// Entries of `architectures` in `config.json` that mean this one.
     pub classes: &'static [&'static str],
-    /// Whether its class only stands in descriptions that the reader of another format makes, so that nobody is told to write it.
+    /// Whether its class only stands in descriptions that the reader of another format makes, so that nobody is told to
+    /// write it.
     pub is_internal: bool,
-    /// What tells it from another architecture with a class of the same name: any of these signs. The one without signs is what remains.
+    /// What tells it from another architecture with a class of the same name: any of these signs. The one without signs
+    /// is what remains.
     pub told_by: &'static [Sign],
     /// The kind of model that FastLLM knows by these names of tensors, so that a `.flm` file is written of them.
     pub flm_name: Option<&'static str>,
@@ -145,7 +147,8 @@ pub struct WindowRule {
     pub missing: u64,
     /// A key that must be true for the window to hold; false when absent.
     pub enabled_by: Option<&'static str>,
-    /// A key with the first layer that has the window, and its default; earlier layers see everything. `layer_types` wins over it.
+    /// A key with the first layer that has the window, and its default; earlier layers see everything. `layer_types`
+    /// wins over it.
     pub first_layer: Option<(&'static str, u64)>,
 }
 
@@ -249,7 +252,8 @@ pub struct Parts {
     pub alibi: Option<AlibiRule>,
 }
 
-/// Positions that lower scores by their distance (Press et al. 2022), for models of an architecture that have them ([`Condition::Alibi`]).
+/// Positions that lower scores by their distance (Press et al. 2022), for models of an architecture that have them
+/// ([`Condition::Alibi`]).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AlibiRule {
     /// The largest exponent of the slopes.
@@ -258,7 +262,8 @@ pub struct AlibiRule {
     pub layers: usize,
 }
 
-/// A beginning of texts whose tokens see each other, and positions in two rows (GLM, Du et al. 2022, section 2): where the tokens stand that divide a text.
+/// A beginning of texts whose tokens see each other, and positions in two rows (GLM, Du et al. 2022, section 2): where
+/// the tokens stand that divide a text.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PrefixRule {
     /// The key of the first token behind the beginning, and what holds when it is absent.

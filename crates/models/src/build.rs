@@ -180,7 +180,8 @@ impl Builder<'_> {
         })
     }
 
-    /// Heads of a projection `[head size * heads, tokens]`, normed where the model does that: `[head size, heads, tokens]`.
+    /// Heads of a projection `[head size * heads, tokens]`, normed where the model does that: `[head size, heads,
+    /// tokens]`.
     fn heads(&mut self, name: &str, projection: &Projection, flat: ValueId, heads: usize) -> Built {
         let hyper = self.model.hyper();
         let shape = Op::reshape(&[hyper.head_size(), heads, self.batch.tokens]);
@@ -270,8 +271,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The tensor of a role in this layer. Roles of every model are there (checked by [`Model::from_gguf`]); optional ones are asked for
-    /// only after [`Builder::weight_type`].
+    /// The tensor of a role in this layer. Roles of every model are there (checked by [`Model::from_gguf`]); optional
+    /// ones are asked for only after [`Builder::weight_type`].
     fn weight(&mut self, role: Role) -> ValueId {
         let ty = self.weight_type(role).unwrap_or_else(|| unreachable!("a model without {role:?}"));
         self.graph.weight(&role.name(self.layer.unwrap_or(0)), ty)

@@ -1,4 +1,5 @@
-//! ChatGLM2 and ChatGLM3: queries, keys and values are one tensor, and so are gate and up; the first half of each head is rotated.
+//! ChatGLM2 and ChatGLM3: queries, keys and values are one tensor, and so are gate and up; the first half of each head
+//! is rotated.
 //!
 //! ```text
 //! attn_qkv [width, queries + keys + values]    ffn_up [width, gate + up]    stored as in the checkpoint, computed apart

@@ -1,4 +1,5 @@
-//! ChatGLM-6B, the first one: the words of a prompt see each other, positions have two rows, and results are added to scaled norms.
+//! ChatGLM-6B, the first one: the words of a prompt see each other, positions have two rows, and results are added to
+//! scaled norms.
 //!
 //! ```text
 //! x ─ attn_norm (h) ─ attention ─(+ alpha h)─ ffn_norm (g) ─ gelu ─(+ alpha g)─ ...      alpha = sqrt(2 layers)

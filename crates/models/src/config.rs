@@ -45,7 +45,8 @@ impl Architecture {
 }
 
 impl Hyper {
-    /// Reads a description by the architecture's tables; `tensors` is how many tensors the checkpoint has. The error names all faults.
+    /// Reads a description by the architecture's tables; `tensors` is how many tensors the checkpoint has. The error
+    /// names all faults.
     pub fn from_config(
         architecture: &'static Architecture,
         config: &Object,
@@ -68,8 +69,8 @@ impl Hyper {
 }
 
 impl Hyper {
-    /// The description that [`Hyper::from_config`] reads as these numbers, for a model that came from a GGUF file. `None` where factors of the
-    /// rotation are stored, from which what they were computed of does not follow.
+    /// The description that [`Hyper::from_config`] reads as these numbers, for a model that came from a GGUF file.
+    /// `None` where factors of the rotation are stored, from which what they were computed of does not follow.
     pub fn to_config(&self, architecture: &Architecture) -> Option<Object> {
         let mut config = Object::new();
         config.insert("architectures".to_owned(), Value::from(vec![*architecture.classes.first()?]));
@@ -386,7 +387,8 @@ impl ConfigReader<'_> {
         Some(DraftWindow { size: size?, layers: listed.map_or(WindowLayers::From(first), WindowLayers::Listed) })
     }
 
-    /// The rotation: `rope_scaling` of transformers up to 4, `rope_parameters` since 5, where the base stands in it, as in InternLM's `rotary`.
+    /// The rotation: `rope_scaling` of transformers up to 4, `rope_parameters` since 5, where the base stands in it, as
+    /// in InternLM's `rotary`.
     fn rope(&mut self, base: f64, rotated: u64, context: u64) -> RopeDescription {
         let object = ROPE_OBJECTS.into_iter().find_map(|key| match self.config.get(key) {
             None | Some(Value::Null) => None,

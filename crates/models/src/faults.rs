@@ -1,5 +1,5 @@
-//! Faults of one file, collected so that a message names them together and not only the first. A file can have more faults than anyone
-//! reads: those beyond a bound are counted.
+//! Faults of one file, collected so that a message names them together and not only the first. A file can have more
+//! faults than anyone reads: those beyond a bound are counted.
 
 use std::path::Path;
 use trueup_formats::{Error, Result, listed};
@@ -21,7 +21,8 @@ impl Faults {
         &self.list
     }
 
-    /// `Err` with the faults as one sentence, if there are any: as many as a reader takes in, then how many more there are.
+    /// `Err` with the faults as one sentence, if there are any: as many as a reader takes in, then how many more there
+    /// are.
     pub fn check(self, path: &Path, place: &str, help: &str) -> Result<()> {
         if self.list.is_empty() {
             return Ok(());

@@ -56,8 +56,8 @@ impl Field {
         }
     }
 
-    /// The largest value that is believed; what a model of the next decade may need, and small enough that products of a few
-    /// stay far below 2^63. `None` for what is not a count.
+    /// The largest value that is believed; what a model of the next decade may need, and small enough that products of
+    /// a few stay far below 2^63. `None` for what is not a count.
     pub fn count_max(self) -> Option<u64> {
         match self {
             Field::Width | Field::Ffn => Some(1 << 22),

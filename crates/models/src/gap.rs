@@ -50,7 +50,8 @@ impl Gap {
 }
 
 impl Architecture {
-    /// What a person should know about a GGUF file with these numbers: a sentence for each part that other programs do not take from it.
+    /// What a person should know about a GGUF file with these numbers: a sentence for each part that other programs do
+    /// not take from it.
     pub fn notes(&self, hyper: &Hyper) -> Vec<String> {
         self.gaps.iter().filter_map(|gap| gap.note(self, hyper)).collect()
     }

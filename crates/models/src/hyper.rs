@@ -66,7 +66,8 @@ pub struct Hyper {
     conditions: Conditions,
 }
 
-/// The tokens that divide a text whose beginning sees itself in both directions: `words of the prompt | mark | end, the answer`.
+/// The tokens that divide a text whose beginning sees itself in both directions: `words of the prompt | mark | end, the
+/// answer`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix {
     /// The first token behind the beginning.
@@ -78,7 +79,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// Where the first token behind the beginning stands in a text; `None` where there is none yet, and every token sees what is before it.
+    /// Where the first token behind the beginning stands in a text; `None` where there is none yet, and every token
+    /// sees what is before it.
     pub fn end_in(&self, ids: impl IntoIterator<Item = u32>) -> Option<usize> {
         ids.into_iter().position(|id| id == self.end)
     }
@@ -127,7 +129,8 @@ impl Conditions {
 }
 
 impl Hyper {
-    /// Checks a draft; `tensors` is how many tensors the file has. `None` when something was wrong, which `faults` then tells.
+    /// Checks a draft; `tensors` is how many tensors the file has. `None` when something was wrong, which `faults` then
+    /// tells.
     pub(crate) fn new(draft: Draft, tensors: usize, conditions: Conditions, faults: &mut Faults) -> Option<Hyper> {
         let before = faults.list().len();
         check_counts(&draft, tensors, faults);
@@ -263,7 +266,8 @@ impl Hyper {
         self
     }
 
-    /// The same numbers for a model that has only the tokens of these ids, rising; `None` where one is missing that divides texts, and where none is left.
+    /// The same numbers for a model that has only the tokens of these ids, rising; `None` where one is missing that
+    /// divides texts, and where none is left.
     #[must_use]
     pub fn slimmed(self, kept: &[u32]) -> Option<Hyper> {
         let new = |id: u32| kept.binary_search(&id).ok().and_then(|place| u32::try_from(place).ok());

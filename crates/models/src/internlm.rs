@@ -1,4 +1,5 @@
-//! InternLM, the first version: Llama with biases on all projections of attention, unless the description says that it has none.
+//! InternLM, the first version: Llama with biases on all projections of attention, unless the description says that it
+//! has none.
 
 use crate::architecture::{Architecture, Condition, FieldRule, FlagRule, Missing, Parts};
 use crate::field::Field;

@@ -5,7 +5,8 @@ use crate::field::Field;
 use crate::role::Role;
 use trueup_graph::op::RopePairs;
 
-/// `LlamaForCausalLM`. The Hugging Face class rotates halves of a head, GGUF's `llama` neighbours: hence the permutation.
+/// `LlamaForCausalLM`. The Hugging Face class rotates halves of a head, GGUF's `llama` neighbours: hence the
+/// permutation.
 pub static LLAMA: Architecture = Architecture {
     gguf_name: "llama",
     classes: &["LlamaForCausalLM", "LLaMAForCausalLM"],

@@ -1,4 +1,5 @@
-//! llama2.c: Llama in the names and the row order of its first publication, whose pairs of rotation are neighbours already.
+//! llama2.c: Llama in the names and the row order of its first publication, whose pairs of rotation are neighbours
+//! already.
 
 use crate::architecture::{Architecture, FieldRule, Missing, Parts, TensorRule};
 use crate::field::Field;

@@ -1,4 +1,5 @@
-//! Hyper-parameters in the key-value section of a GGUF file, read and written under the keys that all its programs know.
+//! Hyper-parameters in the key-value section of a GGUF file, read and written under the keys that all its programs
+//! know.
 //!
 //! ```text
 //! general.architecture = "llama"
@@ -28,8 +29,8 @@ const TOKENS: &str = "tokenizer.ggml.tokens";
 /// The largest exponent of ALiBi's slopes, 0 where positions rotate heads.
 const MAX_ALIBI_BIAS: &str = "attention.max_alibi_bias";
 
-/// Tokens that divide a text whose beginning sees itself: the first one behind the beginning, the one whose position the others have, and the
-/// one that is looked for where that is missing.
+/// Tokens that divide a text whose beginning sees itself: the first one behind the beginning, the one whose position
+/// the others have, and the one that is looked for where that is missing.
 const PREFIX: [&str; 3] = ["prefix.end_token_id", "prefix.mark_token_id", "prefix.other_mark_token_id"];
 
 /// Keys behind the architecture's name that change what is computed, with the only value that is supported.
@@ -63,8 +64,8 @@ impl Architecture {
 }
 
 impl Hyper {
-    /// Reads the keys of a GGUF file; `tensors` tell how many layers there can be and which optional tensors there are. The error names
-    /// all faults.
+    /// Reads the keys of a GGUF file; `tensors` tell how many layers there can be and which optional tensors there are.
+    /// The error names all faults.
     pub fn from_metadata(
         architecture: &'static Architecture,
         metadata: &Metadata,
@@ -196,8 +197,8 @@ impl<'a> MetadataReader<'a> {
         }
     }
 
-    /// The magnitude is `attn_factor (1 + 0.1 ln factor)`, divided by `1 + 0.1 m ln factor` where a log multiplier `m` is given, as
-    /// programs that run such files compute it.
+    /// The magnitude is `attn_factor (1 + 0.1 ln factor)`, divided by `1 + 0.1 m ln factor` where a log multiplier `m`
+    /// is given, as programs that run such files compute it.
     fn yarn(&mut self, factor: Option<f64>, context: u64) -> RopeScaling {
         let factor = factor.unwrap_or_else(|| {
             self.wrong("rope.scaling.factor", "expected a float, found no such key");
@@ -223,7 +224,8 @@ impl<'a> MetadataReader<'a> {
         Some(DraftWindow { size, layers })
     }
 
-    /// The largest exponent of ALiBi: as the key says, else by the number of layers, as programs that have no such key know it.
+    /// The largest exponent of ALiBi: as the key says, else by the number of layers, as programs that have no such key
+    /// know it.
     fn alibi(&mut self) -> Option<f64> {
         let rule = self.architecture.parts.alibi?;
         let said = self.optional(&self.key(MAX_ALIBI_BIAS), Metadata::f64);

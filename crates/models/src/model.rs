@@ -34,8 +34,8 @@ pub struct Slice {
 }
 
 impl Model {
-    /// Checks metadata and every tensor of a GGUF file against the architecture's tables. The error names all that is missing, too much
-    /// or misshaped at once. Tensors in the split-scale layout must be presented joined.
+    /// Checks metadata and every tensor of a GGUF file against the architecture's tables. The error names all that is
+    /// missing, too much or misshaped at once. Tensors in the split-scale layout must be presented joined.
     pub fn from_gguf(metadata: &Metadata, tensors: &[TensorInfo], path: &Path) -> Result<Model> {
         let architecture = Architecture::of_metadata(metadata, path)?;
         let hyper = Hyper::from_metadata(architecture, metadata, tensors, path)?;
@@ -82,7 +82,8 @@ impl Model {
         self.weights.get(&(role, layer)).copied()
     }
 
-    /// Weights that are rows of tensors of the file, which graphs know by other names: those of one tensor stand together, from its first row to its last.
+    /// Weights that are rows of tensors of the file, which graphs know by other names: those of one tensor stand
+    /// together, from its first row to its last.
     pub fn slices(&self) -> &[Slice] {
         &self.slices
     }

@@ -1,11 +1,13 @@
-//! MOSS (moss-moon-003): attention and feed-forward side by side, behind one norm with a bias; queries, values and keys in quarters of one tensor.
+//! MOSS (moss-moon-003): attention and feed-forward side by side, behind one norm with a bias; queries, values and keys
+//! in quarters of one tensor.
 //!
 //! ```text
 //! x ─ attn_norm ─┬─ attention ────────────────┐
 //!                └─ up, gelu, down ───────────(+)─ x ─ ...        the first rotary_dim elements of a head are rotated, as neighbours
 //! ```
 //!
-//! GGUF has no architecture for it; this one's keys and tensors have the usual names, and a bias of the head, `output.bias`.
+//! GGUF has no architecture for it; this one's keys and tensors have the usual names, and a bias of the head,
+//! `output.bias`.
 
 use crate::architecture::{
     Architecture, Condition, FeedForward, FieldRule, Fixed, Grouped, Missing, Norm, Parts, Rotated, TensorRule,

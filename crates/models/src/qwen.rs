@@ -1,6 +1,7 @@
 //! Qwen, the first: what Qwen2 computes, under other names, so its GGUF file is one of Qwen2.
 //!
-//! Queries, keys and values are one tensor in the checkpoint (`c_attn`), which its reader shows apart; `intermediate_size` counts gate and up together.
+//! Queries, keys and values are one tensor in the checkpoint (`c_attn`), which its reader shows apart;
+//! `intermediate_size` counts gate and up together.
 
 use crate::architecture::{Architecture, Condition, FieldRule, Fixed, Missing, Parts, TensorRule};
 use crate::field::Field;

@@ -64,7 +64,8 @@ impl RopeDescription {
         }
     }
 
-    /// YaRN's ramp must rise from its lower to its upper end inside the head, and logarithms of the base must not vanish.
+    /// YaRN's ramp must rise from its lower to its upper end inside the head, and logarithms of the base must not
+    /// vanish.
     fn check_ramp(&self, original_context: u32, beta_fast: f32, beta_slow: f32, faults: &mut Faults) {
         if self.base <= 1.0 {
             faults.add(format!("YaRN needs a base of the rotation above 1, found {}", self.base));
@@ -93,9 +94,9 @@ impl RopeDescription {
 }
 
 impl Llama3Scaling {
-    /// What divides this frequency. The scaled frequency is `f / factor` for wavelengths `2 pi / f` above `context / low`, `f` below
-    /// `context / high`, and `f ((1 - s) / factor + s)` with `s = (context / wavelength - low) / (high - low)` between them. Source: the
-    /// model code published with Llama 3.1.
+    /// What divides this frequency. The scaled frequency is `f / factor` for wavelengths `2 pi / f` above `context
+    /// / low`, `f` below `context / high`, and `f ((1 - s) / factor + s)` with `s = (context / wavelength - low) /
+    /// (high - low)` between them. Source: the model code published with Llama 3.1.
     fn divisor(&self, frequency: f64) -> f64 {
         let wavelength = 2.0 * PI / frequency;
         if wavelength < self.original_context / self.high_frequency_factor {

@@ -1,4 +1,5 @@
-//! For each architecture: a description becomes numbers, GGUF keys and tensors, and these become the same numbers and a graph.
+//! For each architecture: a description becomes numbers, GGUF keys and tensors, and these become the same numbers and a
+//! graph.
 
 use serde_json::{Map, Value, json};
 use std::path::Path;

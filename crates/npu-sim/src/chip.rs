@@ -1,5 +1,5 @@
-//! What each chip has and lacks, as one table. Sources: platform files and operator lists of CANN 8.1, pages of the runtime; a figure that none of them gives is
-//! marked as assumed beside it.
+//! What each chip has and lacks, as one table. Sources: platform files and operator lists of CANN 8.1, pages of the
+//! runtime; a figure that none of them gives is marked as assumed beside it.
 //!
 //! | chip | cores | bf16 | int4 | f32 products | f16 overflow | capture | flash attention |
 //! |---|---|---|---|---|---|---|---|
@@ -49,7 +49,8 @@ pub struct Chip {
     pub int4: bool,
     /// Whether its cube takes f32 (as HF32 or as it is); else f32 becomes f16.
     pub cube_f32: bool,
-    /// Whether an f16 beyond the largest number becomes that number; else infinity. Assumed: the pages give the switch, not each chip's state.
+    /// Whether an f16 beyond the largest number becomes that number; else infinity. Assumed: the pages give the switch,
+    /// not each chip's state.
     pub f16_saturates: bool,
     /// Whether streams can be captured.
     pub capture: bool,
@@ -137,7 +138,8 @@ const ASCEND_310B: Chip = Chip {
 pub static CHIPS: [Chip; 5] = [ASCEND_910B, A3, ASCEND_910A, ASCEND_310P, ASCEND_310B];
 
 impl Chip {
-    /// The chip of a name in the settings (`910b`) or of an exact name that `aclrtGetSocName` would answer; none for any other.
+    /// The chip of a name in the settings (`910b`) or of an exact name that `aclrtGetSocName` would answer; none for
+    /// any other.
     pub fn named(name: &str) -> Option<&'static Self> {
         CHIPS.iter().find(|chip| chip.name == name || chip.soc == name)
     }

@@ -1,4 +1,5 @@
-//! What a run of the simulator is told: one JSON file, given to `aclInit`, or named by the environment for a program that gives none, or one of its own.
+//! What a run of the simulator is told: one JSON file, given to `aclInit`, or named by the environment for a program
+//! that gives none, or one of its own.
 //!
 //! ```json
 //! {
@@ -195,8 +196,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings of a run: those of the file that the program has given, where it names any; else those of the other file, or the defaults. A program may
-    /// give a file of its own, with switches of the vendor's runtime.
+    /// The settings of a run: those of the file that the program has given, where it names any; else those of the other
+    /// file, or the defaults. A program may give a file of its own, with switches of the vendor's runtime.
     ///
     /// # Errors
     /// 100000 with a sentence: a file cannot be read, is no JSON of this form, or names what there is not.

@@ -1,6 +1,7 @@
 //! What a call answers: the codes of `acl_base.h` and `aclnn_base.h`, and the sentence behind the last one.
 //!
-//! A refusal sets the thread's recent message, which `aclGetRecentErrMsg` hands out; the message begins with `npu-sim:`, so that nobody takes it for hardware's.
+//! A refusal sets the thread's recent message, which `aclGetRecentErrMsg` hands out; the message begins with
+//! `npu-sim:`, so that nobody takes it for hardware's.
 
 use std::{
     any::Any,
@@ -124,13 +125,15 @@ pub fn remember(refusal: &Refusal) {
     let _ = RECENT.try_with(|recent| *recent.borrow_mut() = CString::new(text).ok());
 }
 
-/// The thread's recent message for `aclGetRecentErrMsg`: null where nothing was refused or the thread is ending; valid until the thread's next refusal.
+/// The thread's recent message for `aclGetRecentErrMsg`: null where nothing was refused or the thread is ending; valid
+/// until the thread's next refusal.
 pub fn recent() -> *const c_char {
     let text = RECENT.try_with(|recent| recent.borrow().as_ref().map_or(ptr::null(), |text| text.as_ptr()));
     text.unwrap_or(ptr::null())
 }
 
-/// Runs the body of an entry of the C surface: a refusal becomes its code and the recent message, a panic becomes 500000.
+/// Runs the body of an entry of the C surface: a refusal becomes its code and the recent message, a panic becomes
+/// 500000.
 pub fn answer(entry: &str, body: impl FnOnce() -> Result<(), Refusal>) -> i32 {
     value_or_answer(entry, body).err().unwrap_or(SUCCESS)
 }

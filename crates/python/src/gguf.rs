@@ -89,8 +89,8 @@ impl GgufTensor {
         Ok(self.info()?.bytes)
     }
 
-    /// The raw bytes, read from the file on each access: a uint8 array whose last dimension is the bytes of a row. Raises
-    /// TrueupError.
+    /// The raw bytes, read from the file on each access: a uint8 array whose last dimension is the bytes of a row.
+    /// Raises TrueupError.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArrayDyn<u8>>> {
         let info = self.info()?;

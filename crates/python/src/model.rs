@@ -65,14 +65,12 @@ impl Model {
 
     /// Generate the text that follows a prompt.
     ///
-    /// max_tokens: most tokens to generate. None stops at the end of the text or of the context.
-    /// temperature: 0 always takes the most likely token; higher values give more varied text.
-    /// top_k: sample from the k most likely tokens; 0 uses all.
-    /// top_p: sample from the most likely tokens whose probabilities add up to this value.
-    /// min_p: drop tokens whose probability is below this share of the most likely token's.
-    /// repeat_penalty: make the last 64 tokens less likely; 1 turns this off.
-    /// seed: random seed. The same seed gives the same text.
-    /// on_text: called with each part of the text as soon as its characters are complete. An exception ends the text and
+    /// max_tokens: most tokens to generate. None stops at the end of the text or of the context. temperature: 0 always
+    /// takes the most likely token; higher values give more varied text. top_k: sample from the k most likely tokens; 0
+    /// uses all. top_p: sample from the most likely tokens whose probabilities add up to this value. min_p: drop tokens
+    /// whose probability is below this share of the most likely token's. repeat_penalty: make the last 64 tokens less
+    /// likely; 1 turns this off. seed: random seed. The same seed gives the same text. on_text: called with each part
+    /// of the text as soon as its characters are complete. An exception ends the text and
     ///     is raised by this call.
     /// context_shift: when the context is full, drop half of the tokens after the kept ones, recompute the rest and
     ///     continue. The text may then never end.

@@ -13,8 +13,8 @@ use trueup::{OnPiece, Piece};
 /// Interval between checks for signals while waiting for a result.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
-/// Continuous batching for one model. Any thread can submit requests. Requests join and leave the running batch, and each
-/// result is the same as if the request ran alone.
+/// Continuous batching for one model. Any thread can submit requests. Requests join and leave the running batch, and
+/// each result is the same as if the request ran alone.
 ///
 /// model: the model. It can also be used directly at the same time.
 /// sequences: number of requests that are computed at once. Further requests wait.
@@ -51,8 +51,8 @@ impl Service {
 
     /// Submit a prompt and return the request number immediately. The arguments are those of Model.generate.
     ///
-    /// The service's thread calls on_text, which must not call fetch. An exception in on_text ends the text and is raised
-    /// by fetch.
+    /// The service's thread calls on_text, which must not call fetch. An exception in on_text ends the text and is
+    /// raised by fetch.
     ///
     /// Raises TrueupError if the prompt does not fit, or if there are too many requests.
     #[pyo3(signature = (

@@ -19,8 +19,8 @@ const _: () = assert!(STEPS_DEFAULT == 8);
 /// prompts: texts to compute. None uses a built-in text of about 32 tokens.
 /// steps: tokens to compute after each prompt. The reference chooses them.
 ///
-/// Returns the report. Its "result" is "pass", "fail" or "inconclusive", and its "sentence" says what to do next. Raises
-/// TrueupError if nothing could be verified.
+/// Returns the report. Its "result" is "pass", "fail" or "inconclusive", and its "sentence" says what to do next.
+/// Raises TrueupError if nothing could be verified.
 #[pyfunction]
 #[pyo3(signature = (model, device="cpu", reference="ref", prompts=None, steps=8))]
 pub fn verify<'py>(

@@ -32,8 +32,9 @@ pub struct Recipe {
     rules: Vec<Rule>,
 }
 
-/// `REGEX=TYPE`: tensors whose name the pattern finds get the type. The first rule that matches wins. Tensors of one dimension are never
-/// quantized, and those that are no numbers of a model never changed: a rule that asks for it leaves a note.
+/// `REGEX=TYPE`: tensors whose name the pattern finds get the type. The first rule that matches wins. Tensors of one
+/// dimension are never quantized, and those that are no numbers of a model never changed: a rule that asks for it
+/// leaves a note.
 #[derive(Clone, Debug)]
 pub struct Rule {
     pattern: Regex,
@@ -80,8 +81,8 @@ fn can_be_written(dtype: DType) -> bool {
 }
 
 impl Recipe {
-    /// Matrices become `dtype`, the embedding and the output head q8_0 when it is a 4-bit type; one-dimensional tensors f32. `None` leaves
-    /// every tensor as it is.
+    /// Matrices become `dtype`, the embedding and the output head q8_0 when it is a 4-bit type; one-dimensional tensors
+    /// f32. `None` leaves every tensor as it is.
     pub fn new(dtype: Option<DType>) -> Recipe {
         Recipe { dtype, pure: false, strict: false, rules: Vec::new() }
     }
@@ -93,8 +94,8 @@ impl Recipe {
         self
     }
 
-    /// A tensor that cannot get the type asked for is an error instead of a note: a matrix whose rows the blocks do not divide (else
-    /// f16), a tensor of one dimension under a rule with a quantized type (else f32).
+    /// A tensor that cannot get the type asked for is an error instead of a note: a matrix whose rows the blocks do not
+    /// divide (else f16), a tensor of one dimension under a rule with a quantized type (else f32).
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Recipe {
         self.strict = strict;
@@ -118,8 +119,8 @@ impl Recipe {
         self.dtype
     }
 
-    /// One choice per tensor, in their order. Fails when a rule finds no tensor, or, when strict, on tensors that cannot get
-    /// their type; lists all faults.
+    /// One choice per tensor, in their order. Fails when a rule finds no tensor, or, when strict, on tensors that
+    /// cannot get their type; lists all faults.
     pub fn choose(&self, tensors: &[TensorInfo]) -> Result<Vec<Choice>, RuleError> {
         let idle = self.rules.iter().filter(|rule| !tensors.iter().any(|tensor| rule.pattern.is_match(&tensor.name)));
         let mut faults: Vec<String> =

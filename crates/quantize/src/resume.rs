@@ -41,8 +41,9 @@ pub fn open_writer(plan: GgufPlan, source: &dyn Checkpoint, resume: bool, comman
     }
 }
 
-/// What the earlier run kept beside each tensor of the source; `None` for one that is to be done. `outputs` are the tensors of the
-/// output that each becomes; `accept` looks at what was kept. All bytes are read back and hashed, on so many threads.
+/// What the earlier run kept beside each tensor of the source; `None` for one that is to be done. `outputs` are the
+/// tensors of the output that each becomes; `accept` looks at what was kept. All bytes are read back and hashed, on so
+/// many threads.
 ///
 /// # Errors
 /// A number of threads that [`walk`] refuses. What cannot be read is done again.

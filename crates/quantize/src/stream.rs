@@ -41,15 +41,16 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Plan and report, write nothing.
     pub dry_run: bool,
-    /// Go on with what an earlier run of this kind left unfinished, and leave what is finished when this one is interrupted.
+    /// Go on with what an earlier run of this kind left unfinished, and leave what is finished when this one is
+    /// interrupted.
     pub resume: bool,
 }
 
 /// Writes `source`, a GGUF file, to `output` with other types. Returns what became of each tensor.
 ///
 /// # Errors
-/// A rule that matches nothing, a type this build cannot decode, a weight that is not finite, and I/O; nothing is then left under
-/// the name of the output.
+/// A rule that matches nothing, a type this build cannot decode, a weight that is not finite, and I/O; nothing is then
+/// left under the name of the output.
 pub fn quantize(source: &dyn Checkpoint, output: &Path, options: &Options, progress: &dyn Progress) -> Result<Report> {
     let Description::Gguf(metadata) = source.description() else {
         return Err(Error::new(source.path(), format!("is {}, not GGUF", source.format())).help("convert it first"));

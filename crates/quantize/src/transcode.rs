@@ -30,7 +30,8 @@ pub struct Unfit {
     help: String,
 }
 
-/// Elements that are between two types at once: their f32 stay in the first level cache. A multiple of every block length.
+/// Elements that are between two types at once: their f32 stay in the first level cache. A multiple of every block
+/// length.
 const PIECE_ELEMENTS: usize = 4096;
 
 /// Room for the elements that are between two types.
@@ -62,8 +63,8 @@ impl Transcoder {
         self.source == self.target
     }
 
-    /// Writes `source` in the new type to `target`, which has room for exactly that. `loss` is told what the elements lose; a copy loses nothing
-    /// and is not looked at.
+    /// Writes `source` in the new type to `target`, which has room for exactly that. `loss` is told what the elements
+    /// lose; a copy loses nothing and is not looked at.
     ///
     /// # Errors
     /// An element that is not finite, or is not in the new type; `target` then holds anything.

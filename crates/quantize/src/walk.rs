@@ -13,14 +13,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use trueup_blocks::DType;
 use trueup_formats::{Error, Result};
 
-/// Elements of a chunk, about; rounded to whole units, or to whole blocks of one very long row. A multiple of every block length.
+/// Elements of a chunk, about; rounded to whole units, or to whole blocks of one very long row. A multiple of every
+/// block length.
 pub const CHUNK_ELEMENTS: u64 = 1 << 18;
 
 /// The most threads that are started.
 const THREADS_MAX: usize = 1024;
 
-/// Splits `total` elements into ranges of whole units (rows) of about [`CHUNK_ELEMENTS`]. A unit larger than that is split itself, at
-/// multiples of [`CHUNK_ELEMENTS`], so that no range is ever larger.
+/// Splits `total` elements into ranges of whole units (rows) of about [`CHUNK_ELEMENTS`]. A unit larger than that is
+/// split itself, at multiples of [`CHUNK_ELEMENTS`], so that no range is ever larger.
 pub fn chunk_ranges(total: u64, unit: u64) -> impl Iterator<Item = Range<u64>> {
     let unit = unit.clamp(1, CHUNK_ELEMENTS);
     let step = CHUNK_ELEMENTS / unit * unit;
@@ -32,7 +33,8 @@ pub fn bytes_of(elements: u64, dtype: DType) -> u64 {
     dtype.row_bytes(elements).unwrap_or_else(|| unreachable!("{elements} elements are not whole blocks of {dtype}"))
 }
 
-/// The first bytes of a buffer that is used again and again, and grows where they are more than it has; what they hold is left open.
+/// The first bytes of a buffer that is used again and again, and grows where they are more than it has; what they hold
+/// is left open.
 pub fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> &mut [u8] {
     let bytes = bytes as usize;
     if buffer.len() < bytes {
@@ -44,11 +46,13 @@ pub fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> &mut [u8] {
 /// Chunks whose results are kept at once: enough to keep every thread busy, few enough for models of any size.
 const BATCH_CHUNKS: usize = 4096;
 
-/// Does `work` on each chunk, on so many threads (`None` is one per core), and hands each result to `done`, in the order of chunks.
-/// Chunks are begun in their order too, so that files are read from front to back. `path` is the file that messages name.
+/// Does `work` on each chunk, on so many threads (`None` is one per core), and hands each result to `done`, in the
+/// order of chunks. Chunks are begun in their order too, so that files are read from front to back. `path` is the file
+/// that messages name.
 ///
 /// # Errors
-/// That of the first chunk whose `work` fails, and a number of threads that is 0, more than 1024 or more than the system starts.
+/// That of the first chunk whose `work` fails, and a number of threads that is 0, more than 1024 or more than the
+/// system starts.
 pub fn walk<C: Send + Sync, T: Send>(
     chunks: impl Iterator<Item = C>,
     threads: Option<usize>,

@@ -1,4 +1,5 @@
-//! A run that is interrupted in the middle and one that goes on with it: the bytes and the report of an undisturbed run.
+//! A run that is interrupted in the middle and one that goes on with it: the bytes and the report of an undisturbed
+//! run.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,5 +1,5 @@
-//! What the hook of observation costs when nobody looks: the same tokens with no observer and with one that wants no node, in pairs, in both
-//! orders.
+//! What the hook of observation costs when nobody looks: the same tokens with no observer and with one that wants no
+//! node, in pairs, in both orders.
 //!
 //!     cargo bench -p trueup-runtime --bench taps -- MODEL.gguf [PAIRS]
 //!

@@ -72,8 +72,8 @@ pub struct BenchReport {
     pub first_token_seconds: f64,
     /// How the weights are held.
     pub weights: HeldWeights,
-    /// The largest resident size of the process until a prompt and a token were computed, pages of the mapped file included; null where the
-    /// system does not say.
+    /// The largest resident size of the process until a prompt and a token were computed, pages of the mapped file
+    /// included; null where the system does not say.
     pub peak_memory_bytes: Option<u64>,
     /// The prompt phase.
     pub prompt: PhaseReport,
@@ -138,8 +138,8 @@ impl PhaseReport {
     }
 }
 
-/// Measures a model whose weights are not on their device yet, and whose opening began at `started`. `session` says how it computes; without
-/// a context it gets room for what is measured. `tell` hears what is done.
+/// Measures a model whose weights are not on their device yet, and whose opening began at `started`. `session` says how
+/// it computes; without a context it gets room for what is measured. `tell` hears what is done.
 ///
 /// Fails where nothing is asked for, where the model's context is too short for it, and where the device fails.
 pub fn bench(

@@ -35,22 +35,26 @@ pub(crate) use cacheless::is_on_cache;
 pub use decorator::Decorator;
 pub use pair::Pair;
 
-/// Something that computes. Calls may return before the work is done; [`Device::sync`] waits for it, and `download` sees it.
+/// Something that computes. Calls may return before the work is done; [`Device::sync`] waits for it, and `download`
+/// sees it.
 pub trait Device: Send + Sync {
     /// What it is.
     fn about(&self) -> About;
 
-    /// How the device would compute this operator on these types, or why it does not. Every device takes `reshape`, which is no work.
-    /// Types may be views: a device that does not read them where they lie copies what they show first, or says that it does not take them.
+    /// How the device would compute this operator on these types, or why it does not. Every device takes `reshape`,
+    /// which is no work. Types may be views: a device that does not read them where they lie copies what they show
+    /// first, or says that it does not take them.
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String>;
 
-    /// Bytes that computing this operator, which it supports, takes at most beside its tensors, in each of the rooms that the device keeps for the
-    /// next one: as far as they grow with the model or the context. By default there are none.
+    /// Bytes that computing this operator, which it supports, takes at most beside its tensors, in each of the rooms
+    /// that the device keeps for the next one: as far as they grow with the model or the context. By default there are
+    /// none.
     fn scratch_bytes(&self, _op: &Op, _inputs: &[TensorType]) -> Rooms {
         Rooms::default()
     }
 
-    /// Bytes of each of these rooms that the device keeps already, whoever asked for them: nothing has to be found for these again. By default none.
+    /// Bytes of each of these rooms that the device keeps already, whoever asked for them: nothing has to be found for
+    /// these again. By default none.
     fn scratch_held(&self) -> Rooms {
         Rooms::default()
     }
@@ -60,7 +64,8 @@ pub trait Device: Send + Sync {
         bytes
     }
 
-    /// Bytes of its memory that a weight takes. `is_multiplied` says whether products alone read it. By default an allocation of its size.
+    /// Bytes of its memory that a weight takes. `is_multiplied` says whether products alone read it. By default an
+    /// allocation of its size.
     fn weight_bytes(&self, ty: &TensorType, _is_multiplied: bool) -> u64 {
         self.taken_bytes(ty.bytes() as u64)
     }
@@ -68,16 +73,19 @@ pub trait Device: Send + Sync {
     /// Memory for one tensor, or for many behind each other (`Usage::Arena`). States are zero at first.
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer>;
 
-    /// Takes a weight where the file is mapped instead of allocating and uploading it, and keeps the map. `None` where the device needs, or
-    /// computes faster with, bytes of its own, unless there is no `room` for these. Fails where there are not as many bytes as `ty` has.
+    /// Takes a weight where the file is mapped instead of allocating and uploading it, and keeps the map. `None` where
+    /// the device needs, or computes faster with, bytes of its own, unless there is no `room` for these. Fails where
+    /// there are not as many bytes as `ty` has.
     fn adopt(&self, _bytes: &MappedBytes, _ty: &TensorType, _room: CopyRoom) -> Result<Option<Buffer>> {
         Ok(None)
     }
 
-    /// Copies host bytes, laid out as in GGUF, into a tensor, which is no view. The device may keep them in another layout.
+    /// Copies host bytes, laid out as in GGUF, into a tensor, which is no view. The device may keep them in another
+    /// layout.
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()>;
 
-    /// The tensor's bytes as in GGUF, bit for bit what was uploaded or computed; of a view those of the elements that it shows.
+    /// The tensor's bytes as in GGUF, bit for bit what was uploaded or computed; of a view those of the elements that
+    /// it shows.
     fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()>;
 
     /// Copies a tensor of the same type from another device, by default through the host.
@@ -85,9 +93,10 @@ pub trait Device: Send + Sync {
         through_host(source, from, &mut |bytes| self.upload(bytes, target))
     }
 
-    /// Completes a tensor whose first half this device has computed and whose second half another device of its kind, in both devices' memory, faster than
-    /// copies would. The name of what does it; `None`, by default, where nothing does: then nothing was changed. A device that does takes parts of a tensor
-    /// by their offsets in any buffer, not only in an arena.
+    /// Completes a tensor whose first half this device has computed and whose second half another device of its kind,
+    /// in both devices' memory, faster than copies would. The name of what does it; `None`, by default, where nothing
+    /// does: then nothing was changed. A device that does takes parts of a tensor by their offsets in any buffer, not
+    /// only in an arena.
     fn gather(&self, _ours: &Tensor, _theirs: &Tensor) -> Result<Option<&str>> {
         Ok(None)
     }
@@ -104,7 +113,8 @@ pub trait Device: Send + Sync {
     }
 }
 
-/// Bytes of each room that a device keeps beside tensors; which is which, it knows alone. A room is as large as the operator needs it that needs most.
+/// Bytes of each room that a device keeps beside tensors; which is which, it knows alone. A room is as large as the
+/// operator needs it that needs most.
 pub type Rooms = [usize; 6];
 
 /// Gives the bytes of a tensor of another device to an upload.
@@ -138,7 +148,8 @@ pub enum Usage {
     State,
     /// Filled in by the host before each computation.
     Input,
-    /// Room for intermediate results; the type is `I8[bytes]`, and tensors lie in it at offsets that are multiples of [`ARENA_ALIGN_BYTES`].
+    /// Room for intermediate results; the type is `I8[bytes]`, and tensors lie in it at offsets that are multiples of
+    /// [`ARENA_ALIGN_BYTES`].
     Arena,
 }
 
@@ -208,8 +219,8 @@ pub struct Step {
     pub node: usize,
     /// What to compute.
     pub op: Op,
-    /// In the operator's order. Their memory does not overlap the output's unless the operator [is an alias](Op::is_alias); then the first
-    /// input is the output.
+    /// In the operator's order. Their memory does not overlap the output's unless the operator [is an
+    /// alias](Op::is_alias); then the first input is the output.
     pub inputs: Vec<Tensor>,
     /// Where the result goes.
     pub output: Tensor,

@@ -13,11 +13,13 @@ use std::sync::Arc;
 /// How a device is opened. Nothing here changes a bit of what `ref` and `cpu` compute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceOptions {
-    /// Threads that compute, at most [`THREADS_MAX`](crate::device::THREADS_MAX); `None` takes as many as the machine has.
+    /// Threads that compute, at most [`THREADS_MAX`](crate::device::THREADS_MAX); `None` takes as many as the machine
+    /// has.
     pub threads: Option<usize>,
     /// The instruction set of `cpu` by its name; `None` takes the best that the machine has.
     pub isa: Option<String>,
-    /// Whether `cpu` and `cuda` pack weights for their fast kernels at upload. Without it, `cuda` computes by its plain kernels, whose sums have other orders.
+    /// Whether `cpu` and `cuda` pack weights for their fast kernels at upload. Without it, `cuda` computes by its plain
+    /// kernels, whose sums have other orders.
     pub repack: bool,
     /// How `cuda` multiplies weights of 32 codes a block.
     pub linear: Linear,
@@ -31,7 +33,8 @@ pub enum KvDevice {
     /// On the device of each layer.
     #[default]
     Same,
-    /// In this machine's memory, where `cpu` computes attention too; the layers of `ref`, which are there anyway, keep theirs.
+    /// In this machine's memory, where `cpu` computes attention too; the layers of `ref`, which are there anyway, keep
+    /// theirs.
     Cpu,
 }
 
@@ -81,7 +84,8 @@ enum Listed {
     One,
     /// Every card, of which there are so many.
     Cards(fn() -> Result<usize>),
-    /// Whether its library is here, which lies there. It is not opened: a process has real cards or simulated ones, and has looked at the real ones.
+    /// Whether its library is here, which lies there. It is not opened: a process has real cards or simulated ones, and
+    /// has looked at the real ones.
     Simulator(fn() -> Result<PathBuf>),
 }
 
@@ -131,8 +135,8 @@ pub struct DeviceReport {
     pub memory_free_bytes: Option<u64>,
 }
 
-/// Opens the device of that name: `ref`, `cpu`, `cuda`, `cuda:1`, `cuda-sim`, `cuda-simx2:1`; `cuda:0+1` for two cards that divide each
-/// product between them, `cuda:0+1+2+3` for four. The error says why others cannot be had.
+/// Opens the device of that name: `ref`, `cpu`, `cuda`, `cuda:1`, `cuda-sim`, `cuda-simx2:1`; `cuda:0+1` for two cards
+/// that divide each product between them, `cuda:0+1+2+3` for four. The error says why others cannot be had.
 pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device>> {
     if let Some([first, second]) = halves(name) {
         return Ok(Arc::new(Pair::new(open_device(&first, options)?, open_device(&second, options)?)));
@@ -155,8 +159,8 @@ pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device
     (kind.open)(&name[kind.name.len()..], options)
 }
 
-/// The cards that `cuda:0+1`, `npu:0+1` or `cuda-simx2:0+1@4GiB` divides products between; of more than two cards, which half of them each half of the rows
-/// goes to.
+/// The cards that `cuda:0+1`, `npu:0+1` or `cuda-simx2:0+1@4GiB` divides products between; of more than two cards,
+/// which half of them each half of the rows goes to.
 fn halves(name: &str) -> Option<[String; 2]> {
     let (card, memory) = name.split_at(name.find('@').unwrap_or(name.len()));
     let divides = |kind: &str| kind.starts_with("cuda") || kind.starts_with("npu");
@@ -367,8 +371,8 @@ fn names(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).flat_map(each).collect()
 }
 
-/// Opens the devices of a list of names, over which the layers of a model are placed in this order. Of each as many bytes of memory are used as
-/// `memory_bytes` says for its place, and of those behind its end as many as are free.
+/// Opens the devices of a list of names, over which the layers of a model are placed in this order. Of each as many
+/// bytes of memory are used as `memory_bytes` says for its place, and of those behind its end as many as are free.
 pub fn open_devices(list: &str, memory_bytes: &[u64], options: &DeviceOptions) -> Result<Vec<Arc<dyn Device>>> {
     let names = names(list);
     if memory_bytes.len() > names.len() {

@@ -33,7 +33,8 @@ pub use watch::Watch;
 /// How texts are generated.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct GenerateOptions {
-    /// Maximum number of tokens per prompt; `None` continues to the end of generation or of the context. 0 computes only the prompts.
+    /// Maximum number of tokens per prompt; `None` continues to the end of generation or of the context. 0 computes
+    /// only the prompts.
     pub tokens_max: Option<usize>,
     /// Whether to continue after an end-of-generation token.
     pub ignore_eos: bool,
@@ -41,8 +42,8 @@ pub struct GenerateOptions {
     pub sampling: Sampling,
     /// Whether logits are kept: of all positions of the prompts, and those that each token was chosen by.
     pub keep_logits: bool,
-    /// Whether the beginning of a prompt that its sequence holds already is not computed again. Changes no bit. Without effect
-    /// where logits are kept.
+    /// Whether the beginning of a prompt that its sequence holds already is not computed again. Changes no bit. Without
+    /// effect where logits are kept.
     pub reuse: bool,
     /// How a text goes on when its sequence is full; `None` ends it there.
     pub context_shift: Option<ContextShift>,
@@ -72,7 +73,8 @@ pub struct KeptLogits {
     pub vocabulary: usize,
     /// One row per token of the prompt: the logits after it. Fewer rows if the prompt was cancelled.
     pub prompt: Vec<f32>,
-    /// One row for each generated token: the logits it was chosen by. Behind a shift these are those of the remaining tokens alone.
+    /// One row for each generated token: the logits it was chosen by. Behind a shift these are those of the remaining
+    /// tokens alone.
     pub generated: Vec<f32>,
 }
 
@@ -89,8 +91,8 @@ pub enum Finish {
     Stopped,
 }
 
-/// Generates text after each prompt. `on_token` sees each token with the number of its prompt as soon as it is chosen, and can end that
-/// generation. With more prompts than the session has sequences, the others wait.
+/// Generates text after each prompt. `on_token` sees each token with the number of its prompt as soon as it is chosen,
+/// and can end that generation. With more prompts than the session has sequences, the others wait.
 pub fn generate(
     session: &mut Session,
     prompts: &[Vec<u32>],
@@ -100,8 +102,9 @@ pub fn generate(
     generate_watched(session, prompts, options, &mut Tokens(on_token))
 }
 
-/// Generates as [`generate`] does, for someone who can also cancel a prompt that waits or is being computed. What was cancelled is
-/// [`Finish::Stopped`]; the session can be used again as if it had never been. Fails as the first prompt that failed, when all have ended.
+/// Generates as [`generate`] does, for someone who can also cancel a prompt that waits or is being computed. What was
+/// cancelled is [`Finish::Stopped`]; the session can be used again as if it had never been. Fails as the first prompt
+/// that failed, when all have ended.
 pub fn generate_watched(
     session: &mut Session,
     prompts: &[Vec<u32>],
@@ -111,8 +114,9 @@ pub fn generate_watched(
     generate_each(session, prompts, options, watch)?.into_iter().collect()
 }
 
-/// Generates as [`generate_watched`] does, and gives what came of each prompt: one for which there is no memory, or with which the device failed, takes
-/// along nothing of those that have ended. Fails only where nothing was computed, for a prompt or its options cannot be.
+/// Generates as [`generate_watched`] does, and gives what came of each prompt: one for which there is no memory, or
+/// with which the device failed, takes along nothing of those that have ended. Fails only where nothing was computed,
+/// for a prompt or its options cannot be.
 pub fn generate_each(
     session: &mut Session,
     prompts: &[Vec<u32>],

@@ -58,8 +58,8 @@ impl HostTensor {
         matches!(self.data, Data::Real(_)) || self.ty.dtype == DType::I32 || self.ty.dtype.decoder().is_some()
     }
 
-    /// Fills `target` with the exact values of the elements from number `start` on. Panics outside the tensor, inside a block, and where
-    /// the tensor is not [readable](HostTensor::is_readable).
+    /// Fills `target` with the exact values of the elements from number `start` on. Panics outside the tensor, inside a
+    /// block, and where the tensor is not [readable](HostTensor::is_readable).
     pub fn read(&self, start: usize, target: &mut [f64]) {
         match &self.data {
             Data::Real(values) => target.copy_from_slice(&values[start..start + target.len()]),
@@ -102,9 +102,9 @@ impl HostTensor {
         }
     }
 
-    /// The bytes as in GGUF: real numbers are rounded once, to the nearest number of the declared type and halves to even; to an integer
-    /// toward zero, and to the nearest one there is beyond its range; to blocks by the reference rule of their type, after a rounding to f32.
-    /// Panics for real numbers of a type that is none of these.
+    /// The bytes as in GGUF: real numbers are rounded once, to the nearest number of the declared type and halves to
+    /// even; to an integer toward zero, and to the nearest one there is beyond its range; to blocks by the reference
+    /// rule of their type, after a rounding to f32. Panics for real numbers of a type that is none of these.
     pub fn to_bytes(&self) -> Cow<'_, [u8]> {
         match &self.data {
             Data::Stored(bytes) => Cow::Borrowed(bytes),
@@ -124,8 +124,9 @@ impl HostTensor {
         }
     }
 
-    /// Element `i` of a tensor of type `ty` is element `source(i).1` of tensor number `source(i).0`, bit for bit, or `fill` where there is
-    /// none. Panics outside the sources, and where a source has another type than `ty` or one with blocks.
+    /// Element `i` of a tensor of type `ty` is element `source(i).1` of tensor number `source(i).0`, bit for bit, or
+    /// `fill` where there is none. Panics outside the sources, and where a source has another type than `ty` or one
+    /// with blocks.
     pub fn gathered(
         ty: TensorType,
         sources: &[&HostTensor],
@@ -166,7 +167,8 @@ impl HostTensor {
         }
     }
 
-    /// Overwrites elements from number `start` on, rounded to the declared type. Panics as [`HostTensor::to_bytes`] does.
+    /// Overwrites elements from number `start` on, rounded to the declared type. Panics as [`HostTensor::to_bytes`]
+    /// does.
     pub fn write(&mut self, start: usize, values: &[f64]) {
         match &mut self.data {
             Data::Real(target) => target[start..start + values.len()].copy_from_slice(values),
@@ -183,7 +185,8 @@ impl HostTensor {
     }
 }
 
-/// Each value as the nearest number of a floating-point type, halves to even, as an integer cut toward zero, or as part of a block.
+/// Each value as the nearest number of a floating-point type, halves to even, as an integer cut toward zero, or as part
+/// of a block.
 fn round_to_bytes(dtype: DType, values: &[f64], bytes: &mut [u8]) {
     fn fill<const BYTES: usize>(values: &[f64], bytes: &mut [u8], round: impl Fn(f64) -> [u8; BYTES]) {
         let targets = bytes.as_chunks_mut::<BYTES>().0;
@@ -212,8 +215,8 @@ fn round_to_bytes(dtype: DType, values: &[f64], bytes: &mut [u8]) {
     }
 }
 
-/// f64 to f32 so that a second rounding, to a narrower type, gives what one rounding would have: cut toward zero, and the last bit set
-/// where something was cut off ("round to odd", Boldo and Melquiond 2008).
+/// f64 to f32 so that a second rounding, to a narrower type, gives what one rounding would have: cut toward zero, and
+/// the last bit set where something was cut off ("round to odd", Boldo and Melquiond 2008).
 fn to_f32_odd(value: f64) -> f32 {
     let near = value as f32;
     if !near.is_finite() || f64::from(near) == value {

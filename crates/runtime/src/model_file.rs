@@ -108,8 +108,8 @@ impl ModelFile {
         Ok(ModelFile { source, model, tokenizer, refused_tokenizer, places, tensors })
     }
 
-    /// A model that is in no file: keys and tensors as a GGUF file would have them, without a tokenizer, and what makes the tensors' bytes.
-    /// `name` stands for the path in messages. Fails where keys and tensors are no model.
+    /// A model that is in no file: keys and tensors as a GGUF file would have them, without a tokenizer, and what makes
+    /// the tensors' bytes. `name` stands for the path in messages. Fails where keys and tensors are no model.
     pub fn made(
         name: impl Into<PathBuf>,
         metadata: Metadata,
@@ -202,7 +202,8 @@ impl ModelFile {
         Ok(())
     }
 
-    /// A tensor's bytes where the file is mapped, to be kept; `None` where they are joined from the split-scale layout, or made.
+    /// A tensor's bytes where the file is mapped, to be kept; `None` where they are joined from the split-scale layout,
+    /// or made.
     pub fn mapped(&self, name: &str) -> Option<MappedBytes> {
         let Source::File { file, parts } = &self.source else { return None };
         let stored = self.places.get(name)?;
@@ -244,7 +245,8 @@ impl ModelFile {
         }
     }
 
-    /// Fails when the contents of the file were written to since it was opened: what was computed from its map is then worth nothing.
+    /// Fails when the contents of the file were written to since it was opened: what was computed from its map is then
+    /// worth nothing.
     pub fn unwritten(&self) -> Result<()> {
         match &self.source {
             Source::File { file, .. } => Ok(file.unwritten()?),
@@ -298,7 +300,8 @@ fn planes<'a>(file: &'a MappedGguf, part: &SplitScalePart, range: &Range<usize>)
     Some(Planes { values, scales: Some((scales, layout)) })
 }
 
-/// The tensors of a file as graphs know them, and where each is: where the model has slices of one, these stand in its place.
+/// The tensors of a file as graphs know them, and where each is: where the model has slices of one, these stand in its
+/// place.
 fn shown(model: &Model, tensors: &[TensorInfo]) -> (Vec<TensorInfo>, HashMap<String, Stored>) {
     let mut slices: HashMap<&str, Vec<&Slice>> = HashMap::new();
     for slice in model.slices() {

@@ -23,8 +23,8 @@ pub trait Observer {
     /// A wanted node was computed.
     fn saw(&mut self, seen: &Seen<'_>) -> Result<()>;
 
-    /// Whether the output of a wanted node is filled with NaN (bytes 0xFF) before it is computed, so that elements which are not written
-    /// show. States, and outputs that share their input's memory, are left alone.
+    /// Whether the output of a wanted node is filled with NaN (bytes 0xFF) before it is computed, so that elements
+    /// which are not written show. States, and outputs that share their input's memory, are left alone.
     fn poisons(&self) -> bool {
         true
     }

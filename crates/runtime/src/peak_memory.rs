@@ -1,6 +1,7 @@
 //! How much memory this process has taken at most.
 
-/// The largest resident size of this process so far in bytes, `VmHWM` of `/proc/self/status`; `None` where the system does not say.
+/// The largest resident size of this process so far in bytes, `VmHWM` of `/proc/self/status`; `None` where the system
+/// does not say.
 pub fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     peak_of(&status)

@@ -77,7 +77,8 @@ pub enum Place {
 }
 
 impl Plan {
-    /// Plans a graph. `devices` are the main one and, perhaps, one to fall back on; every node goes to the first that computes it.
+    /// Plans a graph. `devices` are the main one and, perhaps, one to fall back on; every node goes to the first that
+    /// computes it.
     ///
     /// Fails where no device computes a node, naming all such nodes with the devices' reasons.
     pub fn new(graph: Graph, devices: &[&dyn Device]) -> Result<Plan> {

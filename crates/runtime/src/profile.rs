@@ -101,9 +101,9 @@ pub enum Accumulator {
     F32,
     /// f16 throughout.
     F16,
-    /// Exact integers inside a block of 32, f32 between blocks. A block of a format with one minimum, `w = d q + m`, enters the sum as two
-    /// products, of activations in codes `x = dx c`: `(d dx) sum(q c)`, then `m (dx sum(c))`, each factor in parentheses rounded to f32. Lanes take whole
-    /// blocks, with both products.
+    /// Exact integers inside a block of 32, f32 between blocks. A block of a format with one minimum, `w = d q + m`,
+    /// enters the sum as two products, of activations in codes `x = dx c`: `(d dx) sum(q c)`, then `m (dx sum(c))`,
+    /// each factor in parentheses rounded to f32. Lanes take whole blocks, with both products.
     Int32ThenF32,
 }
 
@@ -137,8 +137,8 @@ impl Profile {
 }
 
 impl fmt::Display for Profile {
-    /// One line for reports: `activations unchanged; sums f32 in 8 lanes; output f32`, and behind it what differs from the usual: exact
-    /// products, codes rounded with halves to even, exact functions, angles in f64.
+    /// One line for reports: `activations unchanged; sums f32 in 8 lanes; output f32`, and behind it what differs from
+    /// the usual: exact products, codes rounded with halves to even, exact functions, angles in f64.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let activations = match self.activations {
             Activations::Unchanged => "unchanged",

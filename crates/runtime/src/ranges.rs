@@ -1,6 +1,7 @@
 //! Ranges in the timeline of NVIDIA's profilers, which carry the names of nodes.
 //!
-//! The library is the one that profilers watch, of the second or the third version; it is found at run time, and does nothing where no profiler runs.
+//! The library is the one that profilers watch, of the second or the third version; it is found at run time, and does
+//! nothing where no profiler runs.
 
 use crate::device::cuda::packages;
 use crate::error::{Error, Result};

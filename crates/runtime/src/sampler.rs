@@ -92,7 +92,8 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Chooses the next token and takes it as part of the sequence. Fails where logits are no numbers, which is a fault of the device.
+    /// Chooses the next token and takes it as part of the sequence. Fails where logits are no numbers, which is a fault
+    /// of the device.
     pub fn sample(&mut self, logits: &[f64]) -> Result<u32> {
         if let Some(id) = logits.iter().position(|logit| logit.is_nan() || *logit == f64::INFINITY) {
             let problem = format!("the logit of token {id} is {}, so no token can be chosen", logits[id]);

@@ -38,7 +38,8 @@ use trueup_blocks::DType;
 /// Plans that are kept: prompts come in few shapes, decoding in one for each number of sequences.
 const PLANS_MAX: usize = 16;
 
-/// Inputs of kept plans, beside those of the one in use, take so many bytes at most: masks of long prompts are large and soon of another size.
+/// Inputs of kept plans, beside those of the one in use, take so many bytes at most: masks of long prompts are large
+/// and soon of another size.
 const KEPT_INPUT_BYTES_MAX: usize = 16 << 20;
 
 /// The shape of a batch.
@@ -84,9 +85,10 @@ impl Logits {
 }
 
 impl Session {
-    /// A session on a model. The weights are uploaded and the KV cache is allocated here, so they fail here where they do not fit. Room for
-    /// intermediate results is taken for one token here, and more when a larger batch comes; the cache has room for the first [`ROOM_FIRST`]
-    /// positions, and grows: [`Session::compute`] may fail for lack of either.
+    /// A session on a model. The weights are uploaded and the KV cache is allocated here, so they fail here where they
+    /// do not fit. Room for intermediate results is taken for one token here, and more when a larger batch comes; the
+    /// cache has room for the first [`ROOM_FIRST`] positions, and grows: [`Session::compute`] may fail for lack of
+    /// either.
     pub fn new(weights: Arc<Weights>, options: &SessionOptions) -> Result<Session> {
         let sizes = Sizes::new(&weights, options)?;
         let mut session = Session {
@@ -108,8 +110,8 @@ impl Session {
         Ok(session)
     }
 
-    /// The plan for a batch of `tokens` tokens, of which `outputs` want logits, with sequences of up to `length` tokens. Nothing is
-    /// allocated or uploaded. Fails where the session has no room for such a batch.
+    /// The plan for a batch of `tokens` tokens, of which `outputs` want logits, with sequences of up to `length`
+    /// tokens. Nothing is allocated or uploaded. Fails where the session has no room for such a batch.
     pub fn plan(
         weights: &Weights,
         options: &SessionOptions,
@@ -169,9 +171,10 @@ impl Session {
         self.divisions[sequence].truncate(len);
     }
 
-    /// How many tokens at the beginning of a text a sequence holds already, computed as they would be for this text; never all of them, since the last one's
-    /// logits are wanted. Where the beginning of a text sees itself, one that is not the same to its end is computed again, and so is what had other
-    /// positions, or saw something else, when it was computed.
+    /// How many tokens at the beginning of a text a sequence holds already, computed as they would be for this text;
+    /// never all of them, since the last one's logits are wanted. Where the beginning of a text sees itself, one that
+    /// is not the same to its end is computed again, and so is what had other positions, or saw something else, when it
+    /// was computed.
     pub fn common(&self, sequence: usize, text: &[u32]) -> usize {
         let same = self.tokens(sequence).iter().zip(text).take_while(|(a, b)| a == b).count();
         let same = same.min(text.len().saturating_sub(1));
@@ -186,11 +189,12 @@ impl Session {
         self.batches
     }
 
-    /// Computes tokens, each behind the last of its sequence, and gives the logits that are wanted, in the order of the entries.
+    /// Computes tokens, each behind the last of its sequence, and gives the logits that are wanted, in the order of the
+    /// entries.
     ///
-    /// Fails where an entry names no token of the vocabulary or no sequence, or where a sequence would outgrow the context; nothing is
-    /// computed then. Fails with [`Error::NoRoom`] where there is no memory. Sequences hold what they held before, or nothing where the rows of a cache
-    /// that grows were lost.
+    /// Fails where an entry names no token of the vocabulary or no sequence, or where a sequence would outgrow the
+    /// context; nothing is computed then. Fails with [`Error::NoRoom`] where there is no memory. Sequences hold what
+    /// they held before, or nothing where the rows of a cache that grows were lost.
     pub fn compute(&mut self, entries: &[Entry], mut observer: Option<&mut dyn Observer>) -> Result<Logits> {
         self.check(entries)?;
         let mut logits = Logits { vocabulary: self.sizes.vocabulary, values: Vec::new() };
@@ -302,7 +306,8 @@ impl Session {
         Ok(self.plans.len() - 1)
     }
 
-    /// Makes place for one more plan: forgets the oldest where there are too many, and those with the largest inputs where these take too much memory.
+    /// Makes place for one more plan: forgets the oldest where there are too many, and those with the largest inputs
+    /// where these take too much memory.
     fn forget_plans(&mut self) {
         if self.plans.len() == PLANS_MAX {
             self.plans.remove(0);

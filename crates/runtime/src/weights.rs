@@ -52,8 +52,8 @@ impl Weights {
         Weights::over(model, vec![device], fallback)
     }
 
-    /// A model whose layers are placed over devices, in their order: each takes as many as fit into its free memory, the last what is left. What
-    /// the first session needs says how many fit.
+    /// A model whose layers are placed over devices, in their order: each takes as many as fit into its free memory,
+    /// the last what is left. What the first session needs says how many fit.
     pub fn over(
         model: Arc<ModelFile>,
         mut devices: Vec<Arc<dyn Device>>,
@@ -120,8 +120,8 @@ impl Weights {
         })
     }
 
-    /// Bytes of memory that copies of a plan's weights take on a device, where it has enough for all: what it computes with as fast where the file is
-    /// mapped is not copied, and neither is a table of which a few rows are looked up.
+    /// Bytes of memory that copies of a plan's weights take on a device, where it has enough for all: what it computes
+    /// with as fast where the file is mapped is not copied, and neither is a table of which a few rows are looked up.
     pub fn copied_bytes(&self, plan: &Plan, device: usize) -> Result<u64> {
         let values = plan.held(device).map(|id| plan.graph().value(id));
         values.filter(|value| value.origin == Origin::Weight).try_fold(0, |sum: u64, value| {
@@ -161,8 +161,9 @@ impl Weights {
         Ok(tensor)
     }
 
-    /// Leaves weights where they are mapped, of those that are not on the device yet and in their order: what the device gains nothing from
-    /// copying, and all of each layer whose copies do not fit into what is left of `room_bytes`. The others are yet to be copied.
+    /// Leaves weights where they are mapped, of those that are not on the device yet and in their order: what the
+    /// device gains nothing from copying, and all of each layer whose copies do not fit into what is left of
+    /// `room_bytes`. The others are yet to be copied.
     pub(crate) fn place(&self, device: usize, weights: &[(&str, TensorType)], room_bytes: u64) -> Result<()> {
         let mut uploaded = self.uploaded();
         let mut to_copy: Vec<(&str, &TensorType)> = Vec::new();
@@ -190,7 +191,8 @@ impl Weights {
         Ok(())
     }
 
-    /// Leaves a weight of which few rows are read where it is mapped, if the device reads it there: what is not read takes no memory.
+    /// Leaves a weight of which few rows are read where it is mapped, if the device reads it there: what is not read
+    /// takes no memory.
     pub(crate) fn leave(&self, device: usize, weight: (&str, TensorType)) -> Result<()> {
         let mut uploaded = self.uploaded();
         let (name, ty) = weight;

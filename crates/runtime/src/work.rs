@@ -14,7 +14,8 @@ pub struct Work {
 }
 
 impl Work {
-    /// The work of an operator on these types: none for a view. Tables, caches and experts count with what is used of them at most.
+    /// The work of an operator on these types: none for a view. Tables, caches and experts count with what is used of
+    /// them at most.
     pub fn of(op: &Op, inputs: &[TensorType], output: &TensorType) -> Work {
         let all = |types: &[TensorType]| types.iter().map(|ty| ty.bytes() as u64).sum::<u64>();
         let written = output.bytes() as u64;
@@ -62,7 +63,8 @@ impl Work {
         }
     }
 
-    /// As [`Work::of`], but of attention over the cache with what its tokens see only: `read` gives the inputs that say it.
+    /// As [`Work::of`], but of attention over the cache with what its tokens see only: `read` gives the inputs that say
+    /// it.
     pub fn of_contents<E>(
         op: &Op,
         inputs: &[TensorType],

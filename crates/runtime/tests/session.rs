@@ -149,8 +149,8 @@ fn cpu_is_near_the_oracle() {
     for dtype in DTYPES {
         let (_folder, model) = model(dtype, false);
         let distance = distance_to_the_oracle(&model);
-        // Only that it is the same model; the verifier judges node by node. Quantized weights meet activations of 8 bits, about 3e-5 a
-        // product, and scores of random weights, of standard deviation 5, amplify that in soft_max.
+        // Only that it is the same model; the verifier judges node by node. Quantized weights meet activations of 8
+        // bits, about 3e-5 a product, and scores of random weights, of standard deviation 5, amplify that in soft_max.
         let most = if dtype.is_quantized() { 1e-2 } else { 1e-9 };
         assert!(distance < most, "{dtype}: {distance:e}");
     }

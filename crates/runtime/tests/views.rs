@@ -14,7 +14,8 @@ fn devices() -> [Box<dyn Device>; 2] {
     [Box::new(Reference::new(1).unwrap()), Box::new(cpu.unwrap())]
 }
 
-/// `source` in an arena or by itself, then `view` of it, then `op` on the view and `other`; the result's numbers and what the view shows.
+/// `source` in an arena or by itself, then `view` of it, then `op` on the view and `other`; the result's numbers and
+/// what the view shows.
 fn computed(
     device: &dyn Device,
     usage: Usage,

@@ -4,8 +4,8 @@
 //! cargo run -p trueup-tokenizer --example ids -- FILE [--slim] < texts.jsonl       a JSON string a line in, [ids, decoded text] a line out
 //! ```
 //!
-//! FILE is a `tokenizer.model`, a `tokenizer.json` or an `ice_text.model` without ids of images before it. The ids must come back from GGUF keys
-//! too, and with `--slim` from a vocabulary with no other tokens than the text needs.
+//! FILE is a `tokenizer.model`, a `tokenizer.json` or an `ice_text.model` without ids of images before it. The ids must
+//! come back from GGUF keys too, and with `--slim` from a vocabulary with no other tokens than the text needs.
 
 use serde_json::json;
 use std::collections::BTreeSet;

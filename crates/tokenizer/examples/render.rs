@@ -1,5 +1,5 @@
-//! Renders chat templates: every line of standard input is a JSON object with `template`, `variables` and `date`, and becomes
-//! a line `{"text": ...}` or `{"error": ...}`. `scripts/make_template_fixtures.py --compare` calls it.
+//! Renders chat templates: every line of standard input is a JSON object with `template`, `variables` and `date`, and
+//! becomes a line `{"text": ...}` or `{"error": ...}`. `scripts/make_template_fixtures.py --compare` calls it.
 
 use serde_json::{Value, json};
 use std::path::Path;

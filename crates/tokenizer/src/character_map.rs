@@ -1,4 +1,5 @@
-//! The character map that sentencepiece normalizes by (`precompiled_charsmap`): beginnings of text, and what stands there afterwards.
+//! The character map that sentencepiece normalizes by (`precompiled_charsmap`): beginnings of text, and what stands
+//! there afterwards.
 //!
 //! ```text
 //! bytes    size (u32) │ units (u32 each): a double array │ texts, each ended by NUL
@@ -9,8 +10,8 @@
 //! "ﬁn"     root ─ef─> ─ac─> ─81─> leaf ─> "fi"                                      what no key begins stays as it is
 //! ```
 //!
-//! The layout of units is that of darts-clone, which sentencepiece writes; numbers are little-endian. A map is checked once, when it is read:
-//! every leaf leads to a text.
+//! The layout of units is that of darts-clone, which sentencepiece writes; numbers are little-endian. A map is checked
+//! once, when it is read: every leaf leads to a text.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -82,8 +83,8 @@ impl CharacterMap {
         bytes
     }
 
-    /// The longest key that `text` begins with: its bytes, and what takes its place. Fails where keys are longer than any language needs, so that
-    /// no table makes a long text slow.
+    /// The longest key that `text` begins with: its bytes, and what takes its place. Fails where keys are longer than
+    /// any language needs, so that no table makes a long text slow.
     pub(crate) fn longest(&self, text: &str) -> Result<Option<(usize, &str)>, String> {
         let mut longest = None;
         let mut walk = self.0.walk(text.as_bytes());
@@ -204,7 +205,8 @@ impl<'de> Deserialize<'de> for CharacterMap {
 mod tests {
     use super::*;
 
-    /// A map of "a" to "x", "ab" to "yz" and "b" to nothing, laid out by the format's description: the root's children lie in a block behind it.
+    /// A map of "a" to "x", "ab" to "yz" and "b" to nothing, laid out by the format's description: the root's children
+    /// lie in a block behind it.
     fn small() -> Vec<u8> {
         let mut units = vec![0u32; 0x300];
         let node = |label: u8, offset: usize, leaf: bool| {

@@ -1,4 +1,5 @@
-//! What ChatGLM2, ChatGLM3 and GLM-4 put around their vocabularies: tokens that no piece is, two of them before every text, and prompts.
+//! What ChatGLM2, ChatGLM3 and GLM-4 put around their vocabularies: tokens that no piece is, two of them before every
+//! text, and prompts.
 //!
 //! ```text
 //! pieces of tokenizer.model | [MASK] [gMASK] [sMASK] <sop> <eop> | ...      before every text: [gMASK] <sop>
@@ -16,10 +17,12 @@ use trueup_formats::{Error, Result, TokenizerFiles};
 
 /// The class that `tokenizer_config.json` names.
 const CLASS: &str = "ChatGLMTokenizer";
-/// Tokens right behind the pieces, in the order of their ids; the program of the tokenizer has them, not its files. It calls the last two `sop` and `eop` and never
-/// looks for them in texts, where such letters are words; GLM-4's names are none.
+/// Tokens right behind the pieces, in the order of their ids; the program of the tokenizer has them, not its files. It
+/// calls the last two `sop` and `eop` and never looks for them in texts, where such letters are words; GLM-4's names
+/// are none.
 const BEHIND: [&str; 5] = ["[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"];
-/// Before every text: the first token by its name, the second by one of its two names, for files may list it as its program calls it.
+/// Before every text: the first token by its name, the second by one of its two names, for files may list it as its
+/// program calls it.
 const BEFORE: [&[&str]; 2] = [&["[gMASK]"], &["<sop>", "sop"]];
 /// Prompts where no file has a template: rounds are counted from 1.
 const TEMPLATE: &str = "{{ '[gMASK]<sop>' }}{% set rounds = namespace(count=0) %}{% for message in messages %}{% if message['role'] == 'user' %}\
@@ -37,7 +40,8 @@ const TURNS_TEMPLATE: &str = "{{ '[gMASK]sop' }}{% for message in messages %}{{ 
 const USER: &str = "<|user|>";
 /// Where FastLLM has the first of the tokens behind the pieces, whatever a file says.
 const FLM_BEHIND: usize = 64_789;
-/// The tokens behind those, of ChatGLM3: in `.flm` files that have no entries for them a prompt names them by their ids.
+/// The tokens behind those, of ChatGLM3: in `.flm` files that have no entries for them a prompt names them by their
+/// ids.
 const TURNS: [&str; 4] = ["<|system|>", USER, "<|assistant|>", "<|observation|>"];
 
 /// How GLM-4 cuts text, as GGUF calls it.
@@ -57,8 +61,9 @@ fn is_ranked(files: &TokenizerFiles) -> bool {
     files.tokenizer_json.is_none() && files.tokenizer_model.as_deref().is_some_and(is_ranks)
 }
 
-/// Builds the parts of GLM-4's vocabulary without the tokens behind its ranks. A file of ranks says neither how text is cut nor what stands behind it;
-/// that it is GLM-4's is told by the tokens that the small files list. Fails where they do not list the two that stand before every text.
+/// Builds the parts of GLM-4's vocabulary without the tokens behind its ranks. A file of ranks says neither how text is
+/// cut nor what stands behind it; that it is GLM-4's is told by the tokens that the small files list. Fails where they
+/// do not list the two that stand before every text.
 pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> Result<Parts> {
     let listed = Listed::read(files).tokens;
     let is_listed = |names: &&[&str]| listed.iter().any(|token| names.contains(&token.content.as_str()));
@@ -104,8 +109,8 @@ pub(crate) fn put_before(parts: &mut Parts) {
     parts.prefix = found.unwrap_or_default();
 }
 
-/// Puts the tokens of the program behind the pieces of a `.flm` file, which has no entries for them; `named` are the ids that its prompts name. Not where the model
-/// has fewer rows.
+/// Puts the tokens of the program behind the pieces of a `.flm` file, which has no entries for them; `named` are the
+/// ids that its prompts name. Not where the model has fewer rows.
 pub(crate) fn put_program_tokens(parts: &mut Parts, vocab_size: Option<usize>, named: &BTreeSet<u32>) {
     let behind: Vec<String> = BEHIND.iter().chain(&TURNS).map(|name| (*name).to_owned()).collect();
     let has_turns = named

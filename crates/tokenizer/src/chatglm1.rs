@@ -1,4 +1,5 @@
-//! What ChatGLM-6B puts around a sentencepiece vocabulary: ids of images before it, tokens for white space, two tokens behind every text, and prompts.
+//! What ChatGLM-6B puts around a sentencepiece vocabulary: ids of images before it, tokens for white space, two tokens
+//! behind every text, and prompts.
 //!
 //! ```text
 //! ids of ice_text.model     images 0 .. num_image_tokens | pieces       behind every text: [gMASK] <sop>
@@ -56,8 +57,8 @@ pub(crate) fn is_in(file: &FlmVocabulary) -> bool {
     file.flag("position_encoding_2d", false) || file.value("inner_hidden_size").is_some_and(|value| value != "None")
 }
 
-/// White space and what steers the model as this vocabulary has it; its other pieces are not looked for in texts. The mark of sentencepiece stands
-/// once, before a text. A character map stays: white space is found before it is applied.
+/// White space and what steers the model as this vocabulary has it; its other pieces are not looked for in texts. The
+/// mark of sentencepiece stands once, before a text. A character map stays: white space is found before it is applied.
 pub(crate) fn arrange(parts: &mut Parts) {
     let is_user_defined = |id: u32| {
         let token = usize::try_from(id).ok().and_then(|id| parts.tokens.get(id));

@@ -160,7 +160,8 @@ impl<'t> DecodeStream<'t> {
         DecodeStream { tokenizer, skip_special, at_start, pending: Vec::new() }
     }
 
-    /// Takes one id and returns the text that is complete with it, possibly none. An id outside the vocabulary has no text.
+    /// Takes one id and returns the text that is complete with it, possibly none. An id outside the vocabulary has no
+    /// text.
     pub fn push(&mut self, id: u32) -> String {
         self.push_bytes(id);
         self.take_whole(false)

@@ -8,8 +8,9 @@
 //! trueup.tokenizer.*                           what the file cannot say otherwise, in files of our own (`gguf_keys.rs`)
 //! ```
 //!
-//! The file keeps what a merge makes, not what it is made of: the two parts are those that the merges before it leave of its text.
-//! It does not keep how text is cut into words before anything is merged either: that follows from the kind of model.
+//! The file keeps what a merge makes, not what it is made of: the two parts are those that the merges before it leave
+//! of its text. It does not keep how text is cut into words before anything is merged either: that follows from the
+//! kind of model.
 
 use crate::byte_alphabet;
 use crate::chatglm;
@@ -105,7 +106,8 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
     let mut parts = match family {
         Family::Sentencepiece => {
             let prefix = file.flag("tokenizer_add_dummy_prefix", true);
-            // FastLLM takes runs of spaces together where the key is missing; the tokenizers that files are made from do not.
+            // FastLLM takes runs of spaces together where the key is missing; the tokenizers that files are made from
+            // do not.
             let extra = file.flag("tokenizer_remove_extra_whitespaces", false);
             sentencepiece_parts(tokens, prefix, extra, Decoder::sentencepiece(prefix))
         }

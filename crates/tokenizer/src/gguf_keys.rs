@@ -102,8 +102,8 @@ const ROLES: [Role; 8] = [
 ];
 
 impl Vocabulary {
-    /// Writes the vocabulary as GGUF keys. Returns notes for a person: what other programs will read differently. Fails on merges that the
-    /// format cannot say.
+    /// Writes the vocabulary as GGUF keys. Returns notes for a person: what other programs will read differently. Fails
+    /// on merges that the format cannot say.
     pub fn write_metadata(&self, metadata: &mut Metadata) -> Result<Vec<String>> {
         let mut notes = Vec::new();
         check_merges(self.parts(), self.path())?;
@@ -125,8 +125,8 @@ impl Vocabulary {
         metadata.contains(MODEL)
     }
 
-    /// Reads the vocabulary of a GGUF file at `path`. Fails when keys are missing, of another type or contradict each other, and
-    /// when the family is not supported.
+    /// Reads the vocabulary of a GGUF file at `path`. Fails when keys are missing, of another type or contradict each
+    /// other, and when the family is not supported.
     pub fn from_metadata(metadata: &Metadata, path: &Path) -> Result<Vocabulary> {
         let mut notes = Vec::new();
         let mut parts = read_plain(metadata, path, &mut notes)?;
@@ -265,7 +265,8 @@ fn puts_space_in_front(parts: &Parts) -> bool {
     words.is_ok_and(|words| words.first().is_some_and(|word| word.starts_with('▁')))
 }
 
-/// Writes a key of ours for every part that the common keys would bring back different. Returns those by which other programs may give other ids.
+/// Writes a key of ours for every part that the common keys would bring back different. Returns those by which other
+/// programs may give other ids.
 pub(crate) fn write_differences(parts: &Parts, plain: &Parts, metadata: &mut Metadata) -> Result<Vec<&'static str>> {
     let mut plain_special = plain.special.clone();
     plain_special.end_of_generation.sort_unstable();

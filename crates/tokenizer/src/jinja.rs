@@ -1,5 +1,5 @@
-//! Jinja as the transformers library runs it for chat templates: the syntax of Jinja 3.1 and the values of Python, in an
-//! immutable sandbox with `trim_blocks`, `lstrip_blocks`, the loop controls and the tag `generation`.
+//! Jinja as the transformers library runs it for chat templates: the syntax of Jinja 3.1 and the values of Python, in
+//! an immutable sandbox with `trim_blocks`, `lstrip_blocks`, the loop controls and the tag `generation`.
 //!
 //! ```text
 //! source ── lexer ──> tokens ── parser, statements ──> syntax tree ── renderer, evaluate ──> text
@@ -7,8 +7,8 @@
 //!                                             values, filters, tests, methods, within a budget
 //! ```
 //!
-//! Templates come with models, so they can be hostile: the depth of the tree and of the run is bounded, and every step and
-//! every byte that is created counts against a budget ([`Budget`]).
+//! Templates come with models, so they can be hostile: the depth of the tree and of the run is bounded, and every step
+//! and every byte that is created counts against a budget ([`Budget`]).
 
 mod arguments;
 mod budget;

@@ -9,8 +9,8 @@
 //! text ─ added tokens cut out ─ normalizer ─ pre-tokenizer ─ merging or the best cut ─ ids     (one way for every family)
 //! ```
 //!
-//! Everything about how text is cut comes from the file: the normalizer and the pre-tokenizer of `tokenizer.json` are read
-//! and run as they stand. The names that GGUF gives to pre-tokenizers are a table of the same descriptions
+//! Everything about how text is cut comes from the file: the normalizer and the pre-tokenizer of `tokenizer.json` are
+//! read and run as they stand. The names that GGUF gives to pre-tokenizers are a table of the same descriptions
 //! ([`pre_tokenizer_names`]); what a name cannot say is written beside it in keys of our own.
 
 #![forbid(unsafe_code)]

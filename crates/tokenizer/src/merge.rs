@@ -56,7 +56,8 @@ impl Ord for Entry {
     }
 }
 
-/// A symbol in the list of those that are left. A text may have a million of them, so neighbours are numbers, [`NONE`] where there is none.
+/// A symbol in the list of those that are left. A text may have a million of them, so neighbours are numbers, [`NONE`]
+/// where there is none.
 struct Link {
     symbol: Option<Symbol>,
     previous: usize,
@@ -65,7 +66,8 @@ struct Link {
 
 const NONE: usize = usize::MAX;
 
-/// Merges adjacent symbols until no candidate is left. `passed` sees each token that stands for a while, in their order.
+/// Merges adjacent symbols until no candidate is left. `passed` sees each token that stands for a while, in their
+/// order.
 pub(crate) fn merge(
     symbols: Vec<Symbol>,
     candidate: impl Fn(&Symbol, &Symbol) -> Option<Candidate>,
@@ -106,7 +108,8 @@ fn entry(links: &[Link], left: usize, candidate: impl Fn(&Symbol, &Symbol) -> Op
     Some(Entry { rank: found.rank, left, result: found.result, end: b.range.end })
 }
 
-/// Merges the pair of an entry, unless one of its symbols is gone or has grown. Returns the neighbours to look at again.
+/// Merges the pair of an entry, unless one of its symbols is gone or has grown. Returns the neighbours to look at
+/// again.
 fn apply(links: &mut [Link], entry: &Entry) -> Option<(usize, usize)> {
     let first = links.get(entry.left)?;
     let right = first.next;

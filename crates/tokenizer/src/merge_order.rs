@@ -1,12 +1,13 @@
 //! When a list of merges says nothing that scores do not say.
 //!
-//! `tokenizer.json` of a sentencepiece model holds its scores turned into merges. Where both give the same ids for every text,
-//! the vocabulary is kept as scores, which other programs read; where they could differ, the list is kept.
+//! `tokenizer.json` of a sentencepiece model holds its scores turned into merges. Where both give the same ids for
+//! every text, the vocabulary is kept as scores, which other programs read; where they could differ, the list is kept.
 
 use crate::vocabulary::{AddedToken, Merge, Token, TokenKind, byte_of};
 use std::collections::{HashMap, HashSet};
 
-/// Longest piece, in bytes, whose cuts are looked at; a longer one is in no known vocabulary, and the list is kept then.
+/// Longest piece, in bytes, whose cuts are looked at; a longer one is in no known vocabulary, and the list is kept
+/// then.
 const PIECE_BYTES_MAX: usize = 256;
 
 /// Whether merging by the scores of `tokens` gives what the list gives. True only if
@@ -83,8 +84,8 @@ mod tests {
         Token { text: text.to_owned(), score: 0.0, kind }
     }
 
-    /// By the rule: scores say what the list says while every cut of every piece stands in the list, and no piece is longer than
-    /// is looked at.
+    /// By the rule: scores say what the list says while every cut of every piece stands in the list, and no piece is
+    /// longer than is looked at.
     #[test]
     fn long_pieces_keep_their_list() {
         let bytes = (0..=255u8).map(|byte| token(&crate::vocabulary::byte_text(byte), TokenKind::Byte));

@@ -56,15 +56,16 @@ pub enum Normalizer {
     },
     /// Combining marks dropped.
     StripAccents,
-    /// A character map as the tokenizers library applies it: a cluster of characters of up to five bytes becomes what its shortest beginning
-    /// in the map stands for; where there is none, and in longer clusters, each character does. This is not what sentencepiece makes of the same
-    /// map, which is [`Normalizer::Sentencepiece`]: the half-width katakana ka with its voiced mark is two characters here and one there.
+    /// A character map as the tokenizers library applies it: a cluster of characters of up to five bytes becomes what
+    /// its shortest beginning in the map stands for; where there is none, and in longer clusters, each character does.
+    /// This is not what sentencepiece makes of the same map, which is [`Normalizer::Sentencepiece`]: the half-width
+    /// katakana ka with its voiced mark is two characters here and one there.
     Precompiled {
         /// The map.
         precompiled_charsmap: CharacterMap,
     },
-    /// All that sentencepiece does, by its own rule: at each place the longest key of the map. Pieces that the maker of the model wanted whole
-    /// stay as they are; spaces become marks. `tokenizer.json` has no name for it.
+    /// All that sentencepiece does, by its own rule: at each place the longest key of the map. Pieces that the maker of
+    /// the model wanted whole stay as they are; spaces become marks. `tokenizer.json` has no name for it.
     Sentencepiece {
         /// The map, where the model has one.
         precompiled_charsmap: Option<CharacterMap>,
@@ -161,7 +162,8 @@ pub(crate) fn marks_texts(steps: &[Step]) -> bool {
     steps.iter().any(|step| matches!(step, Step::Sentencepiece(step) if step.marks_texts()))
 }
 
-/// Runs the steps in order over a part of a text that reaches these of its ends. Fails when it grows beyond what any language needs.
+/// Runs the steps in order over a part of a text that reaches these of its ends. Fails when it grows beyond what any
+/// language needs.
 pub(crate) fn normalize(steps: &[Step], text: &str, ends: Ends) -> Result<String, String> {
     normalize_within(steps, text, ends, output_bytes_max(text.len()))
 }

@@ -140,7 +140,8 @@ impl Searcher {
         }
     }
 
-    /// Cuts `text` into pieces by the rule of `behavior`; with `invert` the text between the matches counts as the match.
+    /// Cuts `text` into pieces by the rule of `behavior`; with `invert` the text between the matches counts as the
+    /// match.
     pub(crate) fn split<'t>(&self, text: &'t str, behavior: Behavior, invert: bool) -> Result<Vec<&'t str>, String> {
         let mut parts: Vec<(Range<usize>, bool)> = Vec::new();
         let mut end = 0;
@@ -172,7 +173,8 @@ fn build(source: &str, part_bytes: usize) -> Result<Regex, Box<fancy_regex::Erro
         .map_err(Box::new)
 }
 
-/// The most parts that a pattern falls into around look-around, references back and possessive repeats, counted generously.
+/// The most parts that a pattern falls into around look-around, references back and possessive repeats, counted
+/// generously.
 fn parts_max(source: &str) -> usize {
     let mut parts: usize = 1;
     let mut previous = ' ';

@@ -1,7 +1,7 @@
 //! The names that GGUF gives to pre-tokenizers (`tokenizer.ggml.pre`), each with what it stands for.
 //!
-//! A name is found by comparing the description in the model's own file with this table, never by trying out texts. Where the
-//! table has several names for one description, the first is written and all are read.
+//! A name is found by comparing the description in the model's own file with this table, never by trying out texts.
+//! Where the table has several names for one description, the first is written and all are read.
 
 use crate::pattern::{Behavior, Pattern};
 use crate::pre_tokenizer::{GPT2_PATTERN, PreTokenizer};

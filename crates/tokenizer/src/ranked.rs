@@ -5,10 +5,11 @@
 //! Ig== 1
 //! ```
 //!
-//! Qwen's first file is called `qwen.tiktoken`, and its program puts tokens behind the ranks; GLM-4's is called `tokenizer.model`, and other files list
-//! what stands behind (`chatglm.rs`).
+//! Qwen's first file is called `qwen.tiktoken`, and its program puts tokens behind the ranks; GLM-4's is called
+//! `tokenizer.model`, and other files list what stands behind (`chatglm.rs`).
 //!
-//! The file keeps what a merge makes, not what it is made of: the two parts are those that the merges before it leave of its text.
+//! The file keeps what a merge makes, not what it is made of: the two parts are those that the merges before it leave
+//! of its text.
 
 use crate::byte_alphabet;
 use crate::decoder::Decoder;
@@ -40,7 +41,8 @@ pub(crate) const TEMPLATE: &str = "{% for message in messages %}{% if loop.first
     {{ '<|im_start|>' ~ message['role'] ~ '\\n' ~ message['content'] ~ '<|im_end|>\\n' }}{% endfor %}\
     {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-/// Whether bytes are such a file: its first line is base64 and a 0, where a model of sentencepiece begins with the end of a line.
+/// Whether bytes are such a file: its first line is base64 and a 0, where a model of sentencepiece begins with the end
+/// of a line.
 pub(crate) fn is_ranks(file: &[u8]) -> bool {
     let line = file.iter().take(FIRST_LINE_MAX).take_while(|byte| **byte != b'\n').copied().collect::<Vec<u8>>();
     let bytes = line.trim_ascii_end().strip_suffix(b" 0");
@@ -55,8 +57,8 @@ pub(crate) fn qwen_parts(file: &[u8], path: &Path) -> Result<Parts> {
     Ok(parts)
 }
 
-/// Completes Qwen's vocabulary, whose ranks end before id `first`: puts the tokens of its program behind them, as far as the model has rows for them and
-/// no other token stands there.
+/// Completes Qwen's vocabulary, whose ranks end before id `first`: puts the tokens of its program behind them, as far
+/// as the model has rows for them and no other token stands there.
 pub(crate) fn put_behind_ranks(parts: &mut Parts, first: usize, vocab_size: Option<usize>) {
     let extras = (0..EXTRAS).map(|number| format!("<|extra_{number}|>"));
     let behind = BEHIND.iter().map(|text| (*text).to_owned()).chain(extras);
@@ -96,7 +98,8 @@ pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<
         }
     };
     let known = pre_tokenizer_names::by_name(cut);
-    // Each token is what merges make of its text, so that words which are tokens need no rule of their own; a cut whose name says one keeps it.
+    // Each token is what merges make of its text, so that words which are tokens need no rule of their own; a cut whose
+    // name says one keeps it.
     let ignore_merges = known.is_some_and(|known| known.ignore_merges);
     Ok(Parts {
         algorithm: Algorithm::Merges { merges, byte_fallback: false, fuse_unknown: false, ignore_merges },

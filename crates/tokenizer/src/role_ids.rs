@@ -10,7 +10,8 @@ const IDS_MAX: usize = 1024;
 /// The ids under a key of `file`: a number, a list of numbers, or nothing, for which null and -1 stand too.
 ///
 /// # Errors
-/// Anything else: text that ends where it should not is worth more than a key that is passed over. `path` is the model that errors name.
+/// Anything else: text that ends where it should not is worth more than a key that is passed over. `path` is the model
+/// that errors name.
 pub fn role_ids(object: &Map<String, Value>, key: &str, file: &str, path: &Path) -> Result<Vec<u32>> {
     let values = match object.get(key) {
         None => &[],

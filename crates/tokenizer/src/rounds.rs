@@ -80,8 +80,8 @@ impl Rounds {
         fits.then(|| Rounds::of_pieces(pieces))
     }
 
-    /// As the values of FastLLM's keys, in which added tokens go by their ids; `spaced` says that each stretch of text begins with a space of its own, which
-    /// FastLLM does not put behind a token.
+    /// As the values of FastLLM's keys, in which added tokens go by their ids; `spaced` says that each stretch of text
+    /// begins with a space of its own, which FastLLM does not put behind a token.
     pub fn to_flm(&self, added: &[AddedToken], spaced: bool) -> [(&'static str, String); 4] {
         let whole =
             |token: &AddedToken| (token.content.clone(), AddedToken { lstrip: false, rstrip: false, ..token.clone() });

@@ -9,8 +9,9 @@
 //! field = varint (number << 3 | wire type), then: 0 varint | 1 eight bytes | 2 length and bytes | 5 four bytes
 //! ```
 //!
-//! Field numbers: sentencepiece_model.proto of sentencepiece. A model that merges and has no character map runs through the steps of the
-//! tokenizers library; all others are normalized by sentencepiece's own rule ([`Normalizer::Sentencepiece`]).
+//! Field numbers: sentencepiece_model.proto of sentencepiece. A model that merges and has no character map runs through
+//! the steps of the tokenizers library; all others are normalized by sentencepiece's own rule
+//! ([`Normalizer::Sentencepiece`]).
 
 use crate::character_map::CharacterMap;
 use crate::decoder::{Decoder, LeadingSpace};

@@ -10,9 +10,10 @@ use std::collections::BTreeSet;
 use trueup_formats::Result;
 
 impl Vocabulary {
-    /// Tokens that no smaller vocabulary may lack, by their ids: those with a role, around every text and added to be found in texts, and those of single
-    /// bytes and characters of the alphabet of bytes, without which some texts would have no ids; pieces that the maker of the model wanted whole,
-    /// which a normalizer may leave as they are; and of a unigram model one with the lowest score, below which what is unknown is scored.
+    /// Tokens that no smaller vocabulary may lack, by their ids: those with a role, around every text and added to be
+    /// found in texts, and those of single bytes and characters of the alphabet of bytes, without which some texts
+    /// would have no ids; pieces that the maker of the model wanted whole, which a normalizer may leave as they are;
+    /// and of a unigram model one with the lowest score, below which what is unknown is scored.
     pub fn indispensable(&self) -> BTreeSet<u32> {
         let added = self.added().iter().map(|added| added.id);
         let whole = self.kept_whole().map(|(id, _)| id);
@@ -42,7 +43,8 @@ impl Vocabulary {
         self.special().ids().map(|(_, id)| id).chain(around).collect()
     }
 
-    /// The vocabulary of these tokens alone, which are given by their ids, rising; each gets its place among them as its new id. Roles of others are empty.
+    /// The vocabulary of these tokens alone, which are given by their ids, rising; each gets its place among them as
+    /// its new id. Roles of others are empty.
     ///
     /// # Errors
     /// None of them is a token.

@@ -52,8 +52,8 @@ pub struct ModelTokens {
 }
 
 impl Vocabulary {
-    /// Reads the vocabulary of a model at `path`. Fails when there is no file, when one lies, or when it needs what is not
-    /// supported; the message names the file and the place.
+    /// Reads the vocabulary of a model at `path`. Fails when there is no file, when one lies, or when it needs what is
+    /// not supported; the message names the file and the place.
     pub fn from_files(files: &TokenizerFiles, model: &ModelTokens, path: &Path) -> Result<Vocabulary> {
         let mut notes = Vec::new();
         refuse_stand_ins(files, path)?;
@@ -102,7 +102,8 @@ impl Vocabulary {
     }
 }
 
-/// Prompts where no file has a template: the pieces of a `.flm` file, else those of the program that belongs to such files.
+/// Prompts where no file has a template: the pieces of a `.flm` file, else those of the program that belongs to such
+/// files.
 fn template_of_kind(files: &TokenizerFiles, parts: &mut Parts) -> Option<String> {
     if files.ice_text.is_some() {
         return Some(chatglm1::template());
@@ -117,7 +118,8 @@ fn template_of_kind(files: &TokenizerFiles, parts: &mut Parts) -> Option<String>
     of_files.or_else(|| rounds::of_program(files, parts).map(|rounds| rounds.template()))
 }
 
-/// Fails where a pointer or a page stands for a file of the tokenizer: its first bytes say so better than what cannot be read of it.
+/// Fails where a pointer or a page stands for a file of the tokenizer: its first bytes say so better than what cannot
+/// be read of it.
 fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
     let named = [
         ("tokenizer.json", &files.tokenizer_json),
@@ -128,8 +130,8 @@ fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
     found.next().map_or(Ok(()), |(name, stand_in)| Err(stand_in.error(path).at(name)))
 }
 
-/// Takes scores and kinds from `tokenizer.model` where it holds the same pieces, and drops the list of merges when scores say
-/// the same.
+/// Takes scores and kinds from `tokenizer.model` where it holds the same pieces, and drops the list of merges when
+/// scores say the same.
 fn with_scores(mut parts: Parts, model: Option<&[u8]>, path: &Path, notes: &mut Vec<String>) -> Parts {
     // A unigram model has its scores in tokenizer.json.
     let model = model.filter(|_| !matches!(parts.algorithm, Algorithm::Unigram { .. }));

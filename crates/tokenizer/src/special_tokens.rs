@@ -138,8 +138,8 @@ impl Ids<'_> {
     }
 }
 
-/// Fills in roles and what stands around a text. Fails when the bos or the eos token is no token, and where something else than an id is given
-/// for an end; other ids without a token are left out with a note.
+/// Fills in roles and what stands around a text. Fails when the bos or the eos token is no token, and where something
+/// else than an id is given for an end; other ids without a token are left out with a note.
 pub(crate) fn assign(
     parts: &mut Parts,
     files: &TokenizerFiles,

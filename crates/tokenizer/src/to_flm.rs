@@ -5,7 +5,8 @@
 //! trueup.tokenizer.*                                                              what comes back different from the plain file, as in GGUF
 //! ```
 //!
-//! What is written is read back at once, as with GGUF keys (`gguf_keys.rs`), so that ids are the same by construction where `trueup` reads the file.
+//! What is written is read back at once, as with GGUF keys (`gguf_keys.rs`), so that ids are the same by construction
+//! where `trueup` reads the file.
 
 use crate::byte_alphabet;
 use crate::chatglm;

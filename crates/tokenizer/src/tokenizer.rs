@@ -9,8 +9,8 @@
 //!   merging                         1 | 6324 727
 //! ```
 //!
-//! The order is that of the tokenizers library, so that ids are the same; sentencepiece and GGUF vocabularies run through it
-//! with the steps that they stand for.
+//! The order is that of the tokenizers library, so that ids are the same; sentencepiece and GGUF vocabularies run
+//! through it with the steps that they stand for.
 
 use crate::added_tokens::{AddedTokens, Part};
 use crate::decoder::DecodeStream;
@@ -138,8 +138,8 @@ impl Tokenizer {
         added.get(added.binary_search_by_key(&id, |added| added.id).ok()?)
     }
 
-    /// The ids of `text`; with `add_special` between those that begin and end every text. Special tokens written in the text
-    /// are recognised either way.
+    /// The ids of `text`; with `add_special` between those that begin and end every text. Special tokens written in the
+    /// text are recognised either way.
     pub fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         let prefix = if add_special { self.vocabulary.prefix() } else { &[] };
         let mut ids = Ids { ids: prefix.to_vec(), passed: None };
@@ -150,9 +150,10 @@ impl Tokenizer {
         Ok(ids.ids)
     }
 
-    /// All tokens that encoding `text` needs: its ids, and what they are merged of. A vocabulary of these tokens, and of any others of this one, encodes
-    /// it to the same: of the pairs that can be merged, the best at each step is there. Where words are not merged that holds if the tokens of
-    /// [`Vocabulary::indispensable`] are there too, by whose scores what is unknown is scored.
+    /// All tokens that encoding `text` needs: its ids, and what they are merged of. A vocabulary of these tokens, and
+    /// of any others of this one, encodes it to the same: of the pairs that can be merged, the best at each step is
+    /// there. Where words are not merged that holds if the tokens of [`Vocabulary::indispensable`] are there too, by
+    /// whose scores what is unknown is scored.
     pub fn tokens_of(&self, text: &str) -> Result<HashSet<u32>> {
         let mut ids = Ids { ids: Vec::new(), passed: Some(HashSet::new()) };
         self.encode_into(text, &mut ids)?;
@@ -295,7 +296,8 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// The ids of a word's pieces, which are given with their bytes; a piece without an id becomes bytes, and several such in a row one unknown token.
+    /// The ids of a word's pieces, which are given with their bytes; a piece without an id becomes bytes, and several
+    /// such in a row one unknown token.
     fn push_all(&self, word: &str, pieces: impl Iterator<Item = (Option<u32>, usize)>, ids: &mut Ids) {
         let (mut rest, mut after_unknown) = (word, false);
         for (id, bytes) in pieces {
@@ -324,8 +326,8 @@ impl Tokenizer {
         self.bytes.get(usize::from(byte)).copied().flatten()
     }
 
-    /// The bytes of a sequence of ids. They are not UTF-8 when the ids end within a character. Ids outside the vocabulary
-    /// have no bytes.
+    /// The bytes of a sequence of ids. They are not UTF-8 when the ids end within a character. Ids outside the
+    /// vocabulary have no bytes.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Vec<u8> {
         let mut stream = DecodeStream::new(self, skip_special, true);
         for id in ids {
@@ -334,8 +336,8 @@ impl Tokenizer {
         stream.into_bytes()
     }
 
-    /// Text that grows token by token. `at_start` says that nothing stands before it: a sentencepiece vocabulary then drops
-    /// the space of the first word, which the continuation of a prompt keeps.
+    /// Text that grows token by token. `at_start` says that nothing stands before it: a sentencepiece vocabulary then
+    /// drops the space of the first word, which the continuation of a prompt keeps.
     pub fn stream(&self, skip_special: bool, at_start: bool) -> DecodeStream<'_> {
         DecodeStream::new(self, skip_special, at_start)
     }
@@ -348,8 +350,8 @@ fn kept_token((id, token): (u32, &Token)) -> (String, AddedToken) {
     (token.text.clone(), AddedToken { id, content, single_word, lstrip, rstrip, normalized, special })
 }
 
-/// Tokens that words are made of. In a list of merges every token of the file takes part; sentencepiece keeps apart what is
-/// found before merging begins, and control, byte and unknown tokens.
+/// Tokens that words are made of. In a list of merges every token of the file takes part; sentencepiece keeps apart
+/// what is found before merging begins, and control, byte and unknown tokens.
 fn pieces(vocabulary: &Vocabulary) -> HashMap<Box<str>, u32> {
     let is_unigram = matches!(vocabulary.algorithm(), Algorithm::Unigram { .. });
     let by_scores =

@@ -436,7 +436,8 @@ fn score_by_rank(tokens: &mut [Token], merges: &[Merge]) {
     }
 }
 
-/// Ranks are below 2^24 in every known vocabulary, where f32 is exact; beyond, order is lost and merges are written instead.
+/// Ranks are below 2^24 in every known vocabulary, where f32 is exact; beyond, order is lost and merges are written
+/// instead.
 #[allow(clippy::as_conversions)]
 fn negatable(rank: u32) -> f32 {
     rank as f32

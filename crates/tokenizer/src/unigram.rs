@@ -7,11 +7,12 @@
 //! best     0    a -2     ab -3      a bc -5        one way from left to right; then back along the best ways
 //! ```
 //!
-//! The steps are the length of the text times that of the longest piece, which is bounded. Of equally good ways the one found first counts:
-//! its last piece begins earlier. So which sums are equal matters, and with it how they are rounded ([`UnigramRule`]).
+//! The steps are the length of the text times that of the longest piece, which is bounded. Of equally good ways the one
+//! found first counts: its last piece begins earlier. So which sums are equal matters, and with it how they are rounded
+//! ([`UnigramRule`]).
 //!
-//! The rules: `EncodeOptimized` of sentencepiece (as of 0.2.3; older releases gave -0.1 to pieces wanted whole), and the model `Unigram` of the
-//! tokenizers library.
+//! The rules: `EncodeOptimized` of sentencepiece (as of 0.2.3; older releases gave -0.1 to pieces wanted whole), and
+//! the model `Unigram` of the tokenizers library.
 
 use crate::vocabulary::{Token, TokenKind};
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,8 @@ pub(crate) const PIECE_BYTES_MAX: usize = 1024;
 const UNKNOWN_PENALTY: f64 = 10.0;
 /// What a byte behind its first adds to the score of a piece that the maker of the model wanted whole.
 const BYTE_BONUS: f64 = 0.1;
-/// Beyond this sum, below or above 0, sentencepiece counts from zero again, so that f32 tells the scores of long texts apart.
+/// Beyond this sum, below or above 0, sentencepiece counts from zero again, so that f32 tells the scores of long texts
+/// apart.
 const SUM_MAX: f64 = 100_000.0;
 /// Where no piece ends, or no way leads.
 const NONE: u32 = u32::MAX;
@@ -32,9 +34,9 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnigramRule {
-    /// Sums rounded to f32, counted from zero again where they leave -100,000 to 100,000; what is unknown is scored below the normal pieces; a
-    /// piece that the maker of the model wanted whole has, whatever the file says, 0.1 for each byte behind its first, so that it is almost always
-    /// taken.
+    /// Sums rounded to f32, counted from zero again where they leave -100,000 to 100,000; what is unknown is scored
+    /// below the normal pieces; a piece that the maker of the model wanted whole has, whatever the file says, 0.1 for
+    /// each byte behind its first, so that it is almost always taken.
     Sentencepiece,
     /// Sums in f64; what is unknown is scored below all pieces, and scores are those of the file.
     Tokenizers,
@@ -274,7 +276,8 @@ mod tests {
         }
     }
 
-    /// As sentencepiece 0.2.3 cuts: "ab c" is better by less than f32 can tell beside a sum of -17,000, until that is beyond -100,000.
+    /// As sentencepiece 0.2.3 cuts: "ab c" is better by less than f32 can tell beside a sum of -17,000, until that is
+    /// beyond -100,000.
     #[test]
     fn sums_of_long_texts() {
         let tokens = [

@@ -30,7 +30,8 @@ const ADDED_BYTES_MAX: usize = 4096;
 pub struct Token {
     /// As the vocabulary writes it: `Ġthe` in a byte-level vocabulary, `▁the` in a sentencepiece one.
     pub text: String,
-    /// Sentencepiece's score: the pair whose token has the highest score is merged first, and the way to cut a word with the highest sum is taken.
+    /// Sentencepiece's score: the pair whose token has the highest score is merged first, and the way to cut a word
+    /// with the highest sum is taken.
     pub score: f32,
     /// What it is for.
     pub kind: TokenKind,
@@ -78,7 +79,8 @@ impl TokenKind {
 /// How words become tokens.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Algorithm {
-    /// Sentencepiece: of all adjacent pairs that make a token the one with the best score is merged, the leftmost first.
+    /// Sentencepiece: of all adjacent pairs that make a token the one with the best score is merged, the leftmost
+    /// first.
     Scores,
     /// A list of merges, the first of the list first; the leftmost first.
     Merges {
@@ -356,8 +358,8 @@ impl Vocabulary {
         &self.notes
     }
 
-    /// Pieces that sentencepiece finds in raw text, by its own rule: those that the maker of the model wanted whole, but for what is an added token
-    /// by the same text.
+    /// Pieces that sentencepiece finds in raw text, by its own rule: those that the maker of the model wanted whole,
+    /// but for what is an added token by the same text.
     pub(crate) fn kept_whole(&self) -> impl Iterator<Item = (u32, &Token)> {
         let added: HashSet<(u32, &str)> = self.added().iter().map(|added| (added.id, added.content.as_str())).collect();
         let pieces = (0u32..).zip(self.tokens()).filter(|(_, token)| token.kind == TokenKind::UserDefined);
@@ -417,8 +419,8 @@ pub(crate) fn byte_text(byte: u8) -> String {
     format!("<0x{byte:02X}>")
 }
 
-/// How many ids the tokens of a file may reach: as many as the model has, and where that is not known a small multiple of the
-/// number of tokens, so that one number in a file does not cost memory.
+/// How many ids the tokens of a file may reach: as many as the model has, and where that is not known a small multiple
+/// of the number of tokens, so that one number in a file does not cost memory.
 pub(crate) fn ids_max(vocab_size: Option<usize>, tokens: usize) -> usize {
     vocab_size.unwrap_or_else(|| tokens.saturating_mul(4).saturating_add(1 << 16)).min(TOKENS_MAX)
 }

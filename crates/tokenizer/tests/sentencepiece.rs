@@ -1,5 +1,6 @@
-//! Tokenizers that fold characters by a map, and unigram models, against ids of the sentencepiece library (and of the tokenizers library for
-//! `tokenizer.json`): from their files, from GGUF keys, and with no other tokens than a text needs.
+//! Tokenizers that fold characters by a map, and unigram models, against ids of the sentencepiece library (and of the
+//! tokenizers library for `tokenizer.json`): from their files, from GGUF keys, and with no other tokens than a text
+//! needs.
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -94,7 +95,8 @@ fn ids_and_texts_of_every_fixture() {
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));
 }
 
-/// What every GGUF program knows says all there is to say of a unigram model; a model that merges has a note beside its map.
+/// What every GGUF program knows says all there is to say of a unigram model; a model that merges has a note beside its
+/// map.
 #[test]
 fn keys_of_each_kind() {
     for (name, model, extra, own, noted) in [

@@ -45,8 +45,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Opens a GGUF file on a device (`ref`, `cpu`, `cuda`, `npu`, `cuda-sim`, `npu-sim`), or on several devices, such as
-    /// `cuda:0,cuda:1`.
+    /// Opens a GGUF file on a device (`ref`, `cpu`, `cuda`, `npu`, `cuda-sim`, `npu-sim`), or on several devices, such
+    /// as `cuda:0,cuda:1`.
     pub fn open(path: impl AsRef<Path>, device: &str, options: &DeviceOptions) -> Result<Model> {
         let file = Arc::new(ModelFile::open(path)?);
         let (devices, fallback) = (open_devices(device, &[], options)?, open_fallback(device, options)?);
@@ -76,8 +76,8 @@ impl Model {
         self.generate_unless(prompt, options, &mut || false, on_text)
     }
 
-    /// Like [`Model::generate`], but stops when `is_cancelled` returns true. It is called before each part of the prompt and
-    /// before each token. Returns the text up to that point.
+    /// Like [`Model::generate`], but stops when `is_cancelled` returns true. It is called before each part of the
+    /// prompt and before each token. Returns the text up to that point.
     pub fn generate_unless(
         &self,
         prompt: &str,

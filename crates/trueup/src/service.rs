@@ -90,8 +90,8 @@ pub struct Answer {
 }
 
 impl Service {
-    /// Starts the service. It computes up to `options.sequences` requests at once, and holds at most `held_max` requests
-    /// that are waiting, running, or finished and not fetched.
+    /// Starts the service. It computes up to `options.sequences` requests at once, and holds at most `held_max`
+    /// requests that are waiting, running, or finished and not fetched.
     pub fn start(model: &Model, options: &SessionOptions, held_max: usize) -> Result<Service> {
         let session = Session::new(model.weights().clone(), options)?;
         let requests = Arc::new(Requests::new(&session, held_max));
@@ -121,8 +121,8 @@ impl Service {
         Ok(id)
     }
 
-    /// Waits for a result and removes it. Returns the request's error if it failed, and an error if the request does not
-    /// exist because it was fetched or cancelled.
+    /// Waits for a result and removes it. Returns the request's error if it failed, and an error if the request does
+    /// not exist because it was fetched or cancelled.
     pub fn fetch(&self, id: RequestId) -> Result<Answer> {
         loop {
             if let Some(answer) = self.fetch_within(id, PATIENCE)? {
@@ -137,8 +137,8 @@ impl Service {
         Ok(generated.map(|generated| Answer { text: self.text(&generated), generated }))
     }
 
-    /// Cancels a request that is waiting, running or finished. Threads that wait for it get an error. Returns whether the
-    /// request existed.
+    /// Cancels a request that is waiting, running or finished. Threads that wait for it get an error. Returns whether
+    /// the request existed.
     pub fn cancel(&self, id: RequestId) -> bool {
         let listener = self.listeners.take(id.number());
         let was_held = self.requests.cancel(id);
@@ -189,8 +189,8 @@ impl Listeners {
         self.all().remove(&number)
     }
 
-    /// Calls the callback of a request, if there is one. It may call the service but must not wait for it. A callback that
-    /// ends its text is not called again.
+    /// Calls the callback of a request, if there is one. It may call the service but must not wait for it. A callback
+    /// that ends its text is not called again.
     fn tell(&self, piece: Piece<'_>) -> ControlFlow<()> {
         let number = piece.request.number();
         let Some(mut listener) = self.take(number) else { return ControlFlow::Continue(()) };

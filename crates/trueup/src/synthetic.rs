@@ -1,4 +1,5 @@
-//! Models of known shapes, made in memory: numbers at random where a checkpoint would have trained ones, and just as much work.
+//! Models of known shapes, made in memory: numbers at random where a checkpoint would have trained ones, and just as
+//! much work.
 //!
 //! ```text
 //! name ─ numbers of its config.json ─ Hyper ─┬─ keys                                  ┐
@@ -25,7 +26,8 @@ struct Known {
     config: &'static str,
 }
 
-/// All models that can be made: the published numbers of Llama-3.2-1B, Llama-3.1-8B, Qwen2.5 from 0.5B to 7B, of llama2.c's stories110M and stories15M, and of ChatGLM-6B.
+/// All models that can be made: the published numbers of Llama-3.2-1B, Llama-3.1-8B, Qwen2.5 from 0.5B to 7B, of
+/// llama2.c's stories110M and stories15M, and of ChatGLM-6B.
 const KNOWN: [Known; 9] = [
     Known {
         name: "llama-1b",
@@ -92,8 +94,8 @@ pub fn names() -> String {
     KNOWN.map(|known| known.name).join(", ")
 }
 
-/// The model of that name with matrices of type `dtype`, as `quantize` would have made it: the ends of 4-bit models are q8_0, tensors of one
-/// dimension f32. The numbers are the same each time, and such that activations stay finite.
+/// The model of that name with matrices of type `dtype`, as `quantize` would have made it: the ends of 4-bit models are
+/// q8_0, tensors of one dimension f32. The numbers are the same each time, and such that activations stay finite.
 ///
 /// # Errors
 /// A name that is not known, and a type that no model is computed in.
@@ -149,7 +151,8 @@ fn described(architecture: &Architecture, hyper: &Hyper, name: &str, dtype: DTyp
     metadata
 }
 
-/// What a tensor is filled with. Matrices keep the variance of what they multiply: each of `n` products has `1 / n` of it.
+/// What a tensor is filled with. Matrices keep the variance of what they multiply: each of `n` products has `1 / n` of
+/// it.
 fn filling(expected: &ExpectedTensor, hyper: &Hyper) -> Filling {
     let columns = expected.shape.first().copied().and_then(|columns| u32::try_from(columns).ok()).unwrap_or(1);
     match expected.role {

@@ -11,8 +11,8 @@ const TEXT_BYTES_MAX: u64 = 64 << 20;
 /// The embedding in GGUF files.
 const EMBEDDING: &str = "token_embd.weight";
 
-/// The tokenizer of a model file or directory, or the one in the file `replacement`. What `replacement` leaves open, the model
-/// decides: bos, eos, the size of the vocabulary.
+/// The tokenizer of a model file or directory, or the one in the file `replacement`. What `replacement` leaves open,
+/// the model decides: bos, eos, the size of the vocabulary.
 pub fn open_tokenizer(model: &Path, replacement: Option<&Path>) -> Result<Tokenizer> {
     let tokenizer = replacement.filter(|_| !is_gguf(model)).map(Path::to_owned);
     let checkpoint = trueup_formats::open(model, &OpenOptions { tokenizer })?;

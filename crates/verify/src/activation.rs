@@ -1,4 +1,5 @@
-//! Activations as a device declares to use them: quantized or rounded exactly so, with the set of ties that may go either way.
+//! Activations as a device declares to use them: quantized or rounded exactly so, with the set of ties that may go
+//! either way.
 //!
 //! ```text
 //!   x  ──d = max |x| / 127 over 32──▶  q = round(x / d)  ──▶  q d     as declared (R1)
@@ -109,7 +110,8 @@ fn code(quotient: f64, rounding: Rounding) -> f64 {
     code.clamp(-f64::from(CODE_MAX), f64::from(CODE_MAX))
 }
 
-/// Whether an error of the f32 quotient, made by dividing or by multiplying with a rounded reciprocal, may change the code.
+/// Whether an error of the f32 quotient, made by dividing or by multiplying with a rounded reciprocal, may change the
+/// code.
 fn is_tie(quotient: f64, rounding: Rounding) -> bool {
     let border = match rounding {
         Rounding::HalfEven | Rounding::HalfAway => 0.5,

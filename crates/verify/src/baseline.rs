@@ -1,11 +1,12 @@
 //! Differences to an earlier report, node by node.
 //!
-//! What drifted, and fails: a node whose verdict got worse (passing, not judged, failing, failing worse), a node whose rms of z is more than 1.3 times the larger of 1 and what it was,
-//! a node that is no longer there, and fewer nodes that were checked. The rms counts where it is gated, at sums of many roundings; of few
-//! roundings it says little. Other changes are listed.
+//! What drifted, and fails: a node whose verdict got worse (passing, not judged, failing, failing worse), a node whose
+//! rms of z is more than 1.3 times the larger of 1 and what it was, a node that is no longer there, and fewer nodes
+//! that were checked. The rms counts where it is gated, at sums of many roundings; of few roundings it says little.
+//! Other changes are listed.
 //!
-//! A report of another model, device, input or cache is no baseline: nothing is compared, and the result is inconclusive. Another version
-//! of this program or another machine is a note.
+//! A report of another model, device, input or cache is no baseline: nothing is compared, and the result is
+//! inconclusive. Another version of this program or another machine is a note.
 #![cfg_attr(
     not(test),
     deny(
@@ -303,7 +304,8 @@ fn change(node: &str, what: &str, before: &str, now: &str, drift: bool) -> Chang
     Change { node: node.to_owned(), what: what.to_owned(), before: before.to_owned(), now: now.to_owned(), drift }
 }
 
-/// Verdicts by how bad they are: those that pass are alike, for which of them it is may change with the last bit of an input.
+/// Verdicts by how bad they are: those that pass are alike, for which of them it is may change with the last bit of an
+/// input.
 fn kind(verdict: Verdict) -> Verdict {
     if verdict.passes() { Verdict::Exact } else { verdict }
 }

@@ -38,7 +38,8 @@ pub struct BatchReport {
     pub order: Vec<usize>,
     /// Decode steps after the prompts, with one token per sequence.
     pub steps: usize,
-    /// Whether all logits have the bits that they have with each sequence alone; null on a device that does not repeat itself.
+    /// Whether all logits have the bits that they have with each sequence alone; null on a device that does not repeat
+    /// itself.
     pub invariant: Option<bool>,
     /// Whether the device promises that.
     pub promised: bool,
@@ -92,8 +93,9 @@ pub(crate) struct PromptBatch {
 }
 
 impl PromptBatch {
-    /// The batch of prompts, each of which goes on as its continuation says; no sequence grows beyond `room` tokens. Texts whose beginning sees itself, as
-    /// `prefix` says, are cut where the prompt's division is that of the part too: any other part would be another text.
+    /// The batch of prompts, each of which goes on as its continuation says; no sequence grows beyond `room` tokens.
+    /// Texts whose beginning sees itself, as `prefix` says, are cut where the prompt's division is that of the part
+    /// too: any other part would be another text.
     pub fn new(prompts: &[Vec<u32>], continuations: &[Vec<u32>], room: usize, prefix: Option<&Prefix>) -> PromptBatch {
         let sources: Vec<usize> = if prompts.len() == 1 { vec![0, 0] } else { (0..prompts.len()).collect() };
         let sources = &sources[..sources.len().min(SEQUENCES_MAX)];
@@ -185,8 +187,9 @@ impl PromptBatch {
     }
 }
 
-/// The least and the most tokens of a text that can be computed at once as they are in the run alone, which computes its prompt of `prompt` tokens at once
-/// and the others one by one. A division changes with the tokens that decide it, and never back.
+/// The least and the most tokens of a text that can be computed at once as they are in the run alone, which computes
+/// its prompt of `prompt` tokens at once and the others one by one. A division changes with the tokens that decide it,
+/// and never back.
 fn at_once(ids: &[u32], prompt: usize, prefix: Option<&Prefix>) -> (usize, usize) {
     let Some(prefix) = prefix else { return (1, ids.len()) };
     let alone = divided(prefix, &ids[..prompt]);

@@ -71,11 +71,11 @@ pub struct Case<'a> {
     pub output: Operand<'a>,
     /// The free-running reference's result, element for element; for `kv_store` that of the rows as they are stored.
     pub reference: Option<&'a [f64]>,
-    /// For products of matrices, whether each column of activations is a copy of an earlier one: its errors are the same ones. Columns beyond the
-    /// end are none.
+    /// For products of matrices, whether each column of activations is a copy of an earlier one: its errors are the
+    /// same ones. Columns beyond the end are none.
     pub copies: &'a [bool],
-    /// For a device that does not repeat itself, the standard deviation of each element over computations on the same inputs; empty where
-    /// all gave the same bits.
+    /// For a device that does not repeat itself, the standard deviation of each element over computations on the same
+    /// inputs; empty where all gave the same bits.
     pub spread: &'a [f64],
     /// The step of the run; 0 is the prompt.
     pub step: usize,
@@ -128,8 +128,8 @@ pub fn judge(case: &Case) -> Statistics {
     }
 }
 
-/// What each element of a result of `output`'s type should be, in the order of the elements. `kv_store` has no expectation of its own: its
-/// rows are its input's, rounded.
+/// What each element of a result of `output`'s type should be, in the order of the elements. `kv_store` has no
+/// expectation of its own: its rows are its input's, rounded.
 pub fn expected(op: &Op, inputs: &[Operand], profile: &Profile, output: Operand) -> Vec<Expected> {
     let wanted = Collector::new(output.ty.shape.elements());
     let collector = Some(&wanted);
@@ -227,8 +227,9 @@ fn arithmetic(profile: &Profile) -> Precision {
     }
 }
 
-/// A result of few roundings: `error` is what arithmetic in f32 or better may cause, to which storing the result adds half a unit in its
-/// last place; one whole unit is allowed. The verifier's own f64 arithmetic counts as much as an f64 device's.
+/// A result of few roundings: `error` is what arithmetic in f32 or better may cause, to which storing the result adds
+/// half a unit in its last place; one whole unit is allowed. The verifier's own f64 arithmetic counts as much as an f64
+/// device's.
 fn within(case: &Case, exact: f64, error: f64) -> Expected {
     let [stored, declared] = [case.output.ty.dtype, case.profile.output].map(Precision::of);
     let output = if declared.unit > stored.unit { declared } else { stored };
@@ -243,7 +244,8 @@ fn sequence(sequences: &Operand, token: usize) -> usize {
     usize::try_from(sequences.indices()[token]).unwrap_or(0)
 }
 
-/// Half of what functions are declared to be off, relative, in units of `u`: an error of one unit in the last place is up to `2 u`.
+/// Half of what functions are declared to be off, relative, in units of `u`: an error of one unit in the last place is
+/// up to `2 u`.
 fn function_error(profile: &Profile) -> f64 {
     2.0 * f64::from(profile.function_ulp)
 }

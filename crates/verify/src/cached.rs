@@ -4,9 +4,9 @@
 //!   32 numbers x ──▶ d = max |x| / 127 ──▶ codes x / d, to the nearest, halves away from zero ──▶ f16(d) * code
 //! ```
 //!
-//! This is a second implementation of the block rule, in f64. A device computes it in f32 and in any order. If a quotient is
-//! within a few roundings of a half, both codes are correct; the same holds for the stored scale. These are the ties of
-//! docs/numerics.md#data-movement-and-selection.
+//! This is a second implementation of the block rule, in f64. A device computes it in f32 and in any order. If a
+//! quotient is within a few roundings of a half, both codes are correct; the same holds for the stored scale. These are
+//! the ties of docs/numerics.md#data-movement-and-selection.
 
 use crate::precision::Precision;
 use crate::statistics::Expected;
@@ -22,8 +22,8 @@ const CODE_MAX: f64 = 127.0;
 /// Largest relative error of a quotient that few f32 operations give: twice the four that are likely.
 const QUOTIENT_ERROR: f64 = 8.0 / (1 << 24) as f64;
 
-/// What a cache of type `dtype` should hold of `rows`, whole rows behind each other. Codes of rows that are not `certain`, but near what a
-/// device has, may lie one beside.
+/// What a cache of type `dtype` should hold of `rows`, whole rows behind each other. Codes of rows that are not
+/// `certain`, but near what a device has, may lie one beside.
 pub(crate) fn expected_rows(dtype: DType, rows: &[f64], certain: bool) -> Vec<Expected> {
     if dtype == DType::Q8_0 {
         return rows.chunks(LEN).flat_map(|block| Block::of(block).expected(block, certain)).collect();

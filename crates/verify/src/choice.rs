@@ -5,15 +5,16 @@
 //!   device's             0.3  2.1002  2.1001  -1    chooses 1      one is as good as the other
 //! ```
 //!
-//! A node with indices as its result is judged by itself on the device's own scores. Beside it the free-running reference may choose
-//! otherwise; where no score tells the two choices apart, it follows the device, or everything behind would differ for no fault.
+//! A node with indices as its result is judged by itself on the device's own scores. Beside it the free-running
+//! reference may choose otherwise; where no score tells the two choices apart, it follows the device, or everything
+//! behind would differ for no fault.
 
 use crate::tokens::tie_reach;
 
 /// Whether all choices of the device are as good as the reference's, by the reference's own scores.
 ///
-/// Scores are rows of `len` elements; each has as many choices as the others, indices into the row. The noise of a row is the root mean
-/// square of the difference of both scores, their mean removed, which no choice depends on.
+/// Scores are rows of `len` elements; each has as many choices as the others, indices into the row. The noise of a row
+/// is the root mean square of the difference of both scores, their mean removed, which no choice depends on.
 pub(crate) fn tied(len: usize, reference: Side, device: Side) -> bool {
     let rows = reference.scores.len().checked_div(len).unwrap_or(0);
     let alike = reference.scores.len() == device.scores.len() && reference.choices.len() == device.choices.len();

@@ -1,4 +1,5 @@
-//! Which nodes' details go into a report: those that failed, and the worst of each operator. A report stays small however large the model.
+//! Which nodes' details go into a report: those that failed, and the worst of each operator. A report stays small
+//! however large the model.
 
 use crate::detail_report::DetailReport;
 use crate::record::{PhaseRecord, Records};

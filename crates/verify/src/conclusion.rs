@@ -7,7 +7,8 @@ use crate::sentence::sentence;
 use crate::trace::TraceReport;
 
 impl NodeReport {
-    /// The phase with the worst verdict, of several the one with the worst element; what has no finite measure is worst.
+    /// The phase with the worst verdict, of several the one with the worst element; what has no finite measure is
+    /// worst.
     pub fn worst_phase(&self) -> Option<&PhaseReport> {
         self.phases.iter().max_by(|a, b| {
             let badness = |phase: &PhaseReport| phase.worst_z.unwrap_or(f64::INFINITY);
@@ -20,7 +21,8 @@ impl NodeReport {
         self.verdict.fails() && self.waived.is_none()
     }
 
-    /// The explanation that says most: one that names a cause, a race last, of a phase with the worst verdict rather than of another.
+    /// The explanation that says most: one that names a cause, a race last, of a phase with the worst verdict rather
+    /// than of another.
     pub(crate) fn explanation(&self) -> Option<&Explanation> {
         let worst = |explanation: &Explanation| {
             let mut phases = self.phases.iter().filter(|phase| phase.phase == explanation.phase);
@@ -90,7 +92,8 @@ impl Report {
         budgets.filter_map(unknown).next().or(baseline)
     }
 
-    /// Asks for a share of the nodes to be judged, in each phase and in each step of a trace; counts before a gate file's.
+    /// Asks for a share of the nodes to be judged, in each phase and in each step of a trace; counts before a gate
+    /// file's.
     pub fn require_coverage(&mut self, share: f64) {
         self.require_coverage = Some(share);
         self.conclude();

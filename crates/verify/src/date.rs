@@ -13,7 +13,8 @@ pub struct Date {
 impl Date {
     /// The day `days` days after 1970-01-01.
     pub fn from_days(days: u32) -> Date {
-        // Years from March on, so that a leap day is the last day of its year; 1970-01-01 is day 719468 behind 0000-03-01.
+        // Years from March on, so that a leap day is the last day of its year; 1970-01-01 is day 719468 behind
+        // 0000-03-01.
         let days = i64::from(days) + 719_468;
         let (era, day_of_era) = (days / 146_097, days % 146_097);
         let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -180,7 +180,8 @@ impl Detail {
         self.fine.iter().sum()
     }
 
-    /// z at the share `p` of all elements, in order of z; `None` where there is none. Exact to the width of a bin, an eighth of z.
+    /// z at the share `p` of all elements, in order of z; `None` where there is none. Exact to the width of a bin, an
+    /// eighth of z.
     pub fn quantile(&self, p: f64) -> Option<f64> {
         let count = self.count();
         let rank = p * count as f64;
@@ -418,7 +419,8 @@ mod tests {
 
     #[test]
     fn quantiles_of_the_normal_distribution_come_back() {
-        // scipy.stats.norm.ppf of 0.001, 0.1, 0.5, 0.975: the inputs are the ppf of 20000 equal shares, from its published inverse.
+        // scipy.stats.norm.ppf of 0.001, 0.1, 0.5, 0.975: the inputs are the ppf of 20000 equal shares, from its
+        // published inverse.
         let ppf = |p: f64| {
             let (mut low, mut high) = (-9.0f64, 9.0f64);
             for _ in 0..60 {

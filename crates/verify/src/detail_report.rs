@@ -38,7 +38,8 @@ pub struct Histogram {
 /// Counts by magnitude and error, both in bins of half a decade.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Magnitudes {
-    /// `[log10 of the magnitude, log10 of the error, elements inside their gate, elements outside]`, logarithms of the bins' middles.
+    /// `[log10 of the magnitude, log10 of the error, elements inside their gate, elements outside]`, logarithms of the
+    /// bins' middles.
     pub points: Vec<[f64; 4]>,
     /// `[log10 of the magnitude, log10 of the largest error that the gate allows]`.
     pub allowed: Vec<[f64; 2]>,
@@ -80,8 +81,8 @@ pub struct WorstElement {
     pub inputs: Option<ElementInputs>,
 }
 
-/// Steps of the colours: 0 exact, 1 to 3 below a thousandth, a hundredth, a tenth of the gate, 4 inside it, 5 to 7 up to ten times, up to a
-/// thousand times and beyond. `None`, which is infinite, is 7.
+/// Steps of the colours: 0 exact, 1 to 3 below a thousandth, a hundredth, a tenth of the gate, 4 inside it, 5 to 7 up
+/// to ten times, up to a thousand times and beyond. `None`, which is infinite, is 7.
 pub fn level(share: Option<f64>) -> u8 {
     let Some(share) = share else { return 7 };
     const STEPS: [f64; 7] = [0.0, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 1000.0];

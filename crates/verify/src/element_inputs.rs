@@ -1,4 +1,5 @@
-//! What an element was computed from, in few numbers: the largest products of its sum, the elements it was made of, or its row.
+//! What an element was computed from, in few numbers: the largest products of its sum, the elements it was made of, or
+//! its row.
 //!
 //! ```text
 //!   mul_mat, kv_scores, kv_mix    the 4 largest |w x| of the sum; of kv_attention that of the values
@@ -6,7 +7,8 @@
 //!   norms, soft_max               the row in summary, the element's own score or weight
 //! ```
 //!
-//! Taken for the worst elements only, while the inputs are at hand, as the device had them: without the rounding that it declares.
+//! Taken for the worst elements only, while the inputs are at hand, as the device had them: without the rounding that
+//! it declares.
 
 mod kv_attention;
 

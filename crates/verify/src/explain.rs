@@ -69,7 +69,8 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Whether differing results are all that is known: old activations and memory that nobody writes differ for a reason.
+    /// Whether differing results are all that is known: old activations and memory that nobody writes differ for a
+    /// reason.
     pub(crate) fn is_race(&self) -> bool {
         let certain = self.signature.as_ref().is_some_and(is_certain);
         self.again.as_ref().is_some_and(|again| *again == self.cause) && !certain
@@ -102,7 +103,8 @@ pub(crate) struct Moment {
 }
 
 impl Explanations {
-    /// None so far; repro files go to `folder`, and name the fault that was `planted`, if any, and the flags that said how the device computes.
+    /// None so far; repro files go to `folder`, and name the fault that was `planted`, if any, and the flags that said
+    /// how the device computes.
     pub fn new(folder: Option<PathBuf>, planted: Option<String>, arguments: Vec<String>) -> Explanations {
         Explanations { folder, planted, arguments, ..Explanations::default() }
     }
@@ -112,8 +114,8 @@ impl Explanations {
         self.all.iter().filter(|(name, _)| name == node).map(|(_, explanation)| explanation.clone()).collect()
     }
 
-    /// Explains the case where it failed and is among the first: the one call that an observer makes behind each verdict. `first` is what
-    /// the node gave when it was computed first, where that differs from what is judged.
+    /// Explains the case where it failed and is among the first: the one call that an observer makes behind each
+    /// verdict. `first` is what the node gave when it was computed first, where that differs from what is judged.
     pub fn look(
         &mut self,
         case: &Case,
@@ -137,7 +139,8 @@ impl Explanations {
         self.past.add(case, seen.graph, seen.node, seen.tokens.len());
     }
 
-    /// Keeps an explanation, with a file where one is asked for; where there is one of this phase already, only if it tells more.
+    /// Keeps an explanation, with a file where one is asked for; where there is one of this phase already, only if it
+    /// tells more.
     fn keep(&mut self, seen: &Seen<'_>, scene: &Scene, statistics: &Statistics, mut explanation: Explanation) {
         let name = &seen.node().name;
         *self.tries.entry((name.clone(), explanation.phase)).or_default() += 1;
@@ -246,8 +249,8 @@ pub(crate) fn refined(verdict: Verdict, found: &Explanation, statistics: &Statis
 }
 
 /// The same from counts of elements (docs/numerics.md#fingerprint). The same formula in another precision is undeclared
-/// precision, unless elements were not written or runs differ. Another formula or a known pattern is a bug, however small
-/// the error.
+/// precision, unless elements were not written or runs differ. Another formula or a known pattern is a bug, however
+/// small the error.
 pub(crate) fn explained(verdict: Verdict, found: &Explanation, unwritten: u64, raced: u64) -> Verdict {
     if !verdict.fails() || verdict == Verdict::NotFinite {
         return verdict;
@@ -285,7 +288,8 @@ fn is_certain(signature: &Signature) -> bool {
     matches!(signature.kind, SignatureKind::Unwritten | SignatureKind::Stale)
 }
 
-/// The likelier of both: a pattern that is certain; otherwise arithmetic that explains all. Says too whether that is a cause at all.
+/// The likelier of both: a pattern that is certain; otherwise arithmetic that explains all. Says too whether that is a
+/// cause at all.
 fn cause(op: &Op, fingerprint: &Fingerprint, signature: Option<&Signature>) -> (String, bool) {
     if let Some(signature) = signature.filter(|signature| is_certain(signature)) {
         return (signature.text.clone(), true);

@@ -106,7 +106,8 @@ pub struct Fit {
     pub worst_z: Option<f64>,
     /// Whether nothing but noise is left.
     pub explains: bool,
-    /// Minus the logarithm of the likelihood of an element, and how far elements are off on average: smaller is likelier.
+    /// Minus the logarithm of the likelihood of an element, and how far elements are off on average: smaller is
+    /// likelier.
     #[serde(skip)]
     score: (f64, f64),
 }
@@ -171,10 +172,12 @@ fn worst_of(scene: &Scene, declared: &Guesses) -> Vec<usize> {
     far.into_iter().take(FOCUS).map(|(index, _)| index).collect()
 }
 
-/// The least rms of z that noise of unknown order has: a candidate whose errors are far larger than those seen explains nothing.
+/// The least rms of z that noise of unknown order has: a candidate whose errors are far larger than those seen explains
+/// nothing.
 const NOISE_RMS_MIN: f64 = 0.2;
 
-/// The least median of z by its rms that noise has: that of a normal distribution is 0.67. Few large errors among none are another fault.
+/// The least median of z by its rms that noise has: that of a normal distribution is 0.67. Few large errors among none
+/// are another fault.
 const NOISE_MEDIAN_MIN: f64 = 0.2;
 
 /// The middle one; 0 of none.
@@ -214,7 +217,8 @@ fn fit(name: &str, kind: CandidateKind, scene: &Scene, guesses: &Guesses) -> Fit
     }
 }
 
-/// How many standard deviations the device is away, and how far from the middle. What is no finite number must be the same.
+/// How many standard deviations the device is away, and how far from the middle. What is no finite number must be the
+/// same.
 fn deviation(device: f64, guess: &Guess) -> (f64, f64) {
     if !device.is_finite() || !guess.low.is_finite() || !guess.high.is_finite() {
         let same = (device.is_nan() && guess.low.is_nan()) || device == guess.low;

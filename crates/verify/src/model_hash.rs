@@ -25,8 +25,8 @@ pub(crate) struct TensorFacts {
     pub sha256: String,
 }
 
-/// The tensors of a model, in the order of its file; each is read on one thread of the pool this is called in. Fails where the file
-/// cannot be read.
+/// The tensors of a model, in the order of its file; each is read on one thread of the pool this is called in. Fails
+/// where the file cannot be read.
 pub(crate) fn tensor_facts(model: &ModelFile) -> Result<Vec<TensorFacts>> {
     let facts = |tensor: &TensorInfo| {
         let mut hash = Sha256::new();
@@ -70,8 +70,8 @@ mod tests {
         let hash = |first: TensorFacts| model_hash(&[first, other.clone()]);
         let usual = hash(facts("a", "f16", &[2, 4], "1"));
         assert_eq!(usual, model_hash(&[other.clone(), facts("a", "f16", &[2, 4], "1")]));
-        // python: part = lambda s: struct.pack("<Q", len(s)) + s
-        // sha256(b"".join(part(n) + part(t) + part(h) + struct.pack(f"<{1 + len(s)}Q", len(s), *s) for n, t, s, h in tensors))
+        // python: part = lambda s: struct.pack("<Q", len(s)) + s sha256(b"".join(part(n) + part(t) + part(h) +
+        // struct.pack(f"<{1 + len(s)}Q", len(s), *s) for n, t, s, h in tensors))
         assert_eq!(usual, "3cd2b543faa14bc5a69598b5faa3fd29662434f6a293ed8398f63a0d74066ced");
         for changed in [
             facts("c", "f16", &[2, 4], "1"),

@@ -30,8 +30,8 @@ pub fn file_word(file: &str) -> String {
     if file.chars().all(shown) { shell_word(file) } else { quote(file) }
 }
 
-/// The command, in its quotes, that verifies the model again with `options` on the tokens of one run; of all prompts where that is their
-/// batch or `None`. Where they are too many the command is without them and the text says so.
+/// The command, in its quotes, that verifies the model again with `options` on the tokens of one run; of all prompts
+/// where that is their batch or `None`. Where they are too many the command is without them and the text says so.
 pub(crate) fn verify_again(report: &Report, prompt: Option<usize>, options: &str) -> String {
     let model = file_word(&report.model);
     let prompts = match prompt.and_then(|prompt| report.prompts.get(prompt)) {
@@ -48,7 +48,8 @@ pub(crate) fn verify_again(report: &Report, prompt: Option<usize>, options: &str
     format!("`trueup verify {model}{ids}{steps}{options}`")
 }
 
-/// Those `options`, and the arguments of the run that they do not say otherwise; a flag of one device is none of another.
+/// Those `options`, and the arguments of the run that they do not say otherwise; a flag of one device is none of
+/// another.
 fn with_arguments(report: &Report, options: &str) -> String {
     let other = options.contains("--dev ");
     let kept = |argument: &&String| {

@@ -5,8 +5,8 @@
 //!   model file ───────────────────────────▶ blocks          (weights; decoded row by row)
 //! ```
 //!
-//! An f32 whose bits are all ones was never written: results are poisoned with that pattern before a run. Its f64 has all bits set
-//! too, see [`is_unwritten`].
+//! An f32 whose bits are all ones was never written: results are poisoned with that pattern before a run. Its f64 has
+//! all bits set too, see [`is_unwritten`].
 
 use std::borrow::Cow;
 use trueup_blocks::DType;
@@ -128,7 +128,8 @@ pub fn decode(ty: &TensorType, bytes: &[u8]) -> Vec<f64> {
     numbers
 }
 
-/// Elements of whole blocks as exact numbers, integers beyond 53 bits as the nearest ones; f32 bits that are all ones stay recognisable.
+/// Elements of whole blocks as exact numbers, integers beyond 53 bits as the nearest ones; f32 bits that are all ones
+/// stay recognisable.
 fn decode_exact(dtype: DType, bytes: &[u8], numbers: &mut [f64]) {
     if dtype == DType::F32 {
         for (number, bytes) in numbers.iter_mut().zip(bytes.as_chunks::<4>().0) {

@@ -1,4 +1,5 @@
-//! Results that are infinite because the declared type is too narrow: no fault of the arithmetic, but what comes of them is no number.
+//! Results that are infinite because the declared type is too narrow: no fault of the arithmetic, but what comes of
+//! them is no number.
 //!
 //! ```text
 //!   K of 1e5 ──kv_store──▶ inf in a cache of f16 ──kv_scores──▶ inf ──soft_max──▶ NaN        named: kv_store, not soft_max

@@ -32,7 +32,8 @@ pub struct PieceReport {
     pub worst_z: Option<f64>,
 }
 
-/// Computes the pieces of a fused node and judges each; `inputs` are the node's own as the verifier knows them. None for other nodes.
+/// Computes the pieces of a fused node and judges each; `inputs` are the node's own as the verifier knows them. None
+/// for other nodes.
 pub(crate) fn run(seen: &Seen<'_>, inputs: &[Operand]) -> Vec<PieceReport> {
     let Some(pieces) = seen.fused_of else { return Vec::new() };
     let mut run = Run { seen, graph: pieces.graph, inputs, made: Vec::new() };
@@ -111,7 +112,8 @@ impl Run<'_> {
         Ok((verdict, worst_z))
     }
 
-    /// An input of a piece: what a piece before made, or an input of the fused node, which has the same name in both graphs.
+    /// An input of a piece: what a piece before made, or an input of the fused node, which has the same name in both
+    /// graphs.
     fn input(&self, id: ValueId) -> Result<(Tensor, Operand<'_>)> {
         let value = self.graph.value(id);
         if let Some(made) = self.made.iter().find(|made| made.name == value.name) {

@@ -404,8 +404,9 @@ impl PlantedDevice {
     }
 }
 
-/// `device`, which computes one node of the model wrongly. `choice` is `NAME` or `NAME@NODE`; without a node the middle one of those that can
-/// have the fault is taken. A node that lies in a fused one is there only without fusion: the device then refuses the fused operators.
+/// `device`, which computes one node of the model wrongly. `choice` is `NAME` or `NAME@NODE`; without a node the middle
+/// one of those that can have the fault is taken. A node that lies in a fused one is there only without fusion: the
+/// device then refuses the fused operators.
 ///
 /// Fails on unknown names and where no such node can have the fault: a nibble order needs 4-bit weights.
 pub fn planted(choice: &str, model: &ModelFile, device: Arc<dyn Device>) -> Result<PlantedDevice> {

@@ -15,8 +15,8 @@
 //! expires = 2027-01-31      # the last day it holds
 //! ```
 //!
-//! A waiver that expired waives nothing and is listed, one that nothing needed is listed. Waived nodes do not count as passed: where
-//! nothing else passed, the result is inconclusive.
+//! A waiver that expired waives nothing and is listed, one that nothing needed is listed. Waived nodes do not count as
+//! passed: where nothing else passed, the result is inconclusive.
 #![cfg_attr(
     not(test),
     deny(

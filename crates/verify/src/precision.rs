@@ -4,8 +4,8 @@
 //!   v ──round──▶ v (1 + e)     |e| <= u = 2^-(mantissa bits + 1)     sd of e about sqrt(0.18) u
 //! ```
 //!
-//! A rounding error is uniform in half a unit in the last place; with the mantissa's logarithm uniform too its variance is
-//! `(1/3) (3/8) / ln 2 = 0.18` of `(u v)^2` (docs/numerics.md#rounding-of-one-value).
+//! A rounding error is uniform in half a unit in the last place; with the mantissa's logarithm uniform too its variance
+//! is `(1/3) (3/8) / ln 2 = 0.18` of `(u v)^2` (docs/numerics.md#rounding-of-one-value).
 
 use trueup_blocks::DType;
 
@@ -71,15 +71,15 @@ impl Precision {
         if magnitude.is_finite() { exp2(exponent(magnitude)) * 2.0 * self.unit } else { f64::INFINITY }
     }
 
-    /// Variance of rounding `value` itself to this format: the error is uniform in a unit in its last place, `ulp^2 / 12`. Over
-    /// values of all mantissas that is [`ROUNDING_VARIANCE`] on average.
+    /// Variance of rounding `value` itself to this format: the error is uniform in a unit in its last place, `ulp^2 /
+    /// 12`. Over values of all mantissas that is [`ROUNDING_VARIANCE`] on average.
     pub fn variance(&self, value: f64) -> f64 {
         self.ulp(value).powi(2) / 12.0
     }
 }
 
-/// f64 to f32 so that a second rounding, to a narrower type, gives what one rounding would have: cut toward zero, and the last bit set
-/// where something was cut off ("round to odd", Boldo and Melquiond 2008).
+/// f64 to f32 so that a second rounding, to a narrower type, gives what one rounding would have: cut toward zero, and
+/// the last bit set where something was cut off ("round to odd", Boldo and Melquiond 2008).
 fn to_f32_odd(value: f64) -> f32 {
     let near = value as f32;
     if !near.is_finite() || f64::from(near) == value {

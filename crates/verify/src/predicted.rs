@@ -5,7 +5,8 @@
 //!   total expected^2 = local expected^2 + amplification^2 * sum over the inputs of (total expected)^2
 //! ```
 //!
-//! The amplification is the one that was measured, inherited error by the inputs' error; where the inputs had none, it counts as 1.
+//! The amplification is the one that was measured, inherited error by the inputs' error; where the inputs had none, it
+//! counts as 1.
 
 use crate::record::Record;
 use crate::statistics::Statistics;

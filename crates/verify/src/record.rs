@@ -187,14 +187,16 @@ impl Records {
         self.places.get(node).map(|place| &self.all[*place])
     }
 
-    /// Takes note of columns of activations, by their hashes, and says of each whether the node was judged on the same one before.
+    /// Takes note of columns of activations, by their hashes, and says of each whether the node was judged on the same
+    /// one before.
     pub fn copies(&mut self, node: &str, phase: Phase, columns: &[u64]) -> Vec<bool> {
         let Some(place) = self.places.get(node) else { return vec![false; columns.len()] };
         let known = self.columns.entry((*place, phase)).or_default();
         columns.iter().map(|column| !known.insert(*column)).collect()
     }
 
-    /// Says where a node was computed. The first time that it fell back is kept: a node is on the device only if it always was.
+    /// Says where a node was computed. The first time that it fell back is kept: a node is on the device only if it
+    /// always was.
     pub fn located(&mut self, node: &str, device: &str, fell_back: Option<&str>) {
         if let Some(place) = self.places.get(node) {
             self.all[*place].located(device, fell_back);
@@ -266,8 +268,8 @@ impl Judged<'_> {
     }
 }
 
-/// Where an element of a result of this shape lies; behind the last one is what printed traces hold beside them: the sum of all, and masked
-/// positions.
+/// Where an element of a result of this shape lies; behind the last one is what printed traces hold beside them: the
+/// sum of all, and masked positions.
 pub(crate) fn place(op: &Op, shape: &Shape, prompt: usize, step: usize, worst: &Worst) -> Place {
     let finite = |value: f64| value.is_finite().then_some(value);
     let element = match worst.index.cmp(&shape.elements()) {

@@ -28,17 +28,17 @@ pub struct RepeatReport {
     pub spread: Option<f64>,
     /// Plain runs with logits that are no numbers.
     pub not_finite: usize,
-    /// Whether the observed runs gave the bits of plain ones; true where a device does not repeat itself, whose observed runs count in
-    /// `spread` instead.
+    /// Whether the observed runs gave the bits of plain ones; true where a device does not repeat itself, whose
+    /// observed runs count in `spread` instead.
     pub taps_neutral: bool,
     /// sha256 of the first plain run's logits, as little-endian f64.
     pub logits_sha256: String,
 }
 
 impl RepeatReport {
-    /// What the repetitions say by themselves. A device that does not repeat itself is no worse for that while two of its runs are no
-    /// further apart than its error of logits explains; beyond, or with NaN in some runs, it is wrong. So is one that repeats itself but
-    /// for being observed.
+    /// What the repetitions say by themselves. A device that does not repeat itself is no worse for that while two of
+    /// its runs are no further apart than its error of logits explains; beyond, or with NaN in some runs, it is wrong.
+    /// So is one that repeats itself but for being observed.
     pub fn outcome(&self, tokens: &TokenReport) -> Outcome {
         if self.deterministic {
             return if self.taps_neutral { Outcome::Pass } else { Outcome::Fail };
@@ -119,8 +119,8 @@ pub(crate) struct Repeated {
     pub first: Option<Vec<f64>>,
 }
 
-/// What a node gave, and what it gives when it is computed `more` times again where it lies: its inputs are untouched, so all
-/// differences are its own.
+/// What a node gave, and what it gives when it is computed `more` times again where it lies: its inputs are untouched,
+/// so all differences are its own.
 pub(crate) fn computed_again(seen: &Seen, more: usize) -> Result<Vec<HostTensor>> {
     let mut results = vec![seen.output()?];
     for _ in 0..more {
@@ -175,7 +175,8 @@ pub(crate) struct Repeats {
     pub chosen: Vec<u32>,
 }
 
-/// Runs `prompt` and `steps` more tokens several times without looking; the later runs are given the first one's choices.
+/// Runs `prompt` and `steps` more tokens several times without looking; the later runs are given the first one's
+/// choices.
 pub(crate) fn repeat(
     weights: &Arc<Weights>,
     options: &SessionOptions,

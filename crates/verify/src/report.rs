@@ -233,10 +233,11 @@ pub struct NodeReport {
     pub amplification: Option<f64>,
     /// What `local` is expected to be from the declared arithmetic; null against another reference than the oracle.
     pub local_expected: Option<f64>,
-    /// What `total` is expected to be: the expected local errors of this node and of all before it, enlarged as measured.
+    /// What `total` is expected to be: the expected local errors of this node and of all before it, enlarged as
+    /// measured.
     pub total_expected: Option<f64>,
-    /// The worst of its phases by the gate: `max(|z| / 8, b)` of the worst element, or rms of z by 1.3; null where that is infinite, or
-    /// nothing was judged.
+    /// The worst of its phases by the gate: `max(|z| / 8, b)` of the worst element, or rms of z by 1.3; null where that
+    /// is infinite, or nothing was judged.
     pub share: Option<f64>,
     /// Why its failure is accepted, where it is.
     pub waived: Option<String>,
@@ -406,7 +407,8 @@ pub(crate) struct Findings {
 }
 
 impl Report {
-    /// Says that a fault was planted in the device; [`VerifyOptions::planted`](crate::VerifyOptions) says it before the run.
+    /// Says that a fault was planted in the device; [`VerifyOptions::planted`](crate::VerifyOptions) says it before the
+    /// run.
     pub fn was_planted(&mut self, facts: PlantedFacts) {
         self.planted = Some(facts);
         self.conclude();

@@ -147,7 +147,8 @@ impl Repro {
         }
     }
 
-    /// `device` with a fault of [`PLANTS`](crate::PLANTS) at this computation. Fails on unknown names and where it cannot have the fault.
+    /// `device` with a fault of [`PLANTS`](crate::PLANTS) at this computation. Fails on unknown names and where it
+    /// cannot have the fault.
     pub fn planted(&self, name: &str, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
         planted_alone(name, &self.scene, self.about.index, device)
     }
@@ -157,14 +158,15 @@ impl Repro {
         fits_alone(name, &self.scene)
     }
 
-    /// Computes it on `device` and judges the result by what the device declares. Fails where the device cannot compute it.
+    /// Computes it on `device` and judges the result by what the device declares. Fails where the device cannot compute
+    /// it.
     pub fn run(&self, device: &dyn Device) -> Result<ReproResult> {
         Ok(self.result(&execute::execute(&self.scene, self.about.index, device)?, device))
     }
 
-    /// Computes it on `device` with a fault of [`PLANTS`](crate::PLANTS): on other activations first, as a call before has them, and
-    /// then twice, for faults that need more than one call to show. A fault that never shows is inconclusive. Fails as
-    /// [`planted`](Repro::planted) and [`run`](Repro::run) do.
+    /// Computes it on `device` with a fault of [`PLANTS`](crate::PLANTS): on other activations first, as a call before
+    /// has them, and then twice, for faults that need more than one call to show. A fault that never shows is
+    /// inconclusive. Fails as [`planted`](Repro::planted) and [`run`](Repro::run) do.
     pub fn run_planted(&self, name: &str, device: Arc<dyn Device>) -> Result<ReproResult> {
         let device = self.planted(name, device)?;
         let run = |scene: &Scene| execute::execute(scene, self.about.index, &*device);
@@ -229,8 +231,8 @@ pub(crate) struct Found {
     pub arguments: Vec<String>,
 }
 
-/// Writes a failed scene, cut as small as it still fails on the device, into `folder`; gives the file. The node is its name and its place in
-/// the graph.
+/// Writes a failed scene, cut as small as it still fails on the device, into `folder`; gives the file. The node is its
+/// name and its place in the graph.
 pub(crate) fn write(
     folder: &Path,
     (node, index): (&str, usize),

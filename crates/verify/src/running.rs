@@ -21,22 +21,23 @@ use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen
 
 /// What the host fills in for one batch, made from the ids alone: not taken from the session that is judged.
 ///
-/// A token stands behind those that its sequence holds already; row `sequence * room + position` of the cache is its own, where `room`
-/// is the number of rows that the cache has for each sequence; it looks at the positions of its sequence up to its own.
+/// A token stands behind those that its sequence holds already; row `sequence * room + position` of the cache is its
+/// own, where `room` is the number of rows that the cache has for each sequence; it looks at the positions of its
+/// sequence up to its own.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
     entries: Vec<Entry>,
     positions: Vec<usize>,
     room: usize,
     window: Option<usize>,
-    /// For each token, where the first one behind the beginning of its text stands, if it is there, and where the mark: of models whose texts
-    /// have a beginning that sees itself.
+    /// For each token, where the first one behind the beginning of its text stands, if it is there, and where the mark:
+    /// of models whose texts have a beginning that sees itself.
     divisions: Vec<(Option<usize>, usize)>,
 }
 
 impl Inputs {
-    /// The inputs of a batch behind the tokens that each sequence holds, `texts`; these grow. `room` is the number of rows of the cache for
-    /// each sequence.
+    /// The inputs of a batch behind the tokens that each sequence holds, `texts`; these grow. `room` is the number of
+    /// rows of the cache for each sequence.
     pub fn new(model: &ModelFile, entries: &[Entry], texts: &mut Vec<Vec<u32>>, room: usize) -> Inputs {
         let hyper = model.model().hyper();
         let window = hyper.window().map(|window| window.size());
@@ -133,8 +134,8 @@ impl Inputs {
     }
 }
 
-/// Where the beginning of a text ends, and where its mark is, of all its ids; without one, right before the end. A text whose beginning does not end needs no
-/// mark, and 0 stands there.
+/// Where the beginning of a text ends, and where its mark is, of all its ids; without one, right before the end. A text
+/// whose beginning does not end needs no mark, and 0 stands there.
 pub(crate) fn divided(prefix: &Prefix, text: &[u32]) -> (Option<usize>, usize) {
     let first = |wanted: u32| text.iter().position(|id| *id == wanted);
     let Some(end) = first(prefix.end) else { return (None, 0) };
@@ -203,7 +204,8 @@ impl Running {
         }
     }
 
-    /// The first input of a node that was not advanced to yet, as the reference has it: the scores that a choice is made by.
+    /// The first input of a node that was not advanced to yet, as the reference has it: the scores that a choice is
+    /// made by.
     pub fn scores(&self, graph: &Graph, index: usize) -> Option<Vec<f64>> {
         let input = *graph.nodes()[index].inputs.first()?;
         match self {
@@ -212,8 +214,8 @@ impl Running {
         }
     }
 
-    /// Replaces the indices that the reference chose at a node, before a later node is advanced to. A reference that is another device
-    /// has computed the whole batch already and keeps its own.
+    /// Replaces the indices that the reference chose at a node, before a later node is advanced to. A reference that is
+    /// another device has computed the whole batch already and keeps its own.
     pub fn follow(&mut self, graph: &Graph, index: usize, choices: &[i32]) {
         match self {
             Running::Oracle(oracle) => {
@@ -225,7 +227,8 @@ impl Running {
         }
     }
 
-    /// Computes the node, if that was not done, and gives its result; for `kv_store` the rows as the reference stores them.
+    /// Computes the node, if that was not done, and gives its result; for `kv_store` the rows as the reference stores
+    /// them.
     pub fn advance(&mut self, graph: &Graph, index: usize) -> Result<Option<Cow<'_, [f64]>>> {
         let node = &graph.nodes()[index];
         match self {
@@ -435,7 +438,8 @@ mod tests {
         assert_eq!(inputs.outputs(), [1]);
     }
 
-    /// Inputs of tokens, their sequences and whether logits are wanted, behind so many tokens, in a cache with 64 rows each.
+    /// Inputs of tokens, their sequences and whether logits are wanted, behind so many tokens, in a cache with 64 rows
+    /// each.
     fn inputs(tokens: &[(u32, usize, bool)], lengths: &[usize]) -> Inputs {
         let entry = |(token, sequence, wants_logits): &(u32, usize, bool)| Entry {
             token: *token,

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeSet;
 
-/// More samples than this spread so little that their number no longer matters: `1 + 8 sqrt(2 / n)` is less than 1.3^2 beyond 269.
+/// More samples than this spread so little that their number no longer matters: `1 + 8 sqrt(2 / n)` is less than 1.3^2
+/// beyond 269.
 const MANY: usize = 512;
 
 /// Bits of an f32 that are left out: 14 of the fraction remain.

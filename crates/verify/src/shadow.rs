@@ -58,8 +58,8 @@ pub(crate) struct Shadow<'a> {
 }
 
 impl<'a> Shadow<'a> {
-    /// A watcher of prompt number `prompt`, before its first token, which computes each node `repeats` times more and judges on the
-    /// threads of `pool`.
+    /// A watcher of prompt number `prompt`, before its first token, which computes each node `repeats` times more and
+    /// judges on the threads of `pool`.
     pub fn new(
         model: Arc<ModelFile>,
         reference: &'a mut Running,
@@ -106,7 +106,8 @@ impl<'a> Shadow<'a> {
         self.reference.begin(graph, &inputs)?;
         self.inputs = Some(inputs);
         for state in graph.values().iter().filter(|value| value.origin == Origin::State) {
-            // What the device holds of a cache that has grown is judged as ever: rows that were stored are where they should be.
+            // What the device holds of a cache that has grown is judged as ever: rows that were stored are where they
+            // should be.
             if let Some(cache) = self.caches.get_mut(&state.name).filter(|cache| cache.len() != state.ty.bytes()) {
                 *cache = with_room(cache, &state.ty);
             }
@@ -189,8 +190,9 @@ impl<'a> Shadow<'a> {
         Ok(())
     }
 
-    /// The reference's result of a node. Where that is indices, and its scores do not tell them from the device's `choices`, the reference
-    /// follows these from here on: a tie does not cascade (docs/numerics.md#logits-and-tokens).
+    /// The reference's result of a node. Where that is indices, and its scores do not tell them from the device's
+    /// `choices`, the reference follows these from here on: a tie does not cascade
+    /// (docs/numerics.md#logits-and-tokens).
     fn advance(&mut self, graph: &Graph, index: usize, choices: &[i32]) -> Result<Option<Vec<f64>>> {
         let node = &graph.nodes()[index];
         let is_choice = graph.value(node.output).ty.dtype == DType::I32;

@@ -1,4 +1,5 @@
-//! What one streaming pass over a result learns: how far each element is from both references, measured by its own noise.
+//! What one streaming pass over a result learns: how far each element is from both references, measured by its own
+//! noise.
 //!
 //! ```text
 //!   element y ─┬─ not a number, infinite, never written?          counted first
@@ -27,7 +28,8 @@ pub struct Expected {
     pub bound: f64,
     /// How far ties in the declared rounding may move the result away from R1.
     pub ties: f64,
-    /// What an undeclared rounding of inputs or results to about 8 bits could cause at most: errors beyond it are of another kind.
+    /// What an undeclared rounding of inputs or results to about 8 bits could cause at most: errors beyond it are of
+    /// another kind.
     pub coarse: f64,
 }
 
@@ -74,7 +76,8 @@ pub struct Broken {
     pub unwritten: u64,
     /// NaN where the reference has a number.
     pub nan: u64,
-    /// Infinite where the reference has a number of the result's range, or not infinite in the same way where the reference is.
+    /// Infinite where the reference has a number of the result's range, or not infinite in the same way where the
+    /// reference is.
     pub infinite: u64,
     /// Infinite where the reference, or what rounding may make of it, is beyond the range of the declared type.
     pub range_exceeded: u64,
@@ -268,8 +271,8 @@ pub struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    /// A tally of the result `device`, of declared precision `output`, in step `step`; `reference` is the result of the free-running
-    /// reference, element for element.
+    /// A tally of the result `device`, of declared precision `output`, in step `step`; `reference` is the result of the
+    /// free-running reference, element for element.
     pub fn new(step: usize, output: Precision, device: &'a [f64], reference: Option<&'a [f64]>) -> Tally<'a> {
         let (spread, collector, collected) = (&[] as &[f64], None, Vec::new());
         let (statistics, pending) = (Statistics::default(), Pending::default());
@@ -277,8 +280,8 @@ impl<'a> Tally<'a> {
     }
 
     /// The same for a device that does not repeat its results: `spread` is the standard deviation of each element over
-    /// computations on the same inputs, or empty. It joins the noise of its element, but by no more than the declared noise;
-    /// an element whose spread is far larger counts as raced (docs/numerics.md#repetition-and-batches).
+    /// computations on the same inputs, or empty. It joins the noise of its element, but by no more than the declared
+    /// noise; an element whose spread is far larger counts as raced (docs/numerics.md#repetition-and-batches).
     #[must_use]
     pub fn spreading(self, spread: &'a [f64]) -> Tally<'a> {
         Tally { spread, ..self }
@@ -321,14 +324,15 @@ impl<'a> Tally<'a> {
         self.add_element(index, device, expected, reference, true);
     }
 
-    /// Adds element `index` of the result, which is computed from the same numbers as one that was added before: its error is no
-    /// further sample of the noise and counts as the worst element only.
+    /// Adds element `index` of the result, which is computed from the same numbers as one that was added before: its
+    /// error is no further sample of the noise and counts as the worst element only.
     pub fn add_copy(&mut self, index: usize, expected: &Expected) {
         let reference = self.reference.map(|reference| reference[index]);
         self.add_element(index, self.device[index], expected, reference, false);
     }
 
-    /// Adds an element whose error goes together with others': it is no sample of the noise and counts as the worst element only.
+    /// Adds an element whose error goes together with others': it is no sample of the noise and counts as the worst
+    /// element only.
     pub fn add_correlated(&mut self, index: usize, device: f64, expected: &Expected) {
         self.add_element(index, device, expected, None, false);
     }
@@ -373,8 +377,8 @@ impl<'a> Tally<'a> {
         Expected { sigma: joined(expected.sigma), sigma_exact: joined(expected.sigma_exact), ..*expected }
     }
 
-    /// Adds an element for which the operator has no value on inputs that are numbers, such as the root of -1: NaN is right, and any number
-    /// infinitely far away.
+    /// Adds an element for which the operator has no value on inputs that are numbers, such as the root of -1: NaN is
+    /// right, and any number infinitely far away.
     pub fn add_no_number(&mut self, index: usize) {
         let device = self.device[index];
         let none = Expected::same(f64::NAN, f64::NAN);
@@ -411,7 +415,8 @@ impl<'a> Tally<'a> {
         independent: bool,
     ) {
         let error = (device - expected.declared).abs();
-        // Two evaluations in f64 may differ in their last bit; an f64 device that agrees with the other one is exact too.
+        // Two evaluations in f64 may differ in their last bit; an f64 device that agrees with the other one is exact
+        // too.
         let same = self.output == Precision::F64 && reference == Some(device) && error <= expected.bound;
         let equal = error == 0.0 || same;
         self.statistics.equal += u64::from(equal);
@@ -464,7 +469,8 @@ impl<'a> Tally<'a> {
             && device == expected.exact.signum() * f64::INFINITY;
         let same_infinity = device.is_infinite() && device == expected.declared;
         let broken = &mut self.statistics.broken;
-        // What was not written before is handed on by right operators: the node that left it is named, not those behind it.
+        // What was not written before is handed on by right operators: the node that left it is named, not those behind
+        // it.
         let counter = if expected.declared.is_nan() {
             broken.undefined += 1;
             return;

@@ -68,8 +68,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Cases of operators whose whole name matches the regular expression `operators`, and only the one called `case`. Fails where one of them
-    /// selects nothing that is known.
+    /// Cases of operators whose whole name matches the regular expression `operators`, and only the one called `case`.
+    /// Fails where one of them selects nothing that is known.
     pub fn new(operators: Option<&str>, case: Option<&str>) -> Result<Selection> {
         let refuse = |sentence: String| Err(Error::Request(sentence));
         let quote = trueup_formats::quote;
@@ -102,7 +102,8 @@ impl Selection {
         }
     }
 
-    /// Runs about one of N cases, sampled with the seed. 0 and 1 run all cases. A case that is selected by name always runs.
+    /// Runs about one of N cases, sampled with the seed. 0 and 1 run all cases. A case that is selected by name always
+    /// runs.
     #[must_use]
     pub fn one_of(self, count: u64) -> Selection {
         Selection { one_of: (count > 1).then_some(count), ..self }

@@ -6,8 +6,9 @@
 //!                                       each addition rounds a partial sum: variance 0.18 u^2 (sum of their squares)
 //! ```
 //!
-//! The partial sums of the order at hand are known; those of another order are not, so the expectation over all orders (a random
-//! bridge from 0 to S) is taken too, and the larger of both counts. With `S = sum p`, `V = sum p^2` a chain of `n` additions has
+//! The partial sums of the order at hand are known; those of another order are not, so the expectation over all orders
+//! (a random bridge from 0 to S) is taken too, and the larger of both counts. With `S = sum p`, `V = sum p^2` a chain
+//! of `n` additions has
 //!
 //! ```text
 //!   E[sum s_k^2] = S^2 (n + 1)(2 n + 1) / (6 n) + V (n^2 - 1) / (6 n)            about  n/3 S^2 + n/6 V
@@ -35,8 +36,8 @@ pub struct Sum {
     pub peak: f64,
 }
 
-/// Sums of `WIDTH` elements side by side, which take their products piece by piece: each is summed in the order of its own products, so it has
-/// the bits that it has alone.
+/// Sums of `WIDTH` elements side by side, which take their products piece by piece: each is summed in the order of its
+/// own products, so it has the bits that it has alone.
 #[derive(Clone, Debug)]
 pub struct Sums<const WIDTH: usize> {
     lanes: usize,
@@ -77,7 +78,8 @@ impl<const WIDTH: usize> Sums<WIDTH> {
         }
     }
 
-    /// Adds the first products, each group of `len` to a lane of its own, one after the other: group `g` to lane `g mod lanes`.
+    /// Adds the first products, each group of `len` to a lane of its own, one after the other: group `g` to lane `g mod
+    /// lanes`.
     #[inline(always)]
     pub fn add_groups(&mut self, products: &[[f64; WIDTH]], len: usize) {
         if self.lanes == 1 || len == 1 {
@@ -191,8 +193,8 @@ impl Sum {
         sum
     }
 
-    /// Largest expected sum of squared partial sums: of the order at hand, and on average over all orders. A `chain` says how many
-    /// additions follow each other in one lane.
+    /// Largest expected sum of squared partial sums: of the order at hand, and on average over all orders. A `chain`
+    /// says how many additions follow each other in one lane.
     fn partial_squares(&self, lanes: usize, chain: usize) -> f64 {
         let lanes = lanes.clamp(1, LANES_MAX) as f64;
         let square = self.value * self.value;
@@ -213,9 +215,9 @@ impl Sum {
         ROUNDING_VARIANCE * precision.unit * precision.unit * self.partial_squares(lanes, chain)
     }
 
-    /// How much of the sum may get lost in `precision` because a product is below half a unit in the last place of the partial sum it
-    /// is added to: one-sided, which no variance describes. In f16 that is no rare event but the fault of summing in f16, and nothing
-    /// is taken for lost.
+    /// How much of the sum may get lost in `precision` because a product is below half a unit in the last place of the
+    /// partial sum it is added to: one-sided, which no variance describes. In f16 that is no rare event but the fault
+    /// of summing in f16, and nothing is taken for lost.
     pub fn stagnation(&self, products: &[f64], precision: Precision) -> f64 {
         let mut lost = Lost::new([self.stagnation_limit(precision)]);
         lost.add(products.as_chunks().0);
@@ -232,8 +234,8 @@ impl Sum {
         ROUNDING_VARIANCE * precision.unit * precision.unit * self.squares
     }
 
-    /// What no order of summation exceeds: `gamma A` with `gamma = n u / (1 - n u)` for `n` roundings on the way of each product
-    /// (Higham, Accuracy and Stability of Numerical Algorithms, 3.1). Infinite where `n u` reaches 1.
+    /// What no order of summation exceeds: `gamma A` with `gamma = n u / (1 - n u)` for `n` roundings on the way of
+    /// each product (Higham, Accuracy and Stability of Numerical Algorithms, 3.1). Infinite where `n u` reaches 1.
     pub fn hard_bound(&self, precision: Precision, roundings: usize) -> f64 {
         let error = (self.terms + roundings) as f64 * precision.unit;
         if error < 1.0 { error / (1.0 - error) * self.absolute } else { f64::INFINITY }

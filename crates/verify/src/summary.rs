@@ -145,8 +145,8 @@ fn sign(result: Outcome) -> &'static str {
     }
 }
 
-/// Text in which Markdown and HTML mean nothing: control and bidirectional characters escaped, punctuation that means something behind a
-/// backslash or as an entity.
+/// Text in which Markdown and HTML mean nothing: control and bidirectional characters escaped, punctuation that means
+/// something behind a backslash or as an entity.
 fn clean(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

@@ -7,11 +7,11 @@
 //!   observed flips <= expected + 4 sqrt(expected) + 1;   a flip at m > 8 sqrt(2) sigma is a bug, sigma being the row's own where that is larger
 //! ```
 //!
-//! Positions whose reference logits are the same again, as those of a repeated token, carry the same error: they are one sample, and a
-//! flip of one of them is a flip of all. Counts of flips are gated by distinct positions.
+//! Positions whose reference logits are the same again, as those of a repeated token, carry the same error: they are
+//! one sample, and a flip of one of them is a flip of all. Counts of flips are gated by distinct positions.
 //!
-//! The divergence is reported and not gated: it is `sigma^2 / 2 (1 - sum p^2)` of the logits' error, so it has no noise of its own to be
-//! measured by, and what causes that error is judged node by node.
+//! The divergence is reported and not gated: it is `sigma^2 / 2 (1 - sum p^2)` of the logits' error, so it has no noise
+//! of its own to be measured by, and what causes that error is judged node by node.
 
 use crate::flip::{BEFORE_MAX, Flip};
 use crate::precision::LAMBDA;
@@ -42,7 +42,8 @@ pub struct TokenReport {
     pub positions: usize,
     /// Positions with the same most likely token.
     pub top1_equal: usize,
-    /// Root mean square error of logits, the mean of each position removed; null where any logit is not finite, as are the divergences.
+    /// Root mean square error of logits, the mean of each position removed; null where any logit is not finite, as are
+    /// the divergences.
     pub logit_sigma: Option<f64>,
     /// Mean of the Kullback-Leibler divergence, reference to device, in nats.
     pub kl_mean: Option<f64>,

@@ -64,7 +64,8 @@ pub struct TraceOptions {
     pub fallback: Option<Arc<dyn Device>>,
     /// Threads that judge; `None` takes as many as the machine has. No result depends on it.
     pub threads: Option<usize>,
-    /// Whether the device may fuse nodes. It does only where the trace's program did, so that nodes can be compared one by one.
+    /// Whether the device may fuse nodes. It does only where the trace's program did, so that nodes can be compared one
+    /// by one.
     pub fusion: bool,
 }
 
@@ -85,8 +86,8 @@ pub struct TraceTokens {
 }
 
 impl TraceTokens {
-    /// The tokens that a trace was made from: its own, or `given` where it does not say them. Fails where nobody says them, where they do
-    /// not fit the trace's steps, and where the model has no such ids or no room for them.
+    /// The tokens that a trace was made from: its own, or `given` where it does not say them. Fails where nobody says
+    /// them, where they do not fit the trace's steps, and where the model has no such ids or no room for them.
     pub fn new(trace: &Trace, given: Option<&[u32]>, model: &ModelFile) -> Result<TraceTokens> {
         let path = quote(&trace.source().path().to_string_lossy());
         let missing = || {
@@ -134,8 +135,8 @@ impl TraceTokens {
 
 /// Judges a trace by the model's file, and compares the device's free run with it.
 ///
-/// Fails where the trace's shapes are not the model's, where its tokens are unknown, and where the device fails; a trace that the file
-/// does not give is no error but an [`Outcome`](crate::Outcome).
+/// Fails where the trace's shapes are not the model's, where its tokens are unknown, and where the device fails; a
+/// trace that the file does not give is no error but an [`Outcome`](crate::Outcome).
 pub fn compare_trace(
     model: Arc<ModelFile>,
     device: Arc<dyn Device>,

@@ -102,8 +102,8 @@ pub enum Gate {
 /// Largest rms of z against one's own noise in large samples: the models of noise hold within 30 %.
 pub(crate) const RMS_MAX: f64 = 1.3;
 
-/// A spread over repetitions that is far beyond the noise is a race where it is in no larger a share of the elements; in more of them it
-/// may be noise that was not declared.
+/// A spread over repetitions that is far beyond the noise is a race where it is in no larger a share of the elements;
+/// in more of them it may be noise that was not declared.
 const RACED_SHARE: f64 = 0.01;
 
 /// An order of sums that changes shows in most elements: where no larger a share differs at all, it is a race.
@@ -141,8 +141,8 @@ impl Gate {
         }
     }
 
-    /// The worst element by its limit, and averages by theirs where they are beyond it: above 1 the gate does not hold. Results that are
-    /// no numbers are infinitely beyond.
+    /// The worst element by its limit, and averages by theirs where they are beyond it: above 1 the gate does not hold.
+    /// Results that are no numbers are infinitely beyond.
     pub fn share(self, statistics: &Statistics) -> f64 {
         let broken = &statistics.broken;
         if broken.nan + broken.infinite + broken.unwritten + statistics.raced > 0 {
@@ -178,13 +178,15 @@ fn worst_z(statistics: &Statistics) -> f64 {
     statistics.worst_z.map_or(0.0, |worst| worst.ratio)
 }
 
-/// The largest rms of z that noise can have: in `n` samples the mean square of pure noise spreads by `sqrt(2 / n)` around 1.
+/// The largest rms of z that noise can have: in `n` samples the mean square of pure noise spreads by `sqrt(2 / n)`
+/// around 1.
 fn rms_max(statistics: &Statistics) -> f64 {
     let spread = (2.0 / statistics.samples().max(1) as f64).sqrt();
     (1.0 + LAMBDA * spread).max(RMS_MAX * RMS_MAX).sqrt()
 }
 
-/// Rounding is spread over all elements and is bounded by the coarsest precision; anything else is another kind of error.
+/// Rounding is spread over all elements and is bounded by the coarsest precision; anything else is another kind of
+/// error.
 fn failure(gate: Gate, statistics: &Statistics) -> Verdict {
     let spread = worst_z(statistics) <= LAMBDA * statistics.rms_z();
     let rounding = gate != Gate::Bits && statistics.worst_coarse <= 1.0 && spread;

@@ -1,4 +1,5 @@
-//! The run: for each prompt, and for all in one batch, plain runs first, then the observed run and the reference; then the verdict.
+//! The run: for each prompt, and for all in one batch, plain runs first, then the observed run and the reference; then
+//! the verdict.
 
 use crate::batch::{BatchReport, PromptBatch, Sequence};
 use crate::explain::Explanations;
@@ -52,7 +53,8 @@ pub struct VerifyOptions {
     pub fusion: bool,
     /// The fault that was planted in the device on purpose, if any: the report and repro files name it.
     pub planted: Option<PlantedFacts>,
-    /// Flags of the command line, each with its value, that say how the device computes: commands in the report repeat them.
+    /// Flags of the command line, each with its value, that say how the device computes: commands in the report repeat
+    /// them.
     pub arguments: Vec<String>,
 }
 
@@ -96,11 +98,11 @@ pub const STEPS_DEFAULT: usize = 8;
 pub const TEXT_DEFAULT: &str = "Once upon a time, a little girl named Lily found an old map in a box under her bed. She \
                                 asked her brother to help her look for the place.";
 
-/// Compares every node of the model on `device` with f64 on the same inputs, and the whole run with `reference`: each prompt by itself with
-/// logits after each token, then all in one batch.
+/// Compares every node of the model on `device` with f64 on the same inputs, and the whole run with `reference`: each
+/// prompt by itself with logits after each token, then all in one batch.
 ///
-/// Fails on prompts that the model cannot take, on devices that fail, and when the model's file changes meanwhile; a device that
-/// computes wrongly is no error but an [`Outcome`](crate::Outcome).
+/// Fails on prompts that the model cannot take, on devices that fail, and when the model's file changes meanwhile; a
+/// device that computes wrongly is no error but an [`Outcome`](crate::Outcome).
 pub fn verify(
     model: Arc<ModelFile>,
     device: Arc<dyn Device>,
@@ -280,7 +282,8 @@ impl Verification<'_> {
         Ok(())
     }
 
-    /// Whether looking changes bits, which is asked only of a device that repeats itself, and how far apart the runs are.
+    /// Whether looking changes bits, which is asked only of a device that repeats itself, and how far apart the runs
+    /// are.
     fn compare_taps(&mut self, observed: &Run, plain: &Run, deterministic: bool) {
         self.deterministic &= deterministic;
         self.taps_neutral &= !self.deterministic || observed.same(plain);

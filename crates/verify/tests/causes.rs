@@ -1,4 +1,5 @@
-//! The sentence names what went wrong where that is no arithmetic: a cache too narrow, a race, activations that are not the node's own.
+//! The sentence names what went wrong where that is no arithmetic: a cache too narrow, a race, activations that are not
+//! the node's own.
 
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
 #[path = "../../runtime/tests/tiny_model/mod.rs"]

@@ -1,4 +1,5 @@
-//! Planted faults are explained: by the arithmetic that the device has, or by the pattern that its errors have; and shown alone.
+//! Planted faults are explained: by the arithmetic that the device has, or by the pattern that its errors have; and
+//! shown alone.
 
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
 #[path = "../../runtime/tests/tiny_model/mod.rs"]
@@ -42,7 +43,8 @@ fn faulty(model: &ModelFile, plant: &str, node: &str) -> Arc<dyn Device> {
     planted(&format!("{plant}@{node}"), model, device()).unwrap().device
 }
 
-/// Type of the weights, node, fault, and what the cause must say. Other nodes and types than those where `plants.rs` plants.
+/// Type of the weights, node, fault, and what the cause must say. Other nodes and types than those where `plants.rs`
+/// plants.
 const FAULTS: [(DType, &str, &str, &str); 24] = [
     (DType::Q8_0, "ffn_up-1", "block-scale", "of row 0 count 1.0"),
     (DType::F32, "attn_out-1", "block-scale", "of row 0 count 1.0"),

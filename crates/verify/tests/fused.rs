@@ -1,4 +1,5 @@
-//! Fused operators that fail: the pieces say whose fault it is. Traces and baselines of fused runs, and devices that fuse sometimes only.
+//! Fused operators that fail: the pieces say whose fault it is. Traces and baselines of fused runs, and devices that
+//! fuse sometimes only.
 
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
 #[path = "../../runtime/tests/tiny_model/mod.rs"]

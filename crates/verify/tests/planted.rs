@@ -204,7 +204,8 @@ fn threads_that_judge_change_nothing_and_are_counted() {
 
 #[test]
 fn noise_that_differs_from_run_to_run_passes_within_what_is_declared() {
-    // Products of floats are declared with sums in f32, which the noise is within; those of blocks with sums in f64, which it is not.
+    // Products of floats are declared with sums in f32, which the noise is within; those of blocks with sums in f64,
+    // which it is not.
     for (dtype, units, outcome) in [
         (DType::F32, 2.0, Outcome::Pass),
         (DType::F16, 2.0, Outcome::Pass),

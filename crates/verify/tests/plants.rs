@@ -31,7 +31,8 @@ fn models() -> (tempfile::TempDir, Vec<Arc<ModelFile>>) {
     (folder, models)
 }
 
-/// What the likely cause of each fault must say, in the first of the models that can have it; nothing where that is not known.
+/// What the likely cause of each fault must say, in the first of the models that can have it; nothing where that is not
+/// known.
 const CAUSES: &[(&str, &str)] = &[
     ("activations-truncated", "codes truncated"),
     ("activations-7-bit", "to 7 bits per 32 first"),

@@ -1,4 +1,5 @@
-//! Faults planted where more than one computation meets them: in sessions one after the other, in batches of all sizes, in repro files.
+//! Faults planted where more than one computation meets them: in sessions one after the other, in batches of all sizes,
+//! in repro files.
 
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
 #[path = "../../runtime/tests/tiny_model/mod.rs"]

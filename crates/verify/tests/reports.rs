@@ -416,7 +416,8 @@ fn deep_report(failing: usize) -> Report {
         node.layer = Some(place / 20);
         (node.share, node.total, node.total_expected) = (Some(0.123 + place as f64), Some(1.234e-5), Some(2.345e-5));
         for detail in node.phases.iter_mut().filter_map(|phase| phase.detail.as_mut()) {
-            // A result with more than 64 columns and 27 rows fills the map; neighbours with different levels do not merge.
+            // A result with more than 64 columns and 27 rows fills the map; neighbours with different levels do not
+            // merge.
             detail.map.levels =
                 (0..27).map(|row| (0..64).map(|x| char::from(b'0' + (x + row) % 8)).collect()).collect();
         }

@@ -4,8 +4,8 @@
 //                      │
 //                      └─▶ waits: the next ready lane goes on, or the next one begins on another free stack
 //
-// A lane that has nobody to wait for goes on at once, the others are ready behind it. When nobody is ready and nobody is left to begin, the block
-// is done, or its lanes wait for each other for ever.
+// A lane that has nobody to wait for goes on at once, the others are ready behind it. When nobody is ready and nobody
+// is left to begin, the block is done, or its lanes wait for each other for ever.
 
 #include "block.h"
 
@@ -131,8 +131,9 @@ void Turn::wait_until_reached() {
 
 static Runner& runner_of(const Lane& lane) { return *static_cast<Runner*>(lane.block); }
 
-// The bytes of `__shared__` variables of this OS thread: the part without initial values of this library's thread-local storage. Nothing else may
-// lie there, so the simulator's own thread-local variables have initial values other than zero.
+// The bytes of `__shared__` variables of this OS thread: the part without initial values of this library's thread-local
+// storage. Nothing else may lie there, so the simulator's own thread-local variables have initial values other than
+// zero.
 static int find_static_shared(dl_phdr_info* info, size_t, void* data) {
     Runner& runner = *static_cast<Runner*>(data);
     const auto here = reinterpret_cast<uintptr_t>(&find_static_shared);

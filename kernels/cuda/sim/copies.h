@@ -1,4 +1,5 @@
-// Asynchronous copies of the lanes of a block: each lane's in groups, done as late as a card may do them, or in other blocks as early.
+// Asynchronous copies of the lanes of a block: each lane's in groups, done as late as a card may do them, or in other
+// blocks as early.
 #pragma once
 
 #include <cstring>

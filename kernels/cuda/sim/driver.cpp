@@ -122,8 +122,8 @@ static const char* sentence_of_context(int result) {
 
 using namespace sim;
 
-// Says how many cards there are, how many bytes of memory each has, and what orders and delays depend on. Before cuInit; CUDA_ERROR_NOT_PERMITTED
-// where it was called before with something else.
+// Says how many cards there are, how many bytes of memory each has, and what orders and delays depend on. Before
+// cuInit; CUDA_ERROR_NOT_PERMITTED where it was called before with something else.
 EXPORTED int trueup_sim_configure(int cards, uint64_t memory_bytes, uint64_t seed) { return Machine::the().configure({cards, memory_bytes, seed}); }
 
 EXPORTED int cuInit(unsigned flags) {

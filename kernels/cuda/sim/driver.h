@@ -56,8 +56,8 @@ Handles<Function>& functions();
 // A launch's limits were kept, and its arguments copied.
 Result make_kernel_node(void* function, dim3 grid, dim3 size, size_t shared_bytes, void** arguments, void** extra, KernelNode& node);
 
-// Limits of the cards that are imitated.
-// Their generation, as ten times its major number and its minor one: 90, or what TRUEUP_CUDA_SIM_CAPABILITY says; 0 where that is no generation.
+// Limits of the cards that are imitated. Their generation, as ten times its major number and its minor one: 90, or what
+// TRUEUP_CUDA_SIM_CAPABILITY says; 0 where that is no generation.
 int capability();
 // From this one on, launches may begin early.
 constexpr int CAPABILITY_EARLY = 90;

@@ -1,5 +1,5 @@
-// The entry points of the driver library: modules, functions, launches. Of a module only the generation is looked at that it is for: kernels are those
-// of this library, by their names.
+// The entry points of the driver library: modules, functions, launches. Of a module only the generation is looked at
+// that it is for: kernels are those of this library, by their names.
 
 #include <algorithm>
 #include <cstdio>
@@ -41,7 +41,8 @@ static int target_of(const char* image) {
     return said == nullptr ? 0 : std::atoi(said + std::strlen("\n.target sm_"));
 }
 
-// ".entry NAME" where a module has the kernel of which TRUEUP_CUDA_SIM_REFUSES says that its module is refused; else nothing.
+// ".entry NAME" where a module has the kernel of which TRUEUP_CUDA_SIM_REFUSES says that its module is refused; else
+// nothing.
 static std::string refused_entry(const char* image) {
     const char* const name = std::getenv("TRUEUP_CUDA_SIM_REFUSES");
     if (name == nullptr) return "";
@@ -174,7 +175,8 @@ EXPORTED int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, un
     return launch(function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, stream, arguments, extra);
 }
 
-// Of the attributes, that which lets a launch begin before the last has ended is imitated; none and priority change nothing.
+// Of the attributes, that which lets a launch begin before the last has ended is imitated; none and priority change
+// nothing.
 EXPORTED int cuLaunchKernelEx(const LaunchConfig* config, void* function, void** arguments, void** extra) {
     const auto* attributes = static_cast<const LaunchAttribute*>(config->attributes);
     bool early = false;

@@ -1,10 +1,11 @@
-// What CUDA C++ gives to kernels, for the host's compiler: the simulator's side of device.cuh. Kernels run by driver.cpp, the stand-in for the
-// driver library; how lanes wait for each other is in lanes.h.
+// What CUDA C++ gives to kernels, for the host's compiler: the simulator's side of device.cuh. Kernels run by
+// driver.cpp, the stand-in for the driver library; how lanes wait for each other is in lanes.h.
 //
-//   KERNEL(add_f32, View x, View y) { ... }     is listed under its name, with its arguments, where the library is loaded
+//   KERNEL(add_f32, View x, View y) { ... }     is listed under its name, with its arguments, where the library is
+//   loaded
 //
-// Stricter than a card: who is named by a mask must come, at the same collective, and all threads must reach a barrier. Shared memory begins as
-// 0xff, as fresh memory does.
+// Stricter than a card: who is named by a mask must come, at the same collective, and all threads must reach a barrier.
+// Shared memory begins as 0xff, as fresh memory does.
 #pragma once
 
 #include <math.h>

@@ -15,7 +15,8 @@ namespace sim {
 
 class Stream;
 
-// What a stream asks for from the begin of its capture on, and other streams that wait for it meanwhile. Each stream is a line of its own.
+// What a stream asks for from the begin of its capture on, and other streams that wait for it meanwhile. Each stream is
+// a line of its own.
 class Capture {
 public:
     Capture(const Stream* origin, CaptureMode mode) : origin(origin), mode(mode), owner(std::this_thread::get_id()) {}

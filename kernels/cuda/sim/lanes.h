@@ -1,7 +1,8 @@
 // Lanes: the threads of a block as the simulator runs them, and how they wait for each other.
 //
-// An OS thread runs one block at a time. Its lanes share that OS thread, one after the other: a lane runs on a stack until it returns or waits at
-// a collective. Only a lane that waits keeps its stack; the others follow each other on one, so a kernel without collectives is a loop.
+// An OS thread runs one block at a time. Its lanes share that OS thread, one after the other: a lane runs on a stack
+// until it returns or waits at a collective. Only a lane that waits keeps its stack; the others follow each other on
+// one, so a kernel without collectives is a loop.
 //
 //   stack of a lane:  | page without access | ... <- grows down | Lane |
 //
@@ -53,7 +54,8 @@ struct Block {
     unsigned char* dynamic_shared;
 };
 
-// Where the lane of a stack lies: in its last page, each at another place of it, so that not all fall into the same lines of the cache.
+// Where the lane of a stack lies: in its last page, each at another place of it, so that not all fall into the same
+// lines of the cache.
 inline Lane& lane_of_stack(uintptr_t stack) {
     return *reinterpret_cast<Lane*>(stack + STACK_BYTES - PAGE_BYTES + (stack / STACK_BYTES * sizeof(Lane)) % PAGE_BYTES);
 }
@@ -67,8 +69,8 @@ inline Lane& lane() {
 bool begin_thread();
 void end_thread();
 
-// Ends the launch: this lane has done what a card forbids. `sentence` says what, without kernel, block and thread; `address` is whether
-// it is about memory (CUDA_ERROR_ILLEGAL_ADDRESS) or not (CUDA_ERROR_LAUNCH_FAILED).
+// Ends the launch: this lane has done what a card forbids. `sentence` says what, without kernel, block and thread;
+// `address` is whether it is about memory (CUDA_ERROR_ILLEGAL_ADDRESS) or not (CUDA_ERROR_LAUNCH_FAILED).
 [[noreturn]] void fail(const char* sentence, bool address = false);
 
 // What the last lane computes for all: `operands` of the lanes in `mask`.

@@ -19,7 +19,8 @@ const char* kernel_twice();
 // Computes all blocks on this OS thread and, where there is enough to do and they are not busy, on others.
 void run_grid(Worker& own, Launch& launch);
 
-// An OS thread that begins a block of a launch while the launch before it has not begun, and goes on with it when its turn has come.
+// An OS thread that begins a block of a launch while the launch before it has not begun, and goes on with it when its
+// turn has come.
 class Forerunner {
 public:
     Forerunner();

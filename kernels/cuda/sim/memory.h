@@ -2,8 +2,9 @@
 //
 //   | 1 MiB without access | ... guard zone | bytes | 0 to 255 of guard zone | 1 MiB without access |
 //
-// Fresh bytes are 0xff. Bytes begin at a multiple of 256, and what lies behind the next one cannot be touched at all: who reads or writes there
-// is found at once, who writes less far when the kernel is done. Freed memory cannot be touched either, and its addresses are used again late.
+// Fresh bytes are 0xff. Bytes begin at a multiple of 256, and what lies behind the next one cannot be touched at all:
+// who reads or writes there is found at once, who writes less far when the kernel is done. Freed memory cannot be
+// touched either, and its addresses are used again late.
 #pragma once
 
 #include <cstddef>

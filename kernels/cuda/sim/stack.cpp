@@ -1,4 +1,5 @@
-// x86-64: registers that a called function keeps go onto the stack, whose pointer is all that is saved. Elsewhere by ucontext.
+// x86-64: registers that a called function keeps go onto the stack, whose pointer is all that is saved. Elsewhere by
+// ucontext.
 
 #include "stack.h"
 

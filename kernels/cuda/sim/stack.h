@@ -29,7 +29,8 @@ private:
 // Saves where this stack goes on in `from`, and goes on where `to` was saved.
 void switch_stack(void** from, void* to);
 
-// Saves where this stack goes on in `from`, and calls `entry` on an empty one. It calls `arrive` first, and never returns.
+// Saves where this stack goes on in `from`, and calls `entry` on an empty one. It calls `arrive` first, and never
+// returns.
 void enter_stack(void** from, uintptr_t stack, void (*entry)());
 void arrive();
 

@@ -2,9 +2,9 @@
 //!
 //!     candle_peer FILE.gguf PROMPT GENERATE
 //!
-//! Prints one line of JSON: seconds from loading until the logits behind one token are there, seconds of a prompt and of the tokens
-//! behind it, one by one, and the largest resident memory of all that. No prompt is computed before the one that counts.
-//! RAYON_NUM_THREADS, which candle reads, says how many threads it uses.
+//! Prints one line of JSON: seconds from loading until the logits behind one token are there, seconds of a prompt and
+//! of the tokens behind it, one by one, and the largest resident memory of all that. No prompt is computed before the
+//! one that counts. RAYON_NUM_THREADS, which candle reads, says how many threads it uses.
 use std::time::Instant;
 
 use candle_core::quantized::gguf_file::Content;

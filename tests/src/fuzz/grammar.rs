@@ -1,4 +1,5 @@
-//! Grammars: how files of each format are taken apart into fields. Each takes any bytes; what it does not understand stays as bytes.
+//! Grammars: how files of each format are taken apart into fields. Each takes any bytes; what it does not understand
+//! stays as bytes.
 
 mod flm;
 mod gguf;

@@ -1,5 +1,5 @@
-//! Changes of a tree of fields, by a random stream: numbers that programs get wrong, counts that lie, texts from a list, parts that are
-//! lost, doubled, exchanged, or come from another file. At times bytes are changed besides.
+//! Changes of a tree of fields, by a random stream: numbers that programs get wrong, counts that lie, texts from a
+//! list, parts that are lost, doubled, exchanged, or come from another file. At times bytes are changed besides.
 
 use super::node::{Node, Unit, Width};
 use super::random::Random;

@@ -1,5 +1,5 @@
-//! A file as a tree of fields: taken apart by a grammar, changed anywhere, and put together again with its counts right, or wrong on
-//! purpose.
+//! A file as a tree of fields: taken apart by a grammar, changed anywhere, and put together again with its counts
+//! right, or wrong on purpose.
 //!
 //! ```text
 //! GGUF   Group ─┬─ Number "GGUF"

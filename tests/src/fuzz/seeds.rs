@@ -1,5 +1,5 @@
-//! Good inputs to begin with: tiny models of each architecture, written by our own converter from a folder that is made here, and the
-//! fixtures where these are small.
+//! Good inputs to begin with: tiny models of each architecture, written by our own converter from a folder that is made
+//! here, and the fixtures where these are small.
 
 use super::grammar::join_frames;
 use crate::root;

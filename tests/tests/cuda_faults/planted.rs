@@ -1,4 +1,5 @@
-//! The faults: what is changed in which source, and who must notice. A change that nothing notices is a test that is missing, or a line that does nothing.
+//! The faults: what is changed in which source, and who must notice. A change that nothing notices is a test that is
+//! missing, or a line that does nothing.
 
 /// A fault.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! A model over two cards, and over a card and the processor: layers are placed where there is room, and the bits are those of one card.
+//! A model over two cards, and over a card and the processor: layers are placed where there is room, and the bits are
+//! those of one card.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ pub fn weights(model: &Path, list: &str, memory: &[u64]) -> Result<Arc<Weights>,
     Ok(Arc::new(Weights::over(Arc::new(ModelFile::open(model)?), devices, None)))
 }
 
-/// Bytes that the first device holds, and a place in words: `name 0-1, name 2-3`, of nodes that each device computes of layers.
+/// Bytes that the first device holds, and a place in words: `name 0-1, name 2-3`, of nodes that each device computes of
+/// layers.
 pub fn placed(weights: &Weights) -> Result<(u64, String), Error> {
     let report = Session::plan(weights, &options(), 5, 1, 64)?.report();
     let device = &report.devices[0];

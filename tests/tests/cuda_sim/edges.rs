@@ -1,5 +1,6 @@
-//! What the operator suite does not try: numbers at the ends of their types, rows that are written twice, indices that lie outside. Where
-//! results are moved, rounded or chosen the `cpu` device, which its own tests hold to the formulas, has the same bits.
+//! What the operator suite does not try: numbers at the ends of their types, rows that are written twice, indices that
+//! lie outside. Where results are moved, rounded or chosen the `cpu` device, which its own tests hold to the formulas,
+//! has the same bits.
 
 use trueup::blocks::DType::{self, Bf16, F16, F32, I32, I64, Q4_0, Q8_0};
 use trueup::graph::op::{
@@ -57,8 +58,8 @@ fn casts() -> Vec<Computation> {
     cases
 }
 
-/// A block with two weights of the largest magnitude, zeros of either sign, a block whose scale has an infinite reciprocal; ends of f16, bf16,
-/// i32 and i64, and halves between them.
+/// A block with two weights of the largest magnitude, zeros of either sign, a block whose scale has an infinite
+/// reciprocal; ends of f16, bf16, i32 and i64, and halves between them.
 const FLOATS: [f32; 96] = {
     let mut floats = [0.0; 96];
     (floats[1], floats[2], floats[3], floats[4]) = (-0.0, -7.5, 7.5, 3.28125);

@@ -1,4 +1,5 @@
-//! Products of two cards whose halves NCCL gathers, or which are copied where there is none: the bits of one card, and each gather is counted.
+//! Products of two cards whose halves NCCL gathers, or which are copied where there is none: the bits of one card, and
+//! each gather is counted.
 
 use super::cards::{logits, weights};
 use super::products;

@@ -1,4 +1,5 @@
-//! Cards of other generations, each in a process of its own: those that begin no launch early, those without tensor cores, and some whose driver refuses a module or graphs.
+//! Cards of other generations, each in a process of its own: those that begin no launch early, those without tensor
+//! cores, and some whose driver refuses a module or graphs.
 
 use crate::{BUILT, CARD, CARDS, has, operators, replay, with_model};
 use std::process::{Command, exit};

@@ -1,4 +1,5 @@
-//! Neighbouring steps in one launch have the bits of steps one by one, in every tensor that they write, and are fewer launches.
+//! Neighbouring steps in one launch have the bits of steps one by one, in every tensor that they write, and are fewer
+//! launches.
 
 use trueup::blocks::DType::{self, Bf16, F16, F32, I32, Q4_0, Q8_0};
 use trueup::graph::op::{
@@ -32,10 +33,12 @@ pub fn groups(card: &CudaOptions) -> Vec<String> {
         one_by_one.steps.iter().for_each(|step| execute(&alone, std::slice::from_ref(step)));
         execute(&together, &at_once.steps);
         let [apart, joined] = [&alone, &together].map(|device| device.launched().kernels);
-        // A norm, three products with rotations and stores, attention, a product with its sum and norm, the gate, a product with its sum, one with its bias
-        // and the last norm; what the one with the bias takes is brought into codes by a launch of its own.
+        // A norm, three products with rotations and stores, attention, a product with its sum and norm, the gate, a
+        // product with its sum, one with its bias and the last norm; what the one with the bias takes is brought into
+        // codes by a launch of its own.
         let expected = if matches!(weights, Q4_0 | Q8_0) { 9 } else { 8 };
-        // More tokens keep a card busy: their products are launched by themselves, on activations that are brought into codes once.
+        // More tokens keep a card busy: their products are launched by themselves, on activations that are brought into
+        // codes once.
         let expected = if tokens > 2 { expected + 7 } else { expected };
         if joined != expected || apart <= joined {
             let problem = format!("{joined} launches together, not {expected}, and {apart} one by one");
@@ -105,7 +108,8 @@ const PROJECTIONS: [Projections; 9] = [
     Projections { factors: Some(F16), has_bias: true, weights: Bf16, ..PLAIN },
     // All tokens in one row of the cache, of which the last stays.
     Projections { apart: 0, caches: [Q8_0, F16], ..PLAIN },
-    // Heads that are no whole blocks of the cache are stored by a launch of their own; heads that are too long are rotated and stored as any are.
+    // Heads that are no whole blocks of the cache are stored by a launch of their own; heads that are too long are
+    // rotated and stored as any are.
     Projections {
         heads: [4, 2],
         head: 48,
@@ -135,7 +139,8 @@ fn projected(alone: &Cuda, together: &Cuda, tokens: usize, of: &Projections) -> 
     Some(format!("{tokens} tokens of {of:?}: {problem}"))
 }
 
-/// What is not right where the second of two tokens is to be stored behind the end of a cache: that it is told, and nothing is written there.
+/// What is not right where the second of two tokens is to be stored behind the end of a cache: that it is told, and
+/// nothing is written there.
 fn stored_outside(together: &Cuda) -> Option<String> {
     let layer = Layer::projections(together, 2, &Projections { apart: PLACES + 8, ..PLAIN });
     let told = together.execute(&layer.steps).and_then(|()| together.sync()).map_err(|error| error.to_string());
@@ -144,7 +149,8 @@ fn stored_outside(together: &Cuda) -> Option<String> {
     (!is_told).then(|| format!("a token stored outside of the cache: {told:?}, not {expected}"))
 }
 
-/// What writes over the activations of a product, which were brought into codes for it, before the next product takes what lies there then.
+/// What writes over the activations of a product, which were brought into codes for it, before the next product takes
+/// what lies there then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Overwriting {
     /// A step by itself.

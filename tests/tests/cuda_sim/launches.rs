@@ -1,4 +1,5 @@
-//! How many kernels a token of each fixture is launched as: what docs/cuda.md says. More are slower on a card, and nothing else would tell.
+//! How many kernels a token of each fixture is launched as: what docs/cuda.md says. More are slower on a card, and
+//! nothing else would tell.
 
 use std::path::Path;
 use std::sync::Arc;

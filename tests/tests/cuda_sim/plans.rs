@@ -1,4 +1,5 @@
-//! What a plan counts is what the card takes, to the byte, and a card of that size has room: a process of its own opens one.
+//! What a plan counts is what the card takes, to the byte, and a card of that size has room: a process of its own opens
+//! one.
 //!
 //! ```text
 //!  before ─▶ session: a prompt, two tokens behind it ─▶ what is free less than before   =   the prompt's plan and the token's: weights, KV cache,
@@ -129,7 +130,8 @@ fn planes_bytes(ty: &TensorType) -> Option<usize> {
     Some(parts.into_iter().map(|part: usize| (part * blocks).next_multiple_of(ALIGN_BYTES)).sum())
 }
 
-/// Whether a session has room on a card of so many bytes, and another one behind it, in a process of its own; what it says where not.
+/// Whether a session has room on a card of so many bytes, and another one behind it, in a process of its own; what it
+/// says where not.
 fn fits_alone(model: &Path, bytes: usize, repack: bool, sequences: usize) -> Result<(), String> {
     let program = std::env::current_exe().expect("the test's own path");
     let numbers = [bytes.to_string(), repack.to_string(), sequences.to_string()];

@@ -1,5 +1,5 @@
-//! The fast kernels of products against the plain ones: weights in planes and as in the file, few tokens and many, views of weights, more batches than a
-//! grid takes; and weights that are decoded in pieces.
+//! The fast kernels of products against the plain ones: weights in planes and as in the file, few tokens and many,
+//! views of weights, more batches than a grid takes; and weights that are decoded in pieces.
 
 use crate::edges::differing_block;
 use trueup::blocks::DType::{self, F16, F32, I32, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1};
@@ -11,7 +11,8 @@ use trueup::runtime::{DeviceOptions, Linear, open_device};
 /// Types whose weights lie in planes.
 const TYPES: [DType; 6] = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q8_1];
 
-/// Columns, rows and tokens: fewer blocks than a warp has lanes, more than two steps of them; rows that no group divides.
+/// Columns, rows and tokens: fewer blocks than a warp has lanes, more than two steps of them; rows that no group
+/// divides.
 const SHAPES: [[usize; 3]; 7] =
     [[32, 1, 1], [96, 7, 1], [2112, 33, 1], [256, 9, 2], [1056, 13, 3], [64, 130, 5], [1088, 6, 8]];
 
@@ -38,7 +39,8 @@ pub fn products(device: &dyn Device) -> Vec<String> {
     wrong
 }
 
-/// Products on one device and divided between two, whose gathers are counted; what differs. Halves of one size without a gap are gathered, if `gathers`.
+/// Products on one device and divided between two, whose gathers are counted; what differs. Halves of one size without
+/// a gap are gathered, if `gathers`.
 pub fn divided(one: &dyn Device, pair: &dyn Device, gathered: &dyn Fn() -> usize, gathers: bool) -> Vec<String> {
     let case = |dtype, rows: usize, tokens: usize| {
         let x = || activations(F32, &[64, tokens]);
@@ -93,8 +95,8 @@ fn many_batches() -> (Op, Vec<Given>) {
     (MulMat.into(), vec![weight(Q5_1, &[32, 1, 1, 2], 8), activations(F32, &[32, 1, 1, batches])])
 }
 
-/// Where the last rows of matrices so large that they are decoded in pieces, one or a stack of them, have other results than by themselves. Each matrix of a
-/// stack is multiplied with two batches.
+/// Where the last rows of matrices so large that they are decoded in pieces, one or a stack of them, have other results
+/// than by themselves. Each matrix of a stack is multiplied with two batches.
 fn differs_in_pieces(device: &dyn Device, stack: &[usize]) -> Option<String> {
     const LEN: usize = 512;
     const ROWS: usize = 2500;
@@ -121,7 +123,8 @@ fn differs_in_pieces(device: &dyn Device, stack: &[usize]) -> Option<String> {
     }
 }
 
-/// Where weights beyond the range of f16 are decoded to others than infinite ones, or those within it to others than themselves.
+/// Where weights beyond the range of f16 are decoded to others than infinite ones, or those within it to others than
+/// themselves.
 fn is_not_infinite(device: &dyn Device) -> Option<String> {
     // A row has one weight that is not zero: 1000 times its code.
     let row = |code: i8| [&half::f16::from_f32(1000.0).to_le_bytes()[..], &[code.to_le_bytes()[0]], &[0; 31]].concat();

@@ -1,4 +1,5 @@
-//! Steps that come again are one launch: with the bits of launches one by one, for as long as their buffers live, and with indices still told.
+//! Steps that come again are one launch: with the bits of launches one by one, for as long as their buffers live, and
+//! with indices still told.
 
 use crate::generations::CAPABILITY;
 use std::path::Path;
@@ -45,7 +46,8 @@ fn logits(model: &Path, device: Arc<dyn Device>) -> Result<Vec<Vec<f64>>, Error>
     (1..=TOKENS).map(|token| session.compute(&[entry(token)], None).map(|logits| logits.row(0).to_vec())).collect()
 }
 
-/// What is not right where the card has no room for graphs: tokens are launched one by one then, and the device says so.
+/// What is not right where the card has no room for graphs: tokens are launched one by one then, and the device says
+/// so.
 pub fn without_graphs(model: &Path, card: &CudaOptions) -> Option<String> {
     let device = Arc::new(Cuda::new(card).unwrap_or_else(|error| panic!("{error}")));
     let run = || -> Result<Option<String>, Error> {
@@ -130,8 +132,8 @@ fn outside(device: &Cuda) -> Option<String> {
     run().unwrap_or_else(|error| Some(error.to_string()))
 }
 
-/// Steps that became a graph, and behind them some that the card has no room to compute in: what room there was is given back first, and the graph, which
-/// computes in it, is forgotten.
+/// Steps that became a graph, and behind them some that the card has no room to compute in: what room there was is
+/// given back first, and the graph, which computes in it, is forgotten.
 fn room_lost(device: &Cuda) -> Option<String> {
     let run = || -> Result<Option<String>, Error> {
         let x = tensor(device, TensorType::new(F32, &[1 << 10]))?;
@@ -173,7 +175,8 @@ fn step(op: Op, x: &Tensor, output: &Tensor) -> Step {
     Step { node: 0, op, inputs: vec![x.clone()], output: output.clone() }
 }
 
-/// Two threads with steps of their own on one card, of which one reads a row that is not there: both are told when they look, and only once.
+/// Two threads with steps of their own on one card, of which one reads a row that is not there: both are told when they
+/// look, and only once.
 fn told_to_both(device: &Arc<Cuda>) -> Option<String> {
     let look = |row: i32| -> Result<_, Error> {
         let table = tensor(device, TensorType::new(F32, &[4, 3]))?;

@@ -1,5 +1,5 @@
-//! Bytes on their way to a card and back: more than the pinned memory holds, small ones between, and inputs that change while kernels that read them
-//! may not have begun.
+//! Bytes on their way to a card and back: more than the pinned memory holds, small ones between, and inputs that change
+//! while kernels that read them may not have begun.
 
 use trueup::blocks::DType::{F32, I8, I32};
 use trueup::graph::{Op, TensorType};

@@ -45,7 +45,8 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Attempts of a target, in a folder of their own. Panics are noted from now on, and an input that hangs ends the process.
+    /// Attempts of a target, in a folder of their own. Panics are noted from now on, and an input that hangs ends the
+    /// process.
     pub fn new(target: &'static Target, folder: &Path) -> Attempts {
         std::panic::set_hook(Box::new(|info| {
             *PANIC.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = info.to_string().replace('\n', " ");

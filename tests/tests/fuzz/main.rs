@@ -1,4 +1,5 @@
-//! Fuzzing without instruments: every target for its share of the time, by a seed, in a process of its own that has little memory.
+//! Fuzzing without instruments: every target for its share of the time, by a seed, in a process of its own that has
+//! little memory.
 //!
 //! ```text
 //! cargo test -p trueup-tests --test fuzz                              kept inputs, then a few seconds
@@ -7,8 +8,9 @@
 //! cargo test -p trueup-tests --test fuzz -- --seeds FOLDER            good and kept inputs, a folder each, for libFuzzer
 //! ```
 //!
-//! A panic, an allocation beyond what the input allows, more than a second of computing, or a law that is broken is a failure: its input is
-//! cut smaller, written to a file that is named, and belongs into `tests/crashes/TARGET/`, which every later run begins with.
+//! A panic, an allocation beyond what the input allows, more than a second of computing, or a law that is broken is a
+//! failure: its input is cut smaller, written to a file that is named, and belongs into `tests/crashes/TARGET/`, which
+//! every later run begins with.
 #![allow(clippy::print_stdout, reason = "a runner of its own reports by printing")]
 
 mod attempt;

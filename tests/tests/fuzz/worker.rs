@@ -81,8 +81,8 @@ impl Loop {
         }
     }
 
-    /// Begins with good inputs. A grammar that does not give back what it took apart would change more than it means to, and a target
-    /// that accepts none of its seeds would look into nothing.
+    /// Begins with good inputs. A grammar that does not give back what it took apart would change more than it means
+    /// to, and a target that accepts none of its seeds would look into nothing.
     fn plant(&mut self, seeds: &[Vec<u8>]) {
         let target = self.attempts.target;
         let before = self.accepted;
@@ -100,7 +100,8 @@ impl Loop {
         self.seeds = self.good.len();
     }
 
-    /// One changed input. It is made of a seed half of the time; what is refused already is seldom refused for something else.
+    /// One changed input. It is made of a seed half of the time; what is refused already is seldom refused for
+    /// something else.
     fn step(&mut self) {
         let corpus = match self.random.below(8) {
             0 if !self.refused.is_empty() => &self.refused,

@@ -44,7 +44,8 @@ fn round_trips(device: &dyn Device) -> Vec<String> {
     types.into_iter().filter_map(trip).collect()
 }
 
-/// Copies in both directions one behind the other, each of what was just computed, into the place that the last one came from.
+/// Copies in both directions one behind the other, each of what was just computed, into the place that the last one
+/// came from.
 fn copies_in_turn(first: &dyn Device, second: &dyn Device) -> Vec<String> {
     let ty = TensorType::new(DType::F32, &[512, 32]);
     let [x, y] = [first, second].map(|device| [0, 1].map(|_| tensor(device, ty, Usage::Input)));
@@ -90,8 +91,9 @@ fn foreign(device: &dyn Device, other: &dyn Device) -> Vec<String> {
     taken.map(|(what, _)| format!("{what} of another device is taken")).collect()
 }
 
-/// Some rows of a tensor in blocks are written and read by themselves, across its matrices, and the others stay; of a state as of a weight. What
-/// operators see of them is the same: rows that are decoded by a cast are those of the codec.
+/// Some rows of a tensor in blocks are written and read by themselves, across its matrices, and the others stay; of a
+/// state as of a weight. What operators see of them is the same: rows that are decoded by a cast are those of the
+/// codec.
 fn parts_of_blocks(device: &dyn Device) -> Vec<String> {
     let mut wrong = Vec::new();
     for (dtype, usage) in

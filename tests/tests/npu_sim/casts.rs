@@ -46,7 +46,8 @@ fn ends() -> Vec<f32> {
     all.flat_map(|size| [size, -size]).chain([f32::NAN]).collect()
 }
 
-/// Blocks of zeros, of the same magnitude with both signs, of codes in the middle between two, of numbers so small that scales are none.
+/// Blocks of zeros, of the same magnitude with both signs, of codes in the middle between two, of numbers so small that
+/// scales are none.
 fn hard_blocks() -> Vec<f32> {
     let mut numbers = vec![0.0; 32];
     let signs = |first: f32| {

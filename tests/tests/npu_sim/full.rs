@@ -75,7 +75,8 @@ fn rooms(device: &Ascend) -> Result<(), String> {
     device.sync().map_err(|error| error.to_string())
 }
 
-/// A product finds the room that a graph of casts computes in, where nothing else is left; the casts are kept anew, where the chip keeps any, and right.
+/// A product finds the room that a graph of casts computes in, where nothing else is left; the casts are kept anew,
+/// where the chip keeps any, and right.
 fn graphs(device: &Ascend) -> Result<(), String> {
     let told = |error: trueup::runtime::Error| error.to_string();
     let casts = vec![cast(device, 1 << 18); 4];

@@ -1,5 +1,5 @@
-//! An installation of CANN as the device `npu` finds it: the simulator in the place of the vendor's libraries, under their names. What is here is listed card by
-//! card, and what is not here, or cannot be opened, is said.
+//! An installation of CANN as the device `npu` finds it: the simulator in the place of the vendor's libraries, under
+//! their names. What is here is listed card by card, and what is not here, or cannot be opened, is said.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

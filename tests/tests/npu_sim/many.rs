@@ -1,4 +1,5 @@
-//! A model over three cards and over four: layers one behind the other, products divided, and both; the bits are those of one card.
+//! A model over three cards and over four: layers one behind the other, products divided, and both; the bits are those
+//! of one card.
 
 use crate::cards::{logits, options, placed, weights};
 use std::path::Path;

@@ -18,7 +18,8 @@ pub fn downloaded(device: &dyn Device, tensor: &Tensor) -> Vec<u8> {
     found
 }
 
-/// A copy waits for what the other card was asked for before, and what that is asked for next waits for the copy: what is not right.
+/// A copy waits for what the other card was asked for before, and what that is asked for next waits for the copy: what
+/// is not right.
 pub fn from_card_to_card(first: &dyn Device, second: &dyn Device) -> Vec<String> {
     let ty = TensorType::new(DType::F32, &[1024, 64]);
     let [x, y] = [0, 1].map(|_| tensor(first, ty, Usage::Input));

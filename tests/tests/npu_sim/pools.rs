@@ -1,5 +1,6 @@
-//! Room that compositions compute in, against a model: casts of many sizes, asked for in drawn orders while the card has computed none yet, and tensors that are
-//! freed while work on them is queued. The model is what each cast gives by itself.
+//! Room that compositions compute in, against a model: casts of many sizes, asked for in drawn orders while the card
+//! has computed none yet, and tensors that are freed while work on them is queued. The model is what each cast gives by
+//! itself.
 
 use crate::peer::downloaded;
 use trueup::blocks::DType;
@@ -79,7 +80,8 @@ fn moves(chip: &'static Chip, timing: &str, seed: u64) -> Result<(), String> {
     if full == 0 { Err("memory was never full".to_owned()) } else { Ok(()) }
 }
 
-/// Asks, twice in a list of steps, for a cast of drawn numbers to a type that the chip has; `None` where there is no memory.
+/// Asks, twice in a list of steps, for a cast of drawn numbers to a type that the chip has; `None` where there is no
+/// memory.
 fn ask(device: &Ascend, random: &mut Random) -> Result<Option<Asked>, String> {
     let most = ROWS_MAX >> random.below(5);
     let rows = 1 + random.below(most);

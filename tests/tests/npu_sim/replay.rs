@@ -1,5 +1,5 @@
-//! Steps that come again are one graph: with the bits of operators asked for one by one, for as long as its buffers live, and only where inputs fit what it was
-//! made of.
+//! Steps that come again are one graph: with the bits of operators asked for one by one, for as long as its buffers
+//! live, and only where inputs fit what it was made of.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +32,8 @@ impl Decorator for OneByOne {
 /// What is tried on tensors of its own: what is not right.
 type ByHand = fn(&Arc<Ascend>) -> Result<Option<String>, Error>;
 
-/// What is not right about a model of which each token but the first is expected to be a graph where `captures` says so, and about steps made by hand.
+/// What is not right about a model of which each token but the first is expected to be a graph where `captures` says
+/// so, and about steps made by hand.
 pub fn replay(name: &str, model: &Path, device: &Arc<Ascend>, captures: bool) -> Vec<String> {
     let one = |work: &dyn Fn() -> Result<Option<String>, Error>| work().unwrap_or_else(|error| Some(error.to_string()));
     let mut wrong: Vec<String> =
@@ -247,7 +248,8 @@ fn no_memory(device: &Arc<Ascend>) -> Result<Option<String>, Error> {
     Ok((found != wanted).then(|| format!("around a buffer without room, steps are {found:?}, not {wanted:?}")))
 }
 
-/// Small products, and between two rounds of them a large one, which wants more room: on a device of its own, whose room is small at first.
+/// Small products, and between two rounds of them a large one, which wants more room: on a device of its own, whose
+/// room is small at first.
 pub fn workspace(device: &Arc<Ascend>) -> Option<String> {
     let run = || -> Result<Option<String>, Error> {
         let product = |rows: usize| -> Result<Step, Error> {

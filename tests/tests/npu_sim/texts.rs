@@ -124,7 +124,8 @@ fn deviations(expected: &[Vec<f64>], found: &[Vec<f64>]) -> (f64, f64) {
     (noise.sqrt(), spread.sqrt())
 }
 
-/// Between which draws a token may be chosen, for scores that are `reach` from each other may be in any order: shares of all likelihood.
+/// Between which draws a token may be chosen, for scores that are `reach` from each other may be in any order: shares
+/// of all likelihood.
 fn reach(row: &[f64], token: usize, reach: f64, sampling: Sampling) -> [f64; 2] {
     // The likeliest token is what a draw of nothing chooses.
     let (temperature, slack) = match sampling.temperature {
@@ -142,7 +143,8 @@ fn reach(row: &[f64], token: usize, reach: f64, sampling: Sampling) -> [f64; 2] 
     [share(above) - slack, share(row[token] - reach) + slack]
 }
 
-/// What the seed draws for a token, between 0 and 1: the choice among many that are equally likely; nothing where nothing is drawn.
+/// What the seed draws for a token, between 0 and 1: the choice among many that are equally likely; nothing where
+/// nothing is drawn.
 fn drawn(sampling: Sampling, place: usize) -> f64 {
     if sampling.temperature == 0.0 {
         return 0.0;

@@ -1,4 +1,5 @@
-//! `ASCEND_RT_VISIBLE_DEVICES`: the vendor's runtime hides cards by it, and so does the simulator; the device counts those that are left.
+//! `ASCEND_RT_VISIBLE_DEVICES`: the vendor's runtime hides cards by it, and so does the simulator; the device counts
+//! those that are left.
 
 use std::process::Command;
 use trueup::runtime::Error;

@@ -1,8 +1,9 @@
-//! Plain English: the words that CONTRIBUTING.md lists do not appear in anything a user reads, comments use fewer of them
-//! with every change, and no line of prose is wider than 120 columns.
+//! Plain English: the words that CONTRIBUTING.md lists do not appear in anything a user reads, comments use fewer of
+//! them with every change, and no line of prose is wider than 120 columns.
 //!
-//! Text for users is every Markdown page and template, every string in the sources of a crate, and the doc comments that
-//! become help texts and Python docs. Comments and tests are counted per folder in `language.toml`; counts only shrink.
+//! Text for users is every Markdown page and template, every string in the sources of a crate, and the doc comments
+//! that become help texts and Python docs. Comments and tests are counted per folder in `language.toml`; counts only
+//! shrink.
 
 use crate::{Source, report, root, sources, tracked_files};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};

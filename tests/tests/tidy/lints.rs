@@ -1,5 +1,5 @@
-//! Code that reads hostile files keeps its lints: no index, no panic, no silent conversion, no arithmetic that may overflow; and what
-//! computes sizes from such files keeps its overflow checks in release.
+//! Code that reads hostile files keeps its lints: no index, no panic, no silent conversion, no arithmetic that may
+//! overflow; and what computes sizes from such files keeps its overflow checks in release.
 
 use crate::{report, root};
 use std::fs;

@@ -1,8 +1,8 @@
-//! The house's own rules, as tests: which crate may use which, how long functions and files get, where `unsafe` and printing
-//! are allowed, what may lie in the repository.
+//! The house's own rules, as tests: which crate may use which, how long functions and files get, where `unsafe` and
+//! printing are allowed, what may lie in the repository.
 //!
-//! Lengths are held by a ratchet: `ratchet.toml` lists what is over the limit today and how far. Nothing may grow past its
-//! entry, and an entry that is no longer needed must go.
+//! Lengths are held by a ratchet: `ratchet.toml` lists what is over the limit today and how far. Nothing may grow past
+//! its entry, and an entry that is no longer needed must go.
 
 mod arrows;
 mod files;

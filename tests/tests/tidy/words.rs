@@ -1,10 +1,12 @@
-//! What may stand in a source: `unsafe` only in listed rooms and with its reason, printing and exits only in the command line,
-//! no notes of unfinished work, no environment variables.
+//! What may stand in a source: `unsafe` only in listed rooms and with its reason, printing and exits only in the
+//! command line, no notes of unfinished work, no environment variables.
 
 use crate::{Source, report, sources};
 
-/// Where `unsafe` may stand: the file map, SIMD kernels, the threads and the memory that they work with, calls into the system, vendors' libraries, the Python surface; and the guard pages
-/// that catch a kernel of theirs outside of its slices, with the tests that they do; and the library that programs in C open, where it meets them and holds a card's memory.
+/// Where `unsafe` may stand: the file map, SIMD kernels, the threads and the memory that they work with, calls into the
+/// system, vendors' libraries, the Python surface; and the guard pages that catch a kernel of theirs outside of its
+/// slices, with the tests that they do; and the library that programs in C open, where it meets them and holds a card's
+/// memory.
 const UNSAFE_ROOMS: &[&str] = &[
     "crates/blocks/src/avx2.rs",
     "crates/blocks/src/avx2/",
@@ -29,8 +31,8 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/python/",
 ];
 
-/// Rooms whose job is to show something to a person, and the two declarations of kernels, whose tests say what they skip; and the room that may end a process
-/// at a finding, for a debugger.
+/// Rooms whose job is to show something to a person, and the two declarations of kernels, whose tests say what they
+/// skip; and the room that may end a process at a finding, for a debugger.
 const PRINTING_ROOMS: &[&str] = &[
     "crates/cli/",
     "crates/blocks/src/dispatch.rs",
@@ -104,8 +106,9 @@ fn nothing_is_left_unfinished() {
 
 #[test]
 fn no_environment_variable_changes_a_result() {
-    // What stands in for a vendor's library reads the variables that the vendor's reads, and the one by which a program that passes no file names one.
-    // Where a vendor's libraries are installed, its own variables say, and that of the Python environment that is active.
+    // What stands in for a vendor's library reads the variables that the vendor's reads, and the one by which a program
+    // that passes no file names one. Where a vendor's libraries are installed, its own variables say, and that of the
+    // Python environment that is active.
     let interface = [
         "crates/npu-sim/src/world.rs",
         "crates/runtime/src/device/ascend/acl/library.rs",

@@ -1,4 +1,5 @@
-//! Decoding whose portable code the compiler vectorises well enough when it may use AVX2: the same code, compiled once more.
+//! Decoding whose portable code the compiler vectorises well enough when it may use AVX2: the same code, compiled once
+//! more.
 
 macro_rules! compiled {
     ($features:literal: $($name:ident($source:ty => $target:ty) = $scalar:path;)+) => {

@@ -51,7 +51,8 @@ fn changed_under(arguments: &[&str], file: &Path) -> Option<Output> {
     stopped.then_some(output)
 }
 
-/// Stops a run once it has the file open; `false` where it does not have it open then, or has ended. A stopped run stays stopped.
+/// Stops a run once it has the file open; `false` where it does not have it open then, or has ended. A stopped run
+/// stays stopped.
 fn stop_with_open(run: &mut Child, file: &Path) -> bool {
     let (file, began) = (file.canonicalize().unwrap(), Instant::now());
     let proc = Path::new("/proc").join(run.id().to_string());

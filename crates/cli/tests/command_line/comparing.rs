@@ -173,7 +173,8 @@ fn layers_are_placed_where_there_is_room() {
     trueup(&["run", &model, "--ids", "1", "--device", "cpu,cpu"]).refuses(&["named twice"]);
 }
 
-/// Two texts, one of which outgrows a cache that cannot grow: the other one is told whole, and what there is of the first.
+/// Two texts, one of which outgrows a cache that cannot grow: the other one is told whole, and what there is of the
+/// first.
 #[test]
 fn a_text_without_memory_takes_no_other_along() {
     let scratch = Scratch::new();
@@ -185,7 +186,8 @@ fn a_text_without_memory_takes_no_other_along() {
     let place = ["--no-repack", "-c", "1024"];
     let call = [&["plan", &model, "--tokens", "1", "--length", "256", "--json"], &place[..]].concat();
     let planned = &trueup(&call).exits(0).json()["devices"][0];
-    // Two sequences of 256 positions; another 64 of each would take all of the third part, where intermediate results lie too.
+    // Two sequences of 256 positions; another 64 of each would take all of the third part, where intermediate results
+    // lie too.
     let memory = (3 * planned["kv_bytes"].as_u64().expect("bytes")).to_string();
     let run = |flags: &[&str]| {
         let texts = ["--ids", "5 6 7 8", "--ids", "9", "-n", "255", "--ignore-eos", "--device-memory", &memory];

@@ -1,4 +1,5 @@
-//! Contexts that are full: where a text ends, shifts that go on as a fresh call would, conversations that forget, and Ctrl-C.
+//! Contexts that are full: where a text ends, shifts that go on as a fresh call would, conversations that forget, and
+//! Ctrl-C.
 
 use crate::trueup::{Outcome, Scratch, binary, ids, stories, trueup, trueup_with_input};
 use std::io::Read;

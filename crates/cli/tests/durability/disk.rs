@@ -1,4 +1,5 @@
-//! A disk that is full, of bytes or of names, or read-only, and limits of the process: the system's own, nothing is made up.
+//! A disk that is full, of bytes or of names, or read-only, and limits of the process: the system's own, nothing is
+//! made up.
 
 use crate::Bench;
 use crate::errors::watched;

@@ -1,5 +1,5 @@
-//! Calls of the system that fail: no space, no quota, a broken disk, a read-only folder, at each step of a writer. And the order of
-//! these steps, without which a power cut could leave a name without its bytes.
+//! Calls of the system that fail: no space, no quota, a broken disk, a read-only folder, at each step of a writer. And
+//! the order of these steps, without which a power cut could leave a name without its bytes.
 
 use crate::Bench;
 use crate::interposer::{Answer, Call, WRITING, calls};
@@ -217,7 +217,8 @@ fn judge(scene: &Scene, place: Place, words: &str, end: End) -> Result<Held, Str
     scene.check_next_run().map(|()| held)
 }
 
-/// All bytes are on the disk before the first name changes, and names are on the disk before the end: in the calls of a clean run.
+/// All bytes are on the disk before the first name changes, and names are on the disk before the end: in the calls of a
+/// clean run.
 pub fn order(bench: &Bench) -> Vec<Tally> {
     let mut tally = Tally::new("order of writes, syncs and renames in an undisturbed run");
     for (job, had_old) in bench.jobs.iter().flat_map(|job| [(job, true), (job, false)]) {

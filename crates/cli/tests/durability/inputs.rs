@@ -1,5 +1,5 @@
-//! Inputs that change while a run stands still at a known call: before its last look at them it refuses, behind that it ends with the
-//! output of what it has read.
+//! Inputs that change while a run stands still at a known call: before its last look at them it refuses, behind that it
+//! ends with the output of what it has read.
 
 use crate::Bench;
 use crate::interposer::{Answer, WRITING};
@@ -136,7 +136,8 @@ fn judge(scene: &Scene, moment: Moment, file: &Path, end: End) -> Result<Held, S
     if said.contains(&*name) { Ok(held) } else { Err("the message does not name the file".to_owned()) }
 }
 
-/// `convert --check` compares the new file with the source: one that changes by then gives no verdict, and the new file stays.
+/// `convert --check` compares the new file with the source: one that changes by then gives no verdict, and the new file
+/// stays.
 fn checked(bench: &Bench) -> Tally {
     let mut tally = Tally::new("input rewritten while --check reads it");
     for job in bench.jobs.iter().filter(|job| job.command == "convert") {

@@ -137,7 +137,8 @@ impl Interposed {
         Ok(None)
     }
 
-    /// Lets `call` wait for a time, in which others go on, and then go on too. A call that a signal interrupted comes again.
+    /// Lets `call` wait for a time, in which others go on, and then go on too. A call that a signal interrupted comes
+    /// again.
     pub fn hold(&mut self, call: Call, time: Duration) {
         let until = Instant::now() + time;
         let mut held = vec![call];

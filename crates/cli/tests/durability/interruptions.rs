@@ -1,5 +1,5 @@
-//! What is no failure: calls that are interrupted or write less than asked, file systems that cannot do everything, a run that is
-//! stopped and continued. All of these end with the new output.
+//! What is no failure: calls that are interrupted or write less than asked, file systems that cannot do everything, a
+//! run that is stopped and continued. All of these end with the new output.
 
 use crate::Bench;
 use crate::errors::{symbol, watched};

@@ -1,4 +1,5 @@
-//! `convert` and `quantize` under attack: whatever happens to a run, the name of its output holds the old or the complete new file.
+//! `convert` and `quantize` under attack: whatever happens to a run, the name of its output holds the old or the
+//! complete new file.
 //!
 //! ```text
 //! old output, or none ─ trueup convert | quantize, attacked ─▶ exit code, message, files ─ judged ─▶ a clean run ends as ever

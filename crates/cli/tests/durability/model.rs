@@ -1,5 +1,5 @@
-//! The model that is converted: a Llama of a few MB, written as a safetensors folder with the tokenizer of a fixture, so that a run
-//! takes long enough to be interrupted. Its weights are random and say nothing.
+//! The model that is converted: a Llama of a few MB, written as a safetensors folder with the tokenizer of a fixture,
+//! so that a run takes long enough to be interrupted. Its weights are random and say nothing.
 
 use crate::random::Random;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,5 @@
-//! Outputs that are inputs, no files, or have names that cannot be had: refused before any work, with everything as it was.
+//! Outputs that are inputs, no files, or have names that cannot be had: refused before any work, with everything as it
+//! was.
 
 use crate::Bench;
 use crate::scene::{End, Held, Scene, weights};

@@ -1,4 +1,5 @@
-//! Runs with `--resume` that fail at their very end: the message says that something is kept where it is, and only there.
+//! Runs with `--resume` that fail at their very end: the message says that something is kept where it is, and only
+//! there.
 
 use crate::Bench;
 use crate::interposer::{Answer, Call};

@@ -1,4 +1,5 @@
-//! One run under attack: a folder with an old output or none, a command that makes a new one, and what must hold afterwards.
+//! One run under attack: a folder with an old output or none, a command that makes a new one, and what must hold
+//! afterwards.
 //!
 //! ```text
 //! folder ─┬─ out/   the old output, or nothing; the new one; partial files

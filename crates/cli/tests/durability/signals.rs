@@ -41,8 +41,8 @@ pub fn at_any_time(bench: &Bench) -> Vec<Tally> {
     SIGNALS.into_iter().map(one).collect()
 }
 
-/// Signals before a call that changes a file, so that each order of calls is cut everywhere: all of those that give names, and others
-/// by chance.
+/// Signals before a call that changes a file, so that each order of calls is cut everywhere: all of those that give
+/// names, and others by chance.
 pub fn at_every_call(bench: &Bench) -> Vec<Tally> {
     let one = |(signal, name): (Signal, &str)| {
         let mut tally = Tally::new(format!("{name} before a write, sync, rename or removal"));

@@ -1,5 +1,5 @@
-//! Standard streams that are closed, full, or whose reader is gone: the output is written all the same, and the exit code says whether
-//! everything was said.
+//! Standard streams that are closed, full, or whose reader is gone: the output is written all the same, and the exit
+//! code says whether everything was said.
 
 use crate::Bench;
 use crate::scene::{End, Held, Scene};

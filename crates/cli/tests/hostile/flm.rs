@@ -1,5 +1,5 @@
-//! Lies in `.flm` files: one that FastLLM's quantizing program wrote (4-bit codes, joined tensors, bytes with a sign), taken apart and put
-//! together again with one thing changed.
+//! Lies in `.flm` files: one that FastLLM's quantizing program wrote (4-bit codes, joined tensors, bytes with a sign),
+//! taken apart and put together again with one thing changed.
 
 use crate::case::{Call, Case, Entry, Files};
 use crate::random::Random;

@@ -1,4 +1,5 @@
-//! Lies in model folders: headers and data of safetensors, the index, `config.json`, and what stands where files should.
+//! Lies in model folders: headers and data of safetensors, the index, `config.json`, and what stands where files
+//! should.
 
 use crate::case::{Call, Case, Entry, MEMORY_KIB};
 use crate::folder::{FOLDER, Folder};

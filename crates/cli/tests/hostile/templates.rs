@@ -1,4 +1,5 @@
-//! Chat templates that loop, grow, reach out or are no templates, and those of known models' ways that must be understood.
+//! Chat templates that loop, grow, reach out or are no templates, and those of known models' ways that must be
+//! understood.
 
 use crate::case::{Call, Case};
 use crate::gguf::file_case;

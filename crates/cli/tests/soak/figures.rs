@@ -18,8 +18,9 @@ pub struct Figure {
     pub growth_max: i64,
 }
 
-/// What is watched. Memory may grow by what an allocator's fragments and tables of a few hundred bytes make; the rest by nothing.
-/// `RssAnon` are the private pages that were touched, `VmData` those that were asked for, thread stacks among them.
+/// What is watched. Memory may grow by what an allocator's fragments and tables of a few hundred bytes make; the rest
+/// by nothing. `RssAnon` are the private pages that were touched, `VmData` those that were asked for, thread stacks
+/// among them.
 pub const FIGURES: [Figure; 5] = [
     Figure { name: "RssAnon KiB", growth_max: 1024 },
     Figure { name: "VmData KiB", growth_max: 1024 },

@@ -1,4 +1,5 @@
-//! Work done again and again in one process, which must hold no more at its end than behind its warm-up: memory, handles, threads, mappings.
+//! Work done again and again in one process, which must hold no more at its end than behind its warm-up: memory,
+//! handles, threads, mappings.
 //!
 //! ```text
 //! generate, load, cancel, start, chat ─ again and again ─ samples of /proc ─ growth ─ complaint or nothing
@@ -28,7 +29,8 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 use work::{WORK, Work};
 
-/// Loads that a planted leak has to show in. Memory leaks a little each time and has to show in as many as are done without a leak.
+/// Loads that a planted leak has to show in. Memory leaks a little each time and has to show in as many as are done
+/// without a leak.
 const PLANTED_LOADS: usize = 40;
 
 /// What the words behind `--` ask for.

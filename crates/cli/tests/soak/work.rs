@@ -75,7 +75,8 @@ fn options(tokens: usize) -> GenerateOptions {
     }
 }
 
-/// Three texts at once in one session whose contexts shift at different times; two of them are the same and must stay so.
+/// Three texts at once in one session whose contexts shift at different times; two of them are the same and must stay
+/// so.
 fn generate_at_length(model: &Path, count: usize) -> std::result::Result<Series, String> {
     let sizes = SessionOptions { context: Some(64), sequences: 3, ..SessionOptions::default() };
     let mut random = Random::new(1, "generate");
@@ -143,7 +144,8 @@ impl Watch for Impatient {
     }
 }
 
-/// Batches of prompts of random lengths, some of which end before their time: what they said until then is what they say alone.
+/// Batches of prompts of random lengths, some of which end before their time: what they said until then is what they
+/// say alone.
 fn cancel(model: &Path, count: usize) -> std::result::Result<Series, String> {
     const AT_ONCE: usize = 5;
     let sizes = SessionOptions { context: Some(96), sequences: 3, prompt_chunk: 16, ..SessionOptions::default() };
@@ -196,7 +198,8 @@ fn names(folder: &Path) -> Vec<PathBuf> {
     names
 }
 
-/// Starts of the binary: each says the same and leaves nothing behind, neither beside the model nor in the folder for temporary files.
+/// Starts of the binary: each says the same and leaves nothing behind, neither beside the model nor in the folder for
+/// temporary files.
 fn start(model: &Path, count: usize) -> std::result::Result<Series, String> {
     let temporary = tempfile::tempdir().map_err(|error| error.to_string())?;
     let folder = model.parent().ok_or("the model lies in a folder")?;
@@ -228,7 +231,8 @@ impl Drop for Running {
     }
 }
 
-/// One conversation with the binary, which forgets what no longer fits; its process is looked at from outside, while it waits.
+/// One conversation with the binary, which forgets what no longer fits; its process is looked at from outside, while it
+/// waits.
 fn chat(model: &Path, count: usize) -> std::result::Result<Series, String> {
     let path = model.to_str().ok_or("paths of tests are UTF-8")?;
     let flags = ["chat", path, "-n", "5", "-c", "96", "-t", "2", "--context-shift", "--quiet"];

@@ -148,8 +148,8 @@ impl<'a> Side<'a> {
     }
 }
 
-/// Both sides with the same tokens, where one was slimmed and the other was not: a slimmed file's rows and tokens are compared with those of its
-/// source that were kept. Where it was made from another, both stay as they are.
+/// Both sides with the same tokens, where one was slimmed and the other was not: a slimmed file's rows and tokens are
+/// compared with those of its source that were kept. Where it was made from another, both stay as they are.
 pub(super) fn with_the_same_tokens<'a>(
     a: Side<'a>,
     b: Side<'a>,

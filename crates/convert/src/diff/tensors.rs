@@ -90,7 +90,8 @@ fn summary(a: &Side, b: &Side, pairs: &[Pair], lines: Vec<Line>, found: &[Found]
     tensors
 }
 
-/// Reads all pairs, chunks of equal bytes without decoding them; pairs that differ are read again as a whole, for their averages.
+/// Reads all pairs, chunks of equal bytes without decoding them; pairs that differ are read again as a whole, for their
+/// averages.
 fn read_all(a: &Side, b: &Side, pairs: &[Pair], threads: Option<usize>) -> Result<Vec<Found>> {
     let everything = |_: usize| true;
     let mut found = vec![Found::default(); pairs.len()];

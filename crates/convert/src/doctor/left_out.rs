@@ -1,6 +1,8 @@
-//! What a look cannot judge, because a survey left it out: keys of a file that is not there, tensors with a fault of their own.
+//! What a look cannot judge, because a survey left it out: keys of a file that is not there, tensors with a fault of
+//! their own.
 //!
-//! A tensor that is cut is no missing tensor, and without the file that describes a model nothing is missing in its description.
+//! A tensor that is cut is no missing tensor, and without the file that describes a model nothing is missing in its
+//! description.
 
 use super::patient::{Patient, TOKENS};
 use std::path::{Path, PathBuf};
@@ -30,8 +32,8 @@ fn first_part(facts: &Facts) -> Option<&GgufPart> {
     }
 }
 
-/// The tensors that a model claims to have: those that were read, those with a fault, and as many as files that are not there hold. Only
-/// names and numbers are known of the last two.
+/// The tensors that a model claims to have: those that were read, those with a fault, and as many as files that are not
+/// there hold. Only names and numbers are known of the last two.
 pub(super) fn claimed_tensors(source: &dyn Checkpoint, faults: &FaultList, facts: &Facts) -> Vec<TensorInfo> {
     let mut tensors = source.tensors().to_vec();
     let nothing = |name: &str| TensorInfo { name: name.to_owned(), shape: vec![0], dtype: DType::F32, bytes: 0 };

@@ -1,4 +1,5 @@
-//! The model that is looked at: opened where it can be, else as far as it can be read; and what follows from its description.
+//! The model that is looked at: opened where it can be, else as far as it can be read; and what follows from its
+//! description.
 
 use super::left_out::{claimed_tensors, described_by};
 use crate::describe::model_tokens;
@@ -138,8 +139,8 @@ impl Patient {
         Some((number, self.checkpoint.tensors().get(number)?))
     }
 
-    /// Bytes of the tensors, where the file system holds next to none of them: what was never written reads as zeros, and takes as long as what
-    /// was.
+    /// Bytes of the tensors, where the file system holds next to none of them: what was never written reads as zeros,
+    /// and takes as long as what was.
     pub fn hole(&self) -> Option<u64> {
         let bytes = self.checkpoint.tensors().iter().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.bytes));
         let facts: Vec<fs::Metadata> =
@@ -163,7 +164,8 @@ impl Patient {
     }
 }
 
-/// Why a model does not open, and all that can be read of it. Its files are closed between the two: each is open once at a time.
+/// Why a model does not open, and all that can be read of it. Its files are closed between the two: each is open once
+/// at a time.
 fn read(path: &Path) -> Result<(Option<Error>, Survey)> {
     let open = || trueup_formats::open(path, &OpenOptions::default());
     let refusal = match (open().err(), first_of_split(path)) {

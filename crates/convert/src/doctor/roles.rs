@@ -1,4 +1,5 @@
-//! Tokens with a role: ids inside the vocabulary, an end that is there and steers, names that the vocabulary knows, files that agree.
+//! Tokens with a role: ids inside the vocabulary, an end that is there and steers, names that the vocabulary knows,
+//! files that agree.
 
 use super::finding::{Findings, Place, Rule};
 use super::patient::{Object, Patient, TOKENS};
@@ -103,7 +104,8 @@ fn ids(object: &Object, key: &str) -> Vec<u64> {
     }
 }
 
-/// The ids of config.json, generation_config.json and the tokenizer's files against the vocabulary and against each other.
+/// The ids of config.json, generation_config.json and the tokenizer's files against the vocabulary and against each
+/// other.
 fn look_at_folder(patient: &Patient, config: &Object, findings: &mut Findings) {
     let files = patient.checkpoint().tokenizer();
     let empty = Object::new();

@@ -1,4 +1,5 @@
-//! One walk over the values of all tensors, in chunks on all cores: what is not finite, the largest, rows of zeros, how magnitudes lie.
+//! One walk over the values of all tensors, in chunks on all cores: what is not finite, the largest, rows of zeros, how
+//! magnitudes lie.
 //!
 //! ```text
 //! plain types   every element: magnitude bits of a row ── maximum ── NaN and infinity are the largest, 0 the smallest

@@ -168,7 +168,8 @@ fn shape_problem(expected: &ExpectedTensor, found: &TensorInfo, is_gguf: bool) -
         .then(|| format!("expected shape {:?} (innermost first), found {:?}", expected.shape, found.shape))
 }
 
-/// What is wrong with a type: numbers are needed, in one dimension plain ones, and in checkpoints plain ones everywhere.
+/// What is wrong with a type: numbers are needed, in one dimension plain ones, and in checkpoints plain ones
+/// everywhere.
 fn type_problem(expected: &ExpectedTensor, found: &TensorInfo, is_gguf: bool) -> Option<String> {
     let dtype = found.dtype;
     let is_vector = expected.shape.len() == 1;

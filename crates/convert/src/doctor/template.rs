@@ -1,4 +1,5 @@
-//! The chat template against the vocabulary: does it work, does it keep what was said, does it write tokens that the vocabulary knows.
+//! The chat template against the vocabulary: does it work, does it keep what was said, does it write tokens that the
+//! vocabulary knows.
 
 use super::files::sentence;
 use super::finding::{Findings, Place, Rule};

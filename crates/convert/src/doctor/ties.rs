@@ -78,8 +78,8 @@ fn look_at_head(patient: &Patient, seen: &[Summary], findings: &mut Findings) ->
     Ok(())
 }
 
-/// Whether two tensors of one shape and type have the same bytes. Asked only where their checksums are equal, at most once for each tensor and
-/// once for the head: all of a model is read three times at most.
+/// Whether two tensors of one shape and type have the same bytes. Asked only where their checksums are equal, at most
+/// once for each tensor and once for the head: all of a model is read three times at most.
 fn are_equal(patient: &Patient, a: usize, b: usize) -> Result<bool> {
     let checkpoint = patient.checkpoint();
     let info: &TensorInfo = &checkpoint.tensors()[a];

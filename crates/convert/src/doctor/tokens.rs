@@ -1,4 +1,5 @@
-//! The vocabulary: lists of one length, texts that are there once, merges of tokens that exist, as many tokens as rows of the embedding.
+//! The vocabulary: lists of one length, texts that are there once, merges of tokens that exist, as many tokens as rows
+//! of the embedding.
 
 use super::files::{place_of, sentence, tokenizer_json_fault};
 use super::finding::{Findings, Place, Rule};
@@ -78,7 +79,8 @@ static MERGE: Rule = Rule::error(
     "use merges and vocabulary of the same tokenizer",
 );
 
-/// Rows without a token that published models stay far below: they round up, Qwen2.5 by 271 to 151,936 and Phi-3 by 53 to 32,064.
+/// Rows without a token that published models stay far below: they round up, Qwen2.5 by 271 to 151,936 and Phi-3 by 53
+/// to 32,064.
 const PADDING_MAX: usize = 8192;
 
 /// Words, numbers, white space, other scripts, and a run of one letter, on which bad patterns take long.

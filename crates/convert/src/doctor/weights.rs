@@ -1,7 +1,7 @@
 //! What the values of a tensor say: numbers that are none, zeros where none should be, magnitudes that do not fit.
 //!
-//! Magnitudes are compared with medians, which a few wrong values do not move: within a tensor, and between the layers of a model.
-//! The thresholds are far from what healthy models have; docs/doctor.md has the measurements.
+//! Magnitudes are compared with medians, which a few wrong values do not move: within a tensor, and between the layers
+//! of a model. The thresholds are far from what healthy models have; docs/doctor.md has the measurements.
 
 use super::finding::{Findings, Place, Rule};
 use super::patient::{Patient, is_readable};
@@ -27,10 +27,12 @@ pub(super) const RULES: &[&Rule] = &[
     &HOLE,
 ];
 
-/// How far above the median magnitude of its matrix a value may be, and how large one of a vector: 2^16. The largest of the trained model among the fixtures is 10 times
-/// the median, of any random one 7 times; the highest bit of an exponent makes a weight 2^128 times as large.
+/// How far above the median magnitude of its matrix a value may be, and how large one of a vector: 2^16. The largest of
+/// the trained model among the fixtures is 10 times the median, of any random one 7 times; the highest bit of an
+/// exponent makes a weight 2^128 times as large.
 const FAR_OUT: f32 = 65_536.0;
-/// How far a layer's median may be from that of all layers of the kind: 2^8. In the trained model among the fixtures it is 1.4.
+/// How far a layer's median may be from that of all layers of the kind: 2^8. In the trained model among the fixtures it
+/// is 1.4.
 const OUT_OF_SCALE: f32 = 256.0;
 /// Layers below which a median of layers says nothing.
 const LAYERS_MIN: usize = 4;

@@ -1,4 +1,5 @@
-//! The cases: a rule, what its finding must say, and the damaged model. The first case of a rule is its example in docs/doctor.md.
+//! The cases: a rule, what its finding must say, and the damaged model. The first case of a rule is its example in
+//! docs/doctor.md.
 
 use crate::{folders, gguf_files, root};
 use std::path::{Path, PathBuf};

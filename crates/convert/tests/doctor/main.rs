@@ -1,4 +1,5 @@
-//! Every finding of the doctor on a model that was damaged for it, healthy models without any, and the page that lists them.
+//! Every finding of the doctor on a model that was damaged for it, healthy models without any, and the page that lists
+//! them.
 //!
 //! ```text
 //! fixture ─ one damage ─▶ model ─ diagnose ─▶ the finding, its place ─▶ its row in docs/doctor.md

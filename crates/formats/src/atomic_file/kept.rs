@@ -57,8 +57,8 @@ pub(crate) enum Claim {
     Taken(File),
 }
 
-/// The name of a kept file that belongs to the output `path`. Where it repeats a part of that name only, a hash tells it from
-/// those that begin alike, as the files of one model do.
+/// The name of a kept file that belongs to the output `path`. Where it repeats a part of that name only, a hash tells
+/// it from those that begin alike, as the files of one model do.
 pub(crate) fn kept_path(path: &Path, ending: &str) -> Result<PathBuf> {
     let mut name = partial_prefix(path)?;
     let whole = path.file_name().unwrap_or_default().as_bytes();
@@ -128,8 +128,8 @@ pub(crate) fn discard(path: &Path) {
     }
 }
 
-/// Where the output's name is a link, what was kept is beside the file that it leads to; removes what was kept beside the link itself before it
-/// became one, unless someone has that locked.
+/// Where the output's name is a link, what was kept is beside the file that it leads to; removes what was kept beside
+/// the link itself before it became one, unless someone has that locked.
 pub(crate) fn discard_beside_link(path: &Path) {
     let is_link = path.symlink_metadata().is_ok_and(|facts| facts.is_symlink());
     // A link that leads nowhere is replaced by the output.
@@ -151,7 +151,8 @@ pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     has_name(file, path)
 }
 
-/// Removes the partial files without a lock of all files that an output at `path` may have been split into, and of `path` itself.
+/// Removes the partial files without a lock of all files that an output at `path` may have been split into, and of
+/// `path` itself.
 pub(crate) fn remove_stale(path: &Path, stem: &OsStr) {
     let folder = folder_of(path);
     if let Ok(prefix) = partial_prefix(path) {
@@ -212,7 +213,8 @@ impl AtomicFile {
         super::naming::sync_folder(&self.folder).map_err(|error| self.fault(error, 0))
     }
 
-    /// Removes the partial file when it is dropped, though it was to be kept; not another one that has its name by then.
+    /// Removes the partial file when it is dropped, though it was to be kept; not another one that has its name by
+    /// then.
     pub(crate) fn forget(&mut self) {
         self.partial.disable_cleanup(!self.is_named());
     }

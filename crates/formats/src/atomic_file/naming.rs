@@ -5,8 +5,9 @@
 //! several files  lock the folder ── remove the old first ── sync ── rename the others ── sync ── rename the first ── sync
 //! ```
 //!
-//! A set without its first file does not open, so one that is killed in between is no mixture of old and new. Two writers of one
-//! set take turns here, what is named is looked at just before (inputs unchanged, each partial file still under its name), and a signal that ends the program waits until all names are given.
+//! A set without its first file does not open, so one that is killed in between is no mixture of old and new. Two
+//! writers of one set take turns here, what is named is looked at just before (inputs unchanged, each partial file
+//! still under its name), and a signal that ends the program waits until all names are given.
 
 use super::{AtomicFile, explain, live, write_error};
 use crate::error::{Error, Result};
@@ -112,8 +113,8 @@ fn incomplete(path: &Path, folder: &Path, error: &io::Error) -> Error {
     Error::new(path, explain(folder, error, 0).0).help(INCOMPLETE)
 }
 
-/// The folders of an output, each once however its path is spelled, opened before any name changes: a process that may not open
-/// more files fails before that.
+/// The folders of an output, each once however its path is spelled, opened before any name changes: a process that may
+/// not open more files fails before that.
 struct Folders(Vec<((u64, u64), File)>);
 
 impl Folders {

@@ -6,8 +6,9 @@
 //! with a minimum      -scale * zero + scale * code
 //! ```
 //!
-//! Writers have rules of their own, so the scale that a writer used cannot be told from minimum and maximum. Codes of 4 bits go through the
-//! whole tensor without a gap between rows: even elements in the high half of a byte, odd ones in the low half.
+//! Writers have rules of their own, so the scale that a writer used cannot be told from minimum and maximum. Codes of 4
+//! bits go through the whole tensor without a gap between rows: even elements in the high half of a byte, odd ones in
+//! the low half.
 //!
 //! Source: `LowBitConfig` and `WeightMap::LoadFromFile` of FastLLM.
 
@@ -100,13 +101,15 @@ impl Codes {
         if self.are_halves { 15.0 } else { 255.0 }
     }
 
-    /// What FastLLM calls them: `int8`, `int4`, and with the columns that share a pair, where a row has several, `int4g128`.
+    /// What FastLLM calls them: `int8`, `int4`, and with the columns that share a pair, where a row has several,
+    /// `int4g128`.
     pub fn name(&self) -> String {
         let bits = if self.are_halves { 4 } else { 8 };
         if self.row_ranges > 1 { format!("int{bits}g{}", self.group) } else { format!("int{bits}") }
     }
 
-    /// Ranges and codes of whole rows, the first of which begins at a whole byte; what is read for them comes back in their place.
+    /// Ranges and codes of whole rows, the first of which begins at a whole byte; what is read for them comes back in
+    /// their place.
     pub fn encode(&self, values: &mut [f32]) -> (Vec<u8>, Vec<u8>) {
         let (mut ranges, mut codes) = (Vec::new(), Vec::with_capacity(values.len()));
         for row in values.chunks_mut(usize::try_from(self.row.get()).unwrap_or(usize::MAX)) {

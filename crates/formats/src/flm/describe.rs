@@ -44,7 +44,8 @@ pub fn words(table: &[(String, String)]) -> Map<String, Value> {
 /// All keys with their values; and what a person should know.
 pub(super) fn describe(header: &Header, records: &[Record], notes: &mut Vec<String>) -> Map<String, Value> {
     let mut config = words(&header.table);
-    // Exporters write a tied head as a matrix of its own, which may be of another type than the embedding, and FastLLM computes with it.
+    // Exporters write a tied head as a matrix of its own, which may be of another type than the embedding, and FastLLM
+    // computes with it.
     let has_head = records.iter().any(|record| HEADS.contains(&record.name.as_str()));
     if config.insert("tie_word_embeddings".to_owned(), Value::Bool(!has_head)) == Some(Value::Bool(true)) && has_head {
         notes.push(

@@ -1,4 +1,5 @@
-//! What files of versions 0 and 1 do not say: the kind of model, by the size of its vocabulary as FastLLM tells it, and its numbers, by the sizes of its tensors.
+//! What files of versions 0 and 1 do not say: the kind of model, by the size of its vocabulary as FastLLM tells it, and
+//! its numbers, by the sizes of its tensors.
 //!
 //! ```text
 //! 106,072 tokens  MOSS        64,000  Baichuan        else  ChatGLM: the first or a later one, by the name of the embedding
@@ -18,7 +19,8 @@ const HEAD_SIZE: u64 = 128;
 const HEAD_SIZE_MOSS: u64 = 256;
 /// Layers of Baichuan with ALiBi.
 const LAYERS_ALIBI: u64 = 40;
-/// Rows of ChatGLM-6B's embedding, with and without tokens of images, and where the first of the tokens that divide texts stands.
+/// Rows of ChatGLM-6B's embedding, with and without tokens of images, and where the first of the tokens that divide
+/// texts stands.
 const DIVIDING: [(u64, u64); 2] = [(150_528, 150_000), (130_528, 130_000)];
 
 /// The sizes of the tensors of a file.
@@ -54,7 +56,8 @@ impl<'r> Sizes<'r> {
     }
 }
 
-/// Completes the table of a file before version 2 that does not name its kind of model; what it says stays. Notes what was added.
+/// Completes the table of a file before version 2 that does not name its kind of model; what it says stays. Notes what
+/// was added.
 pub(super) fn complete(header: &mut Header, records: &[Record], notes: &mut Vec<String>) {
     if header.version >= VERSION_WITH_KINDS
         || ["model_type", "architectures"].iter().any(|key| header.value(key).is_some())

@@ -79,7 +79,8 @@ impl FlmTensor {
 }
 
 impl FlmTensor {
-    /// Takes the rows of a tensor of that shape behind its own; the number of its rows before. `None` where they do not fit, or would begin within a byte.
+    /// Takes the rows of a tensor of that shape behind its own; the number of its rows before. `None` where they do not
+    /// fit, or would begin within a byte.
     pub fn join(&mut self, shape: &[u64], dtype: FlmType) -> Option<u64> {
         let (rows, rest) = shape.split_last()?;
         let (own_rows, own_rest) = self.shape.split_last_mut()?;
@@ -108,8 +109,8 @@ struct Place {
 }
 
 impl FlmWriter {
-    /// Begins a file with everything but numbers; `inputs` are the files it is made from. Fails where a number or a text does not fit the
-    /// format.
+    /// Begins a file with everything but numbers; `inputs` are the files it is made from. Fails where a number or a
+    /// text does not fit the format.
     pub fn create(
         path: &Path,
         vocabulary: &FlmVocabulary,
@@ -151,8 +152,8 @@ impl FlmWriter {
         self.file.write_at(self.place(tensor).at.saturating_add(offset), bytes)
     }
 
-    /// Encodes and writes whole rows of a tensor that has codes, from row `first` on; an even number of elements stands before it. What
-    /// FastLLM reads for them comes back in their place.
+    /// Encodes and writes whole rows of a tensor that has codes, from row `first` on; an even number of elements stands
+    /// before it. What FastLLM reads for them comes back in their place.
     pub fn write_rows(&self, tensor: usize, first: u64, values: &mut [f32]) -> Result<()> {
         let place = self.place(tensor);
         let Some(codes) = &place.codes else { unreachable!("tensor number {tensor} has no codes") };

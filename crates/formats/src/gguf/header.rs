@@ -191,8 +191,8 @@ fn read_entries(reader: &mut Reader<'_>, count: u64, on_fault: OnFault<'_>) -> R
     }
     Ok(entries)
 }
-/// Adds an entry, or gives the fault of one that is whole but describes no tensor. An error ends the list: where the next entry begins is not
-/// known.
+/// Adds an entry, or gives the fault of one that is whole but describes no tensor. An error ends the list: where the
+/// next entry begins is not known.
 fn read_entry(reader: &mut Reader<'_>, index: usize, entries: &mut Entries) -> Result<std::result::Result<(), Fault>> {
     let name = read_name(reader, NAME_BYTES_MAX, &format_args!("name of tensor number {index}"))?;
     let place = &Named("tensor", &name);

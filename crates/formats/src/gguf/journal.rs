@@ -109,8 +109,8 @@ impl Journal {
 
     /// Reserves disk space for `records` more records, so that a full disk is reported before the work is done.
     ///
-    /// Only Linux can reserve space without changing the length of the file. Elsewhere, a full disk is reported when it is
-    /// reached.
+    /// Only Linux can reserve space without changing the length of the file. Elsewhere, a full disk is reported when it
+    /// is reached.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub fn preallocate(&self, records: usize) -> io::Result<()> {
         use rustix::fs::FallocateFlags;

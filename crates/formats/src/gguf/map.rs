@@ -74,8 +74,8 @@ impl MappedGguf {
         &self.model
     }
 
-    /// Fails when a file was written to since it was opened: what was read of its map is then worth nothing. A file that only has another name, or
-    /// none, is whole.
+    /// Fails when a file was written to since it was opened: what was read of its map is then worth nothing. A file
+    /// that only has another name, or none, is whole.
     pub fn unwritten(&self) -> Result<()> {
         self.model.sources().into_iter().try_for_each(SourceFile::unwritten)
     }
@@ -107,8 +107,8 @@ impl MappedGguf {
             let part =
                 usize::try_from(range.start).ok().zip(usize::try_from(range.end.saturating_sub(range.start)).ok());
             if let (Some(map), Some((start, len))) = (self.maps.get(file), part) {
-                // SAFETY: the map is read-only and of a file: its pages hold nothing that the file does not, and come back when they are
-                // looked at. Where the system refuses, they stay.
+                // SAFETY: the map is read-only and of a file: its pages hold nothing that the file does not, and come
+                // back when they are looked at. Where the system refuses, they stay.
                 let _refused = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, len) };
             }
         }

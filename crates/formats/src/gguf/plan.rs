@@ -29,7 +29,8 @@ pub enum Split {
     Whole,
     /// Where a file would be larger than so many bytes.
     Bytes(u64),
-    /// Before each layer and behind the last: what lies before the layers, each of them and what lies behind them are files of their own.
+    /// Before each layer and behind the last: what lies before the layers, each of them and what lies behind them are
+    /// files of their own.
     Layers,
 }
 
@@ -82,8 +83,9 @@ pub struct PlannedFile {
 }
 
 impl GgufPlan {
-    /// Lays out tensors in the given order, cut into files as `split` says: of a largest size, as far as single tensors allow, or by layers. A model that
-    /// needs several is named `NAME-00001-of-0000N.gguf`. Keys that describe a file (`general.alignment`, `split.*`) are not taken over from `metadata`.
+    /// Lays out tensors in the given order, cut into files as `split` says: of a largest size, as far as single tensors
+    /// allow, or by layers. A model that needs several is named `NAME-00001-of-0000N.gguf`. Keys that describe a file
+    /// (`general.alignment`, `split.*`) are not taken over from `metadata`.
     pub fn new(
         path: impl AsRef<Path>,
         metadata: &Metadata,

@@ -55,8 +55,8 @@ struct Pending {
 }
 
 impl Resumption {
-    /// Locks the journal of a plan and reads it. `command` names what makes the model. Partial files of another job are then gone or
-    /// empty.
+    /// Locks the journal of a plan and reads it. `command` names what makes the model. Partial files of another job are
+    /// then gone or empty.
     pub fn open(plan: &GgufPlan, inputs: &[&SourceFile], command: &str) -> Result<Resumption> {
         let job = job(plan, inputs, command);
         let kept = match kept::claim(kept::kept_path(&plan.path, kept::JOURNAL)?)? {
@@ -108,7 +108,8 @@ impl Resumption {
         (record.offset == place && record.bytes == bytes).then_some(record)
     }
 
-    /// Takes note of finished tensors, each with the number of its file, and brings all such notes to the disk when it is time.
+    /// Takes note of finished tensors, each with the number of its file, and brings all such notes to the disk when it
+    /// is time.
     pub fn finished(&self, records: Vec<(usize, Record)>, files: &[AtomicFile]) -> Result<()> {
         let due = {
             let mut pending = lock(&self.pending);
@@ -242,8 +243,8 @@ fn job(plan: &GgufPlan, inputs: &[&SourceFile], command: &str) -> Job {
     }
 }
 
-/// The program that runs, which another build with the same version would not be: sha256 of its file, nothing where that cannot be
-/// read.
+/// The program that runs, which another build with the same version would not be: sha256 of its file, nothing where
+/// that cannot be read.
 fn program() -> &'static [u8] {
     static PROGRAM: OnceLock<Option<Hash>> = OnceLock::new();
     let hash = || {

@@ -18,8 +18,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// An unfinished model. Dropped without [`finish`](GgufWriter::finish) it leaves the old files as they were, and nothing
-/// else behind unless it was begun by [`resume`](GgufWriter::resume).
+/// An unfinished model. Dropped without [`finish`](GgufWriter::finish) it leaves the old files as they were, and
+/// nothing else behind unless it was begun by [`resume`](GgufWriter::resume).
 #[derive(Debug)]
 pub struct GgufWriter {
     tensors: Vec<TensorInfo>,
@@ -47,9 +47,9 @@ impl GgufWriter {
         Ok(writer)
     }
 
-    /// As [`create`](GgufWriter::create), but goes on where an earlier run of the same `command` with the same plan and the same
-    /// inputs was interrupted, and keeps what is finished when it is interrupted itself. An error when another run of this kind
-    /// writes the same output.
+    /// As [`create`](GgufWriter::create), but goes on where an earlier run of the same `command` with the same plan and
+    /// the same inputs was interrupted, and keeps what is finished when it is interrupted itself. An error when another
+    /// run of this kind writes the same output.
     pub fn resume(plan: GgufPlan, inputs: &[&SourceFile], command: &str) -> Result<GgufWriter> {
         let resumption = Resumption::open(&plan, inputs, command)?;
         resume::remove_stale(&plan);
@@ -107,7 +107,8 @@ impl GgufWriter {
         self.resumption.as_ref().and_then(Resumption::note)
     }
 
-    /// What an earlier run gave to [`finished`](GgufWriter::finished) beside these tensors; `None` unless it finished all of them.
+    /// What an earlier run gave to [`finished`](GgufWriter::finished) beside these tensors; `None` unless it finished
+    /// all of them.
     pub fn recorded(&self, tensors: Range<usize>) -> Option<Measure> {
         let resumption = self.resumption.as_ref()?;
         let of_tensor = |tensor: usize| {
@@ -118,7 +119,8 @@ impl GgufWriter {
         records?.first().map(|record| record.measure)
     }
 
-    /// Takes over what an earlier run wrote of these tensors, if it is what it recorded: they then count as written. Reads them back.
+    /// Takes over what an earlier run wrote of these tensors, if it is what it recorded: they then count as written.
+    /// Reads them back.
     pub fn take_over(&self, tensors: Range<usize>) -> bool {
         let Some(resumption) = &self.resumption else { return false };
         let is_right = |tensor: usize| {
@@ -138,8 +140,8 @@ impl GgufWriter {
         true
     }
 
-    /// Says that every byte of these tensors was written, and what to keep beside them, so that a later run can take them over. Without
-    /// effect unless the model was begun by [`resume`](GgufWriter::resume).
+    /// Says that every byte of these tensors was written, and what to keep beside them, so that a later run can take
+    /// them over. Without effect unless the model was begun by [`resume`](GgufWriter::resume).
     pub fn finished(&self, tensors: Range<usize>, measure: Measure) -> Result<()> {
         let Some(resumption) = &self.resumption else { return Ok(()) };
         let record = |tensor: usize| {

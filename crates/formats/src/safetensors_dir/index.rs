@@ -64,8 +64,8 @@ impl WeightMap {
         Ok(files.into_iter().map(|(_, file)| file).collect())
     }
 
-    /// Compares open files with the index, tensor by tensor. Tensors of files that are not among them are no fault, nor are those that
-    /// `is_left_out` for a fault of their own.
+    /// Compares open files with the index, tensor by tensor. Tensors of files that are not among them are no fault, nor
+    /// are those that `is_left_out` for a fault of their own.
     pub fn check_files(&self, files: &[(String, SafetensorsFile)], is_left_out: &dyn Fn(&str) -> bool) -> Result<()> {
         let open: BTreeSet<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
         let named = self.files.iter().map(|(name, file)| (name.as_str(), file.as_str()));

@@ -21,7 +21,8 @@ pub(super) enum Vocabularies {
     Skip,
 }
 
-/// Reads what is there; the opened files are added to `sources`. A file with a fault that `on_fault` lets pass is left out.
+/// Reads what is there; the opened files are added to `sources`. A file with a fault that `on_fault` lets pass is left
+/// out.
 pub(super) fn read(
     folder: &Path,
     vocabularies: Vocabularies,

@@ -1,5 +1,5 @@
-//! The text that llama.cpp's eval-callback example prints: for each tensor its name, operator and shape, the first and last values along
-//! each dimension, and the sum of all.
+//! The text that llama.cpp's eval-callback example prints: for each tensor its name, operator and shape, the first and
+//! last values along each dimension, and the sum of all.
 //!
 //! ```text
 //!   common_debug_cb_eval:   Qcur-0 = (f32)    MUL_MAT(blk.0.attn_q.weight{64, 64, 1, 1}, attn_norm-0{64, 9, 1, 1}}) = {64, 9, 1, 1}
@@ -12,9 +12,9 @@
 //!       sum = -6.991160
 //! ```
 //!
-//! Names are not unique there: the operator tells tensors of one name apart, and an embedding, or a second tensor of the same name and
-//! operator, begins the next step. Other lines are ignored. With flash attention one operator without a name of its own stands for scores, weights and mixed
-//! values; its layer is that of the cache it reads.
+//! Names are not unique there: the operator tells tensors of one name apart, and an embedding, or a second tensor of
+//! the same name and operator, begins the next step. Other lines are ignored. With flash attention one operator without
+//! a name of its own stands for scores, weights and mixed values; its layer is that of the cache it reads.
 
 use crate::error::{Error, Result, quote};
 use crate::source_file::SourceFile;

@@ -200,7 +200,8 @@ pub(super) mod tests {
     const ENTRY_METHOD: usize = 10;
     const ENTRY_PACKED: usize = 20;
 
-    /// An archive with one entry `a`, by the rules of the format; `change` may lie in the directory's entry and in the end.
+    /// An archive with one entry `a`, by the rules of the format; `change` may lie in the directory's entry and in the
+    /// end.
     pub fn archive(contents: &[u8], deflated: bool, change: impl Fn(&mut [u8], &mut [u8])) -> SourceFile {
         let packed = if deflated { miniz_oxide::deflate::compress_to_vec(contents, 6) } else { contents.to_vec() };
         let method = if deflated { METHOD_DEFLATED } else { METHOD_STORED };

@@ -4,8 +4,9 @@ use super::Match;
 use crate::graph::{Graph, Node, Origin, ValueId};
 use crate::op::{KvAttention, Op};
 
-/// The group whose mixture is the node at this place. Keys and values are those of the same sequences and, by the rule of the fused operator,
-/// have as many heads; scores that nothing masks are of a cache that is full, which no model has.
+/// The group whose mixture is the node at this place. Keys and values are those of the same sequences and, by the rule
+/// of the fused operator, have as many heads; scores that nothing masks are of a cache that is full, which no model
+/// has.
 pub(super) fn find(graph: &Graph, place: usize) -> Option<Match> {
     let last = &graph.nodes()[place];
     let (Op::KvMix(mix), [weights, values, sequences]) = (&last.op, last.inputs.as_slice()) else { return None };

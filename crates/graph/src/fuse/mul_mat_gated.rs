@@ -1,10 +1,12 @@
-//! Two products of the same activations, and the gate of one by the other: `mul_mat` twice and a gated activation behind them.
+//! Two products of the same activations, and the gate of one by the other: `mul_mat` twice and a gated activation
+//! behind them.
 
 use super::Match;
 use crate::graph::{Graph, Node, Origin, ValueId};
 use crate::op::{MulMatGated, Op};
 
-/// The group whose gated activation is the node at this place. Both weights are of the file: products of activations are no feed-forward.
+/// The group whose gated activation is the node at this place. Both weights are of the file: products of activations
+/// are no feed-forward.
 pub(super) fn find(graph: &Graph, place: usize) -> Option<Match> {
     let Op::Gated(gated) = graph.nodes()[place].op else { return None };
     let [gate, up] = graph.nodes()[place].inputs.as_slice() else { return None };

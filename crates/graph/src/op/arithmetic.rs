@@ -4,8 +4,8 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `y = a o b` for each element. Each dimension of one is repeated where its size divides that of the other (a bias, `[n]` to `[n, tokens]`;
-/// 0 is a multiple of every size); the output has the larger.
+/// `y = a o b` for each element. Each dimension of one is repeated where its size divides that of the other (a bias,
+/// `[n]` to `[n, tokens]`; 0 is a multiple of every size); the output has the larger.
 ///
 /// Inputs: `a` an activation, `b` an activation or an f32, f16 or bf16 weight. Output: the type of `a`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -49,7 +49,8 @@ impl Rule for Arithmetic {
     }
 }
 
-/// Shapes of `a` and `b`: equal, a bias, a scalar, repetition of either and of both, nothing at all, and those of layers.
+/// Shapes of `a` and `b`: equal, a bias, a scalar, repetition of either and of both, nothing at all, and those of
+/// layers.
 const SHAPES: [(&[usize], &[usize]); 16] = [
     (&[1], &[1]),
     (&[31], &[31]),

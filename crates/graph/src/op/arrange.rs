@@ -4,20 +4,23 @@ use crate::shape::{Shape, Strides, TensorType};
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// Elements of `x` at other places, none of them changed. Below, `n` are the sizes of `x` and `i` the indices of the output's dimensions.
+/// Elements of `x` at other places, none of them changed. Below, `n` are the sizes of `x` and `i` the indices of the
+/// output's dimensions.
 ///
-/// Input: `x` of any type without blocks. Output: that type; of `permute`, `transpose` and `view` it is a view of the memory of `x`. The names
-/// are ggml's, and PyTorch's for what ggml lacks.
+/// Input: `x` of any type without blocks. Output: that type; of `permute`, `transpose` and `view` it is a view of the
+/// memory of `x`. The names are ggml's, and PyTorch's for what ggml lacks.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Arrange {
-    /// Dimension `d` of `x` becomes dimension `to[d]` of the output: `y[i] = x[i[to[0]], i[to[1]], i[to[2]], i[to[3]]]`.
+    /// Dimension `d` of `x` becomes dimension `to[d]` of the output: `y[i] = x[i[to[0]], i[to[1]], i[to[2]],
+    /// i[to[3]]]`.
     Permute {
         /// Each of 0 to 3 once.
         to: [usize; 4],
     },
     /// The two innermost dimensions exchanged: `y[i] = x[i[1], i[0], i[2], i[3]]`.
     Transpose,
-    /// A part of `x`, or the whole in another order: `y[i]` is element `offset + sum over d of i[d] strides[d]` of `x`, counted innermost first.
+    /// A part of `x`, or the whole in another order: `y[i]` is element `offset + sum over d of i[d] strides[d]` of `x`,
+    /// counted innermost first.
     View {
         /// The first element.
         offset: usize,
@@ -31,7 +34,8 @@ pub enum Arrange {
         /// The output's sizes, multiples of those of `x`.
         shape: Shape,
     },
-    /// Each element of one dimension several times in a row: `y[i] = x[floor(i / times)]` there (PyTorch's `repeat_interleave`).
+    /// Each element of one dimension several times in a row: `y[i] = x[floor(i / times)]` there (PyTorch's
+    /// `repeat_interleave`).
     RepeatInterleave {
         /// From 0 to 3.
         dimension: usize,

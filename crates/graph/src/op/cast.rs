@@ -4,11 +4,13 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// The elements of `x` in another type, in memory of their own, without gaps; ggml's `dup` and `cont` are the cast to the type of `x`.
+/// The elements of `x` in another type, in memory of their own, without gaps; ggml's `dup` and `cont` are the cast to
+/// the type of `x`.
 ///
-/// Input: `x` of a floating-point type, i32, i64 or a block type. Output: the same shape in type `to`: floating point is rounded once, to
-/// the nearest number and halves to the even one; integers are what is left of the point, the nearest one there is for numbers beyond
-/// their range and 0 for NaN; blocks are what the reference rule of their type makes of each row, rounded to f32.
+/// Input: `x` of a floating-point type, i32, i64 or a block type. Output: the same shape in type `to`: floating point
+/// is rounded once, to the nearest number and halves to the even one; integers are what is left of the point, the
+/// nearest one there is for numbers beyond their range and 0 for NaN; blocks are what the reference rule of their type
+/// makes of each row, rounded to f32.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cast {
     /// The type of the output.

@@ -4,7 +4,8 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `y[j, i] = value` on one side of the diagonal `j = past + i`, elsewhere `x[j, i]`; for each matrix of the two innermost dimensions by itself.
+/// `y[j, i] = value` on one side of the diagonal `j = past + i`, elsewhere `x[j, i]`; for each matrix of the two
+/// innermost dimensions by itself.
 ///
 /// Inputs: `x` an activation `[positions, tokens, ...]`. Output: the type of `x`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]

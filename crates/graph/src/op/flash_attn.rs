@@ -5,13 +5,15 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `y[d, h, t] = sum_j v[d, j, g] p_j` with `p = softmax(s)` over `s_j = cap(scale sum_i k[i, j, g] q[i, t, h]) + slope_h mask[j, t]` and
-/// `g = h / (heads / kv heads)`: attention in one operator, for each batch by itself. `cap(a) = softcap tanh(a / softcap)`, or `a` where `softcap` is 0.
-/// A position whose mask is -inf weighs exactly 0; a token that sees none gives all 0.
+/// `y[d, h, t] = sum_j v[d, j, g] p_j` with `p = softmax(s)` over `s_j = cap(scale sum_i k[i, j, g] q[i, t, h]) +
+/// slope_h mask[j, t]` and `g = h / (heads / kv heads)`: attention in one operator, for each batch by itself. `cap(a) =
+/// softcap tanh(a / softcap)`, or `a` where `softcap` is 0. A position whose mask is -inf weighs exactly 0; a token
+/// that sees none gives all 0.
 ///
-/// Inputs: `q` an activation or f16 `[D, tokens, heads, batch]`, `k` `[D, positions, kv heads, batch]` and `v` `[E, positions, kv heads, batch]`, f32
-/// or f16, and, optional, `mask` f32 or f16 `[positions, tokens, ...]`, repeated along the two outer dimensions. Output: `[E, heads, tokens, batch]`
-/// of the type of `q`, f32 for f16. Source: Dao et al. 2022 ("FlashAttention"); the cap of Gemma 2.
+/// Inputs: `q` an activation or f16 `[D, tokens, heads, batch]`, `k` `[D, positions, kv heads, batch]` and `v` `[E,
+/// positions, kv heads, batch]`, f32 or f16, and, optional, `mask` f32 or f16 `[positions, tokens, ...]`, repeated
+/// along the two outer dimensions. Output: `[E, heads, tokens, batch]` of the type of `q`, f32 for f16. Source: Dao et
+/// al. 2022 ("FlashAttention"); the cap of Gemma 2.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FlashAttn {
     /// Multiplies the scores: `1 / sqrt(D)` as a rule.

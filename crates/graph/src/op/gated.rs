@@ -5,7 +5,8 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `y = f(gate) up` for each element: the gated feed-forward's activation (Shazeer 2020, equations 5 and 6). `f` is a [`Unary`] function.
+/// `y = f(gate) up` for each element: the gated feed-forward's activation (Shazeer 2020, equations 5 and 6). `f` is a
+/// [`Unary`] function.
 ///
 /// Inputs: `gate` and `up`, activations of one type. Output: that type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -7,8 +7,8 @@ use trueup_blocks::DType;
 
 /// `y[:, i] = table[:, index[i]]`, decoded: the embedding of tokens, or a choice among activations.
 ///
-/// Inputs: `table` `[width, rows]` of any stored type, `index` i32 `[n]`. Output: `[width, n]` of type `output`. No rounding but that of
-/// decoding.
+/// Inputs: `table` `[width, rows]` of any stored type, `index` i32 `[n]`. Output: `[width, n]` of type `output`. No
+/// rounding but that of decoding.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct GetRows {
     /// The type of activations in this graph.

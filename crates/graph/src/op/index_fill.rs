@@ -4,9 +4,11 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `x` with one number at the given places of one dimension: `y[i] = value` where `i[dimension]` is among `index`, else `x[i]`.
+/// `x` with one number at the given places of one dimension: `y[i] = value` where `i[dimension]` is among `index`, else
+/// `x[i]`.
 ///
-/// Inputs: `x` of a floating-point type or i32, `index` i32 `[n]`, each within the size of that dimension. Output: the type of `x`.
+/// Inputs: `x` of a floating-point type or i32, `index` i32 `[n]`, each within the size of that dimension. Output: the
+/// type of `x`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct IndexFill {
     /// From 0 to 3.

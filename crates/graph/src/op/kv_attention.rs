@@ -5,15 +5,15 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `y[d + E h, t] = sum_j V[d, g, j] p_j` with `p = softmax(s)` over `s_j = scale sum_i K[i, g, j] q[i, h, t] + slope_h mask[j, t]` and
-/// `g = h / (heads / kv heads)`, over the keys `K` and values `V` of the sequence of token `t`: attention over the KV cache in one operator,
-/// [`KvScores`](super::KvScores), [`SoftMax`](super::SoftMax) and [`KvMix`](super::KvMix). A position whose mask is -inf weighs exactly 0; a token
-/// that sees none gives all 0.
+/// `y[d + E h, t] = sum_j V[d, g, j] p_j` with `p = softmax(s)` over `s_j = scale sum_i K[i, g, j] q[i, h, t] + slope_h
+/// mask[j, t]` and `g = h / (heads / kv heads)`, over the keys `K` and values `V` of the sequence of token `t`:
+/// attention over the KV cache in one operator, [`KvScores`](super::KvScores), [`SoftMax`](super::SoftMax) and
+/// [`KvMix`](super::KvMix). A position whose mask is -inf weighs exactly 0; a token that sees none gives all 0.
 ///
-/// Inputs: `q` an activation `[D, heads, tokens]`, `keys` the cache `[D * kv heads, context, sequences]`, `values` the cache
-/// `[E * kv heads, context, sequences]`, `sequences` i32 `[tokens]` and `mask` f32 or f16 `[capacity, tokens, ...]`, repeated along the heads, whose
-/// rows say how many positions are looked at. Output: `[E * heads, tokens]` of the type of `q`. Source: Vaswani et al. 2017, equation 1, with the
-/// shared heads of Ainslie et al. 2023.
+/// Inputs: `q` an activation `[D, heads, tokens]`, `keys` the cache `[D * kv heads, context, sequences]`, `values` the
+/// cache `[E * kv heads, context, sequences]`, `sequences` i32 `[tokens]` and `mask` f32 or f16 `[capacity, tokens,
+/// ...]`, repeated along the heads, whose rows say how many positions are looked at. Output: `[E * heads, tokens]` of
+/// the type of `q`. Source: Vaswani et al. 2017, equation 1, with the shared heads of Ainslie et al. 2023.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KvAttention {
     /// Multiplies the scores: `1 / sqrt(D)` as a rule.
@@ -162,8 +162,8 @@ fn tiny() -> [Case; 2] {
     })
 }
 
-/// A prompt on a cache of several sequences; queries beyond the range of f16 and far below it, values near its end; heads of more bytes than what
-/// graphics cards give a kernel that does not ask.
+/// A prompt on a cache of several sequences; queries beyond the range of f16 and far below it, values near its end;
+/// heads of more bytes than what graphics cards give a kernel that does not ask.
 fn extremes() -> [Case; 5] {
     let prompt = |scale, query, value, sequence| {
         let sizes = [64, 64, 8, 2, 40, 96, 128, 3];

@@ -5,11 +5,12 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `y[d + head size * h, t] = sum_j V[d, h / (heads / kv heads), j] p[j, t, h]` over the values `V` of the sequence of token `t`: the cached
-/// values, weighed by attention, heads side by side.
+/// `y[d + head size * h, t] = sum_j V[d, h / (heads / kv heads), j] p[j, t, h]` over the values `V` of the sequence of
+/// token `t`: the cached values, weighed by attention, heads side by side.
 ///
-/// Inputs: `p` an activation `[capacity, tokens, heads]`, `values` the cache `[head size * kv heads, context, sequences]`, floating
-/// point or `q8_0` with whole blocks in a head, `sequences` i32 `[tokens]`. Output: `[head size * heads, tokens]` of the type of `p`.
+/// Inputs: `p` an activation `[capacity, tokens, heads]`, `values` the cache `[head size * kv heads, context,
+/// sequences]`, floating point or `q8_0` with whole blocks in a head, `sequences` i32 `[tokens]`. Output: `[head size *
+/// heads, tokens]` of the type of `p`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KvMix {
     /// Heads of the cache; divides the heads of `p`.

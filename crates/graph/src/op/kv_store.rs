@@ -4,11 +4,12 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `cache[:, rows[t]] = x[:, t]`, rounded to the type of the cache: keys or values of new tokens enter the KV cache. Rows of `q8_0` are what
-/// the reference rule of that type makes of them.
+/// `cache[:, rows[t]] = x[:, t]`, rounded to the type of the cache: keys or values of new tokens enter the KV cache.
+/// Rows of `q8_0` are what the reference rule of that type makes of them.
 ///
-/// Inputs: `cache` a state `[head size * kv heads, context, sequences]`, floating point or `q8_0`, `x` an activation `[head size * kv heads, tokens]`, `rows` i32
-/// `[tokens]` (see [`Input::KvRows`](crate::Input::KvRows)). Output: the cache itself, written in place.
+/// Inputs: `cache` a state `[head size * kv heads, context, sequences]`, floating point or `q8_0`, `x` an activation
+/// `[head size * kv heads, tokens]`, `rows` i32 `[tokens]` (see [`Input::KvRows`](crate::Input::KvRows)). Output: the
+/// cache itself, written in place.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KvStore;
 
@@ -55,7 +56,8 @@ impl Rule for KvStore {
     }
 }
 
-/// Sizes that attention over a cache of this type is tried on: head size, heads, kv heads, tokens, capacity, context, sequences.
+/// Sizes that attention over a cache of this type is tried on: head size, heads, kv heads, tokens, capacity, context,
+/// sequences.
 pub(super) fn attention_sizes(cache: DType) -> Vec<[usize; 7]> {
     let sizes = [
         [1, 1, 1, 1, 1, 1, 1],

@@ -4,11 +4,12 @@ use crate::shape::{Shape, TensorType};
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `y[m, n, i, j] = sum_k w[k, m, i / (n2 / b2), j / (n3 / b3)] x[k, n, i, j]`: a weight matrix applied to each token; a stack of matrices
-/// applied to a stack of batches, each matrix to `n2 / b2` by `n3 / b3` neighbouring ones (grouped heads).
+/// `y[m, n, i, j] = sum_k w[k, m, i / (n2 / b2), j / (n3 / b3)] x[k, n, i, j]`: a weight matrix applied to each token;
+/// a stack of matrices applied to a stack of batches, each matrix to `n2 / b2` by `n3 / b3` neighbouring ones (grouped
+/// heads).
 ///
-/// Inputs: `w` `[K, M, b2, b3]` of any stored type, `x` `[K, N, n2, n3]` an activation or f16, `b2` and `b3` divide `n2` and `n3`. Output:
-/// `[M, N, n2, n3]` of the type of `x`, f32 for f16.
+/// Inputs: `w` `[K, M, b2, b3]` of any stored type, `x` `[K, N, n2, n3]` an activation or f16, `b2` and `b3` divide
+/// `n2` and `n3`. Output: `[M, N, n2, n3]` of the type of `x`, f32 for f16.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MulMat;
 
@@ -85,7 +86,8 @@ fn single() -> Vec<Case> {
     cases
 }
 
-/// Stacks: each matrix for one batch, for several neighbouring ones, and for all; rows that end inside a panel of the next matrix.
+/// Stacks: each matrix for one batch, for several neighbouring ones, and for all; rows that end inside a panel of the
+/// next matrix.
 fn batched() -> Vec<Case> {
     let stacks = [([3, 1], [3, 1]), ([2, 1], [8, 1]), ([1, 1], [5, 2]), ([2, 3], [4, 3]), ([1, 2], [3, 4])];
     let mut cases = Vec::new();

@@ -5,8 +5,8 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `y[m, n] = f(sum_k g[k, m] x[k, n]) sum_k u[k, m] x[k, n]`: the first half of a gated feed-forward in one operator (Shazeer 2020, equations
-/// 5 and 6), [`MulMat`] twice and [`Gated`] behind them.
+/// `y[m, n] = f(sum_k g[k, m] x[k, n]) sum_k u[k, m] x[k, n]`: the first half of a gated feed-forward in one operator
+/// (Shazeer 2020, equations 5 and 6), [`MulMat`] twice and [`Gated`] behind them.
 ///
 /// Inputs: `g` and `u` of one shape, each as the `w` of [`MulMat`], and its `x`. Output: that of [`MulMat`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -107,7 +107,8 @@ const BLOCKS: [(DType, (i32, i32), f64); 4] = [
     (DType::Q5_1, (0, 31), 8.0),
 ];
 
-/// Integers that nothing rounds, neither weights and activations nor sums and their product; relu is the function that gives integers of them.
+/// Integers that nothing rounds, neither weights and activations nor sums and their product; relu is the function that
+/// gives integers of them.
 fn probes() -> Vec<Case> {
     let op = MulMatGated { gated: Gated::Reglu };
     let ty = |dtype, sizes: [usize; 2]| TensorType::new(dtype, &sizes);

@@ -12,8 +12,8 @@ use trueup_blocks::DType;
 ///  l2_norm      y = x / max(sqrt(sum x^2), epsilon)                         each innermost row
 /// ```
 ///
-/// Input: `x`, an activation. Output: its type. Sources: Ba et al. 2016, equation 3; Wu and He 2018, equations 1 and 7; PyTorch's
-/// `normalize`.
+/// Input: `x`, an activation. Output: its type. Sources: Ba et al. 2016, equation 3; Wu and He 2018, equations 1 and 7;
+/// PyTorch's `normalize`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Norm {
     /// What is normalised together, and how.

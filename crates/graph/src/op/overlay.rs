@@ -6,8 +6,8 @@ use trueup_blocks::DType;
 
 /// `a` with `b` in it or added to it: `y[start + i] = b[i]` or `a[start + i] + b[i]`, elsewhere `y = a`.
 ///
-/// Inputs: `a` and `b` of one type, for `acc` an activation and for `set` any without blocks; `b` must lie inside `a`. Output: a copy, of
-/// the same type and shape as `a`.
+/// Inputs: `a` and `b` of one type, for `acc` an activation and for `set` any without blocks; `b` must lie inside `a`.
+/// Output: a copy, of the same type and shape as `a`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Overlay {
     /// What becomes of the elements under `b`.

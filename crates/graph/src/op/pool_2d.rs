@@ -6,8 +6,9 @@ use trueup_blocks::DType;
 
 /// One number for all that a window sees at each of its places: the largest, or the sum divided by the window's area.
 ///
-/// Input: `x`, an activation `[width, height, channels, batch]`. Output: `[places across, places down, channels, batch]` of its type. Padding
-/// adds nothing to a sum and is never the largest; the area counts it. The window has no dilation, and its padding is at most half its size.
+/// Input: `x`, an activation `[width, height, channels, batch]`. Output: `[places across, places down, channels,
+/// batch]` of its type. Padding adds nothing to a sum and is never the largest; the area counts it. The window has no
+/// dilation, and its padding is at most half its size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Pool2d {
     /// How it slides.

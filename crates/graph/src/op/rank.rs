@@ -12,8 +12,8 @@ use trueup_blocks::DType;
 ///  top_k     [n, rows ...]   -> [k, rows ...]     the k largest, the largest first
 /// ```
 ///
-/// Input: `x`, an activation. Any of equal elements may be the largest or among the `k`, and any order of them sorts; the oracle and `cpu`
-/// keep them in the order in which they lie. NaN counts as larger than all numbers.
+/// Input: `x`, an activation. Any of equal elements may be the largest or among the `k`, and any order of them sorts;
+/// the oracle and `cpu` keep them in the order in which they lie. NaN counts as larger than all numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Rank {
     /// Which ranks are wanted.

@@ -6,8 +6,8 @@ use trueup_blocks::DType;
 
 /// `y[i] = x[i] / sqrt(mean(x^2) + epsilon) * w[i]`, for each innermost row by itself.
 ///
-/// Inputs: `x` an activation `[n, ...]` (`[width, tokens]`, or `[head size, heads, tokens]` for the norm of heads), `w` `[n]`. Output: the type
-/// of `x`. Source: Zhang and Sennrich 2019, equation 4.
+/// Inputs: `x` an activation `[n, ...]` (`[width, tokens]`, or `[head size, heads, tokens]` for the norm of heads), `w`
+/// `[n]`. Output: the type of `x`. Source: Zhang and Sennrich 2019, equation 4.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RmsNorm {
     /// Added to the mean of squares; positive.

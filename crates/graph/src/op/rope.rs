@@ -6,18 +6,19 @@ use trueup_blocks::DType;
 
 /// Rotates pairs of elements of each head by an angle that grows with the position.
 ///
-/// Inputs: `x` an activation `[head size, heads, tokens]`, `positions` i32 `[tokens]` or `[tokens, 2]`, and, optional, `factors` f32
-/// `[dimensions / 2]`, which divide the frequencies. Output: the type of `x`.
+/// Inputs: `x` an activation `[head size, heads, tokens]`, `positions` i32 `[tokens]` or `[tokens, 2]`, and, optional,
+/// `factors` f32 `[dimensions / 2]`, which divide the frequencies. Output: the type of `x`.
 ///
-/// With `t_i = position * base^(-2 i / dimensions) / factors[i]` for pair `i` (Su et al. 2021, equation 34), the angle `a_i` and the
-/// magnitude `s` follow from the scaling; then
+/// With `t_i = position * base^(-2 i / dimensions) / factors[i]` for pair `i` (Su et al. 2021, equation 34), the angle
+/// `a_i` and the magnitude `s` follow from the scaling; then
 ///
 /// ```text
 /// y_1 = s (x_1 cos a_i - x_2 sin a_i)        y_2 = s (x_1 sin a_i + x_2 cos a_i)
 /// ```
 ///
-/// Elements from `dimensions` on stay as they are. With `positions` of two rows, `[tokens, 2]`, elements `dimensions ..` to `2 dimensions` are rotated
-/// as the first ones are, by the second row of positions: the two-dimensional positions of GLM (Du et al. 2022, section 2.2).
+/// Elements from `dimensions` on stay as they are. With `positions` of two rows, `[tokens, 2]`, elements `dimensions
+/// ..` to `2 dimensions` are rotated as the first ones are, by the second row of positions: the two-dimensional
+/// positions of GLM (Du et al. 2022, section 2.2).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Rope {
     /// Which two elements are a pair.
@@ -49,9 +50,9 @@ pub enum RopeScaling {
         /// How much longer the context is.
         factor: f32,
     },
-    /// Peng et al. 2023 ("YaRN"): `a_i = t_i ((1 - r_i) / factor + r_i)` with the ramp `r_i = 1 - clamp((i - low) / max(0.001, high - low), 0, 1)`,
-    /// where `low = max(0, floor(c(beta_fast)))`, `high = min(dimensions - 1, ceil(c(beta_slow)))` and
-    /// `c(b) = dimensions ln(original_context / (2 pi b)) / (2 ln base)`. `s = magnitude`.
+    /// Peng et al. 2023 ("YaRN"): `a_i = t_i ((1 - r_i) / factor + r_i)` with the ramp `r_i = 1 - clamp((i - low) /
+    /// max(0.001, high - low), 0, 1)`, where `low = max(0, floor(c(beta_fast)))`, `high = min(dimensions - 1,
+    /// ceil(c(beta_slow)))` and `c(b) = dimensions ln(original_context / (2 pi b)) / (2 ln base)`. `s = magnitude`.
     Yarn {
         /// How much longer the context is.
         factor: f32,
@@ -64,9 +65,11 @@ pub enum RopeScaling {
         /// What cosine and sine are multiplied by; `1 + 0.1 ln factor` in the paper.
         magnitude: f32,
     },
-    /// Ding et al. 2024 ("LongRoPE"): `a_i = t_i`, `s = magnitude`. The model's short or long factors are the third input.
+    /// Ding et al. 2024 ("LongRoPE"): `a_i = t_i`, `s = magnitude`. The model's short or long factors are the third
+    /// input.
     Long {
-        /// What cosine and sine are multiplied by; `sqrt(1 + ln(longer) / ln(original context))` in the models published with the paper.
+        /// What cosine and sine are multiplied by; `sqrt(1 + ln(longer) / ln(original context))` in the models
+        /// published with the paper.
         magnitude: f32,
     },
 }
@@ -146,7 +149,8 @@ const SCALINGS: [(f32, RopeScaling); 5] = [
     (10_000.0, RopeScaling::Long { magnitude: 1.190_238 }),
 ];
 
-/// Heads of GLM's two rows of positions, nothing rotated, nothing at all, positions before the first, and the sizes of a real layer.
+/// Heads of GLM's two rows of positions, nothing rotated, nothing at all, positions before the first, and the sizes of
+/// a real layer.
 fn special(pairs: RopePairs) -> Vec<Case> {
     let rope = |dimensions| Rope { pairs, dimensions, base: 10_000.0, scaling: RopeScaling::None };
     let x = |sizes: &[usize]| (TensorType::new(DType::F32, sizes), Fill::Normal(1.0));

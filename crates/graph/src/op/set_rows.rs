@@ -4,10 +4,11 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// A table with new rows: `y[:, rows[t]] = x[:, t]`, stored as the table stores its elements; the last of several on one row stays.
+/// A table with new rows: `y[:, rows[t]] = x[:, t]`, stored as the table stores its elements; the last of several on
+/// one row stays.
 ///
-/// Inputs: `table` `[width, n]` of a type that has a codec, `x` an activation `[width, t]`, `rows` i32 `[t]`, each below `n`. Output: a copy
-/// of the table. Rows of a block type are what the reference rule of that type makes of them.
+/// Inputs: `table` `[width, n]` of a type that has a codec, `x` an activation `[width, t]`, `rows` i32 `[t]`, each
+/// below `n`. Output: a copy of the table. Rows of a block type are what the reference rule of that type makes of them.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SetRows;
 

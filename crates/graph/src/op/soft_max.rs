@@ -4,14 +4,15 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `y[j] = exp(s_j - max s) / sum_k exp(s_k - max s)` with `s_j = scale x[j] + slope mask[j]`, for each innermost row by itself. Where the
-/// mask is -inf the result is exactly 0; a row without any other is all 0.
+/// `y[j] = exp(s_j - max s) / sum_k exp(s_k - max s)` with `s_j = scale x[j] + slope mask[j]`, for each innermost row
+/// by itself. Where the mask is -inf the result is exactly 0; a row without any other is all 0.
 ///
-/// The slope of head `h` is 1 where `max_bias` is 0, else, with `n = 2^floor(log2 heads)`, `2^(-max_bias (h + 1) / n)` for the first `n` heads and
-/// `2^(-max_bias (2 (h - n) + 1) / (2 n))` behind them (Press et al. 2022, "ALiBi", section 3 and the code published with it).
+/// The slope of head `h` is 1 where `max_bias` is 0, else, with `n = 2^floor(log2 heads)`, `2^(-max_bias (h + 1) / n)`
+/// for the first `n` heads and `2^(-max_bias (2 (h - n) + 1) / (2 n))` behind them (Press et al. 2022, "ALiBi", section
+/// 3 and the code published with it).
 ///
-/// Inputs: `x` an activation `[capacity, tokens, heads, batch]` and, optional, `mask` f32 or f16 `[capacity, tokens, ...]`, repeated along the
-/// two outer dimensions. Output: the type of `x`.
+/// Inputs: `x` an activation `[capacity, tokens, heads, batch]` and, optional, `mask` f32 or f16 `[capacity, tokens,
+/// ...]`, repeated along the two outer dimensions. Output: the type of `x`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SoftMax {
     /// Multiplies the scores: `1 / sqrt(head size)` as a rule.

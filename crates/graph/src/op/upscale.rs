@@ -4,7 +4,8 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `y[i, j, c, b] = x[i / f_0, j / f_1, c / f_2, b / f_3]`, quotients rounded down: each element repeated, the nearest one's value.
+/// `y[i, j, c, b] = x[i / f_0, j / f_1, c / f_2, b / f_3]`, quotients rounded down: each element repeated, the nearest
+/// one's value.
 ///
 /// Input: `x`, an activation. Output: its type with each size multiplied by its factor. Nothing is rounded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

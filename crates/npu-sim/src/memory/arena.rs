@@ -43,8 +43,9 @@ impl Arena {
         if !self.holds(offset, len) {
             return &[];
         }
-        // SAFETY: the range lies in our own pages, which stay readable as long as the arena does. That no other task writes them meanwhile is what
-        // `order` watches over: a program that does not keep to it has been told, and gets bytes of no promise.
+        // SAFETY: the range lies in our own pages, which stay readable as long as the arena does. That no other task
+        // writes them meanwhile is what `order` watches over: a program that does not keep to it has been told, and
+        // gets bytes of no promise.
         unsafe { std::slice::from_raw_parts((self.ours + offset) as *const u8, len as usize) }
     }
 

@@ -167,7 +167,8 @@ impl Copy {
     /// Copies now, or asks a stream to.
     ///
     /// # Errors
-    /// 107000, 107017: addresses, sizes, direction; 107030: not while capturing; 207000: host to host on a stream; the card's asynchronous error.
+    /// 107000, 107017: addresses, sizes, direction; 107030: not while capturing; 207000: host to host on a stream; the
+    /// card's asynchronous error.
     pub fn run(self, on: On) -> Result<(), Refusal> {
         let mut world = world::open()?;
         let card = world.context()?.1.card;
@@ -268,7 +269,8 @@ fn queued(
 /// `aclrtMemset` and its asynchronous form.
 ///
 /// # Errors
-/// 107000, 107017: the address, or more bytes than there are; 107030: not while capturing; the card's asynchronous error.
+/// 107000, 107017: the address, or more bytes than there are; 107030: not while capturing; the card's asynchronous
+/// error.
 pub fn fill(entry: &'static str, at: Address, bytes_max: u64, value: i32, bytes: u64, on: On) -> Result<(), Refusal> {
     let mut world = world::open()?;
     let card = world.context()?.1.card;

@@ -31,7 +31,8 @@ pub struct Scalar {
 /// Elements of a view at most: beyond, no card holds it.
 const COUNT_MAX: u64 = 1 << 40;
 
-/// Elements of a view that shows some of its memory more than once: each takes memory of the host when it is computed with.
+/// Elements of a view that shows some of its memory more than once: each takes memory of the host when it is computed
+/// with.
 const REPEATED_MAX: u64 = 1 << 28;
 
 /// Tensor data lies at multiples of this.
@@ -52,7 +53,8 @@ impl Tensor {
     /// The view of a tensor object.
     ///
     /// # Errors
-    /// 161001: no data although it has elements; 161002: a type that is not computed with, more than 8 axes, a negative size, no address or an unaligned one.
+    /// 161001: no data although it has elements; 161002: a type that is not computed with, more than 8 axes, a negative
+    /// size, no address or an unaligned one.
     pub fn of(object: &TensorObject, handle: u64, operator: &str, argument: &'static str) -> Result<Self, Refusal> {
         let refuse = |what: String| Err(Refusal::new(PARAMETER_INVALID, format!("{operator}: {argument} {what}")));
         let Some(ty) = Type::of(object.type_code) else {

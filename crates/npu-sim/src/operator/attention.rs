@@ -8,7 +8,8 @@
 //! | p v | p rounded to the type of q, sums f32 |
 //! | division by the sum | f32, then one rounding |
 //!
-//! Rows without any key are zero. The page says that operands are contiguous, a user of the interface passes strided keys and a pse with a stride of 0: views are taken.
+//! Rows without any key are zero. The page says that operands are contiguous, a user of the interface passes strided
+//! keys and a pse with a stride of 0: views are taken.
 
 use super::{
     Work,

@@ -274,7 +274,8 @@ fn are_same(a: &View, b: &View) -> bool {
     a.ty == b.ty && a.shape == b.shape && first(a) == first(b) && steps(a) == steps(b)
 }
 
-/// Whether two views share a byte. Those of more runs than are compared do, unless they are other columns of the same rows.
+/// Whether two views share a byte. Those of more runs than are compared do, unless they are other columns of the same
+/// rows.
 fn overlap(a: &View, b: &View) -> bool {
     let (Some(a), Some(b)) = (a.runs(), b.runs()) else { return false };
     a.meet_runs(&b)

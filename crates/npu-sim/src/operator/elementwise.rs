@@ -1,7 +1,8 @@
 //! Element by element: two operands that stretch to a common shape, or one.
 //!
-//! Two tensors meet in the promoted type (ABI 4.3). f16, bf16 and f32 are computed in f32 and rounded once to the promoted type; an output of another type is a cast
-//! of that. Functions such as exp are computed in f64 and rounded: a card may differ in the last bit. Division is true division: integers become f32.
+//! Two tensors meet in the promoted type (ABI 4.3). f16, bf16 and f32 are computed in f32 and rounded once to the
+//! promoted type; an output of another type is a cast of that. Functions such as exp are computed in f64 and rounded: a
+//! card may differ in the last bit. Division is true division: integers become f32.
 
 use super::{
     Work,

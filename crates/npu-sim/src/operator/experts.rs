@@ -1,7 +1,8 @@
 //! Mixtures of experts: the choice of experts.
 //!
-//! MoeGatingTopKSoftmax: p = softmax(x) over the last axis in f32; y and expertIdx are the k largest and their places; rowIdx of (row r, place j) is j * rows + r, the
-//! order in which the following operators lay the copies of rows out (the page is not stored: inferred from the frameworks' use).
+//! MoeGatingTopKSoftmax: p = softmax(x) over the last axis in f32; y and expertIdx are the k largest and their places;
+//! rowIdx of (row r, place j) is j * rows + r, the order in which the following operators lay the copies of rows out
+//! (the page is not stored: inferred from the frameworks' use).
 
 use super::{Work, argument::Tensor, call::Call, operators, work};
 use crate::{element::Type, status::Refusal};

@@ -1,7 +1,7 @@
 //! Making numbers: ranges and constants.
 //!
-//! Arange: element i is start + i * step, computed in f64 (integers in i64) and rounded once; the count is ceil((end - start) / step) of f32 numbers for f32 and
-//! narrower types, as the pages say that it is computed in the type.
+//! Arange: element i is start + i * step, computed in f64 (integers in i64) and rounded once; the count is ceil((end -
+//! start) / step) of f32 numbers for f32 and narrower types, as the pages say that it is computed in the type.
 
 use super::{
     Work,

@@ -1,4 +1,5 @@
-//! Taking elements by index. An index out of range is not looked for on the device: the hardware traps or reads what is there, and the launch ends in 507015 here.
+//! Taking elements by index. An index out of range is not looked for on the device: the hardware traps or reads what is
+//! there, and the launch ends in 507015 here.
 
 use super::{
     Work,

@@ -1,7 +1,7 @@
 //! Which kernels each chip has in CANN 8.1, and the types of their first operand, from its operator information files.
 //!
-//! `dyn` leaves the choice to the operator, `-` says that there is no such kernel. Pages of 2026 list some operators as absent where these files have them
-//! (Add, Div, Neg and others on 310P); the files are followed here.
+//! `dyn` leaves the choice to the operator, `-` says that there is no such kernel. Pages of 2026 list some operators as
+//! absent where these files have them (Add, Div, Neg and others on 310P); the files are followed here.
 
 use crate::{
     chip::{Chip, Family},

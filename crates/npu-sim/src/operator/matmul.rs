@@ -5,9 +5,9 @@
 //!   C0 is 16 for two bytes, 32 for one
 //! ```
 //!
-//! Inputs become what `cubeMathType` says (ABI 4.4), sums are f32, the result is rounded once to its type; where a cube that takes f32 is told to take f16, it is
-//! rounded to f16 before (SetMmSupportDType in the vendor's published matmul_util.cpp). A view with format NZ that is a swapped view of (n, k)
-//! stands for the NZ form of (n, k).
+//! Inputs become what `cubeMathType` says (ABI 4.4), sums are f32, the result is rounded once to its type; where a cube
+//! that takes f32 is told to take f16, it is rounded to f16 before (SetMmSupportDType in the vendor's published
+//! matmul_util.cpp). A view with format NZ that is a swapped view of (n, k) stands for the NZ form of (n, k).
 
 use super::{
     Work,

@@ -1,4 +1,5 @@
-//! Pictures: im2col, pooling, nearest upsampling, convolution. Tensors are (N, C, H, W) or (C, H, W); pads count as zeros (for the largest: as nothing).
+//! Pictures: im2col, pooling, nearest upsampling, convolution. Tensors are (N, C, H, W) or (C, H, W); pads count as
+//! zeros (for the largest: as nothing).
 
 use super::{
     Work,
@@ -115,7 +116,8 @@ fn im2col(
     })
 }
 
-/// Applies `reduce` to the numbers under each place of the window; it gets the count of pads within the padded picture too.
+/// Applies `reduce` to the numbers under each place of the window; it gets the count of pads within the padded picture
+/// too.
 fn pooled(
     values: &[f32],
     (rows, columns): (u64, u64),

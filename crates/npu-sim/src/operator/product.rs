@@ -5,7 +5,8 @@
 //!   right (n, k)   one row at a time, rounded     lane l adds the terms with t mod 16 = l in rising order; then the lanes are added in rising order
 //! ```
 //!
-//! A product of two f16 (or of two HF32) is exact in f32. The hardware's order of sums is unknown: with `sums: permuted` the terms are taken in a drawn order.
+//! A product of two f16 (or of two HF32) is exact in f32. The hardware's order of sums is unknown: with `sums:
+//! permuted` the terms are taken in a drawn order.
 
 use super::{argument::Tensor, call::Call, stage::Stage};
 use crate::{
@@ -142,7 +143,8 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
 /// Multiplications from which on threads are worth it.
 const THREADED: usize = 1 << 18;
 
-/// The product as packed f32 (m, n). `row` gives row j of the right operand, not yet rounded; `left` is packed and rounded.
+/// The product as packed f32 (m, n). `row` gives row j of the right operand, not yet rounded; `left` is packed and
+/// rounded.
 pub fn product(
     stage: &Stage,
     sizes: Sizes,

@@ -5,7 +5,8 @@
 //!   QuantMatmul              y = (x1 int8 @ x2 int8 + bias) * scale [* pertoken]       sums in 32-bit integers
 //! ```
 //!
-//! Our reading of the first: (weight + offset) * scale is rounded to the type of x, as the vector unit hands it to the cube; sums are f32, the result is rounded once.
+//! Our reading of the first: (weight + offset) * scale is rounded to the type of x, as the vector unit hands it to the
+//! cube; sums are f32, the result is rounded once.
 
 use super::{
     Work,

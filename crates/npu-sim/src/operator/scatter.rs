@@ -1,4 +1,5 @@
-//! Writing elements by index. An index out of range ends the launch in 507015; the order of equal indices is not kept by the hardware, here the last one stays.
+//! Writing elements by index. An index out of range ends the launch in 507015; the order of equal indices is not kept
+//! by the hardware, here the last one stays.
 //!
 //! Integers are computed in i64, and what is beyond their type loses its high bits; floats in f64.
 //!

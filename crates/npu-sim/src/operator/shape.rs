@@ -1,4 +1,5 @@
-//! Moving elements: copies, casts, permutations, joins, repeats, slices, padding. Bits stay as they are, except where a type changes.
+//! Moving elements: copies, casts, permutations, joins, repeats, slices, padding. Bits stay as they are, except where a
+//! type changes.
 //!
 //! The result never lies on an operand: a kernel that reads while another core writes would mix them.
 

@@ -1,4 +1,5 @@
-//! Places and orders: argmax, sort, top-k. Equal numbers keep their order, the first of the largest wins; NaN counts as the largest.
+//! Places and orders: argmax, sort, top-k. Equal numbers keep their order, the first of the largest wins; NaN counts as
+//! the largest.
 
 use super::{
     Work,

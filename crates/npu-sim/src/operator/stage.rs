@@ -1,4 +1,5 @@
-//! What an operator's work stands on when it runs: the memory, its operands, the chip, and what was drawn for this launch.
+//! What an operator's work stands on when it runs: the memory, its operands, the chip, and what was drawn for this
+//! launch.
 
 use super::Operand;
 use crate::{

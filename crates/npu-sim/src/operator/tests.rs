@@ -1,5 +1,5 @@
-//! Calls drawn at random: null pointers, destroyed handles, wrong types, absurd shapes, and now and then a right call. Nothing may crash, and every answer is a
-//! code of the interface.
+//! Calls drawn at random: null pointers, destroyed handles, wrong types, absurd shapes, and now and then a right call.
+//! Nothing may crash, and every answer is a code of the interface.
 //!
 //! 10,000 of them.
 
@@ -275,7 +275,8 @@ fn begin(chip: &str) -> (Begun, u64) {
     (world, memory)
 }
 
-/// Calls on one card, each done before the next; gives how many were taken. A card whose work ended in an error takes no more: another one comes in its place.
+/// Calls on one card, each done before the next; gives how many were taken. A card whose work ended in an error takes
+/// no more: another one comes in its place.
 fn calls_on_a_card(calls: &[DrawnCall], seed: u64, chip: &str, count: usize) -> usize {
     let mut begun = Some(begin(chip));
     let mut draw = Draw::new(seed, 0);

@@ -1,5 +1,5 @@
-//! What is judged of an access before it is queued: that it lies in live memory of the right card, that what it reads was written, and that what it meets is
-//! known to be over.
+//! What is judged of an access before it is queued: that it lies in live memory of the right card, that what it reads
+//! was written, and that what it meets is known to be over.
 
 use super::Kind;
 use crate::{

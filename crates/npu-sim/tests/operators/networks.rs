@@ -216,7 +216,8 @@ type First = unsafe extern "C" fn(
 /// preTokens and nextTokens beyond all keys.
 const FAR: i64 = 65535;
 
-/// One attention without quantization, by a sparse mode and a distance to both sides; the code with the message where it is refused.
+/// One attention without quantization, by a sparse mode and a distance to both sides; the code with the message where
+/// it is refused.
 fn attend(
     card: &Card,
     shapes: &Shapes,

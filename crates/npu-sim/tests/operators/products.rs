@@ -34,7 +34,8 @@ fn the_cube_rounds_its_inputs_by_its_math_type() {
     let out = card.blank(F32, &[5, 17]);
     let exact = product(&a, &b, m, k, n);
     let low = product(&hf32(&a), &hf32(&b), m, k, n);
-    // Told to take f16, a cube that takes f32 writes f16 too: half a unit in its last place, and a sum's noise may take it to the next.
+    // Told to take f16, a cube that takes f32 writes f16 too: half a unit in its last place, and a sum's noise may take
+    // it to the next.
     let half = product(&rounded(F16, &a), &rounded(F16, &b), m, k, n);
     for (math, expected) in [(0i8, &exact), (1, &low), (3, &low), (4, &exact)] {
         card.done("Mm", (x.handle, w.handle, out.handle, math));

@@ -1,5 +1,5 @@
-//! Calls of the runtime drawn at random: null pointers, destroyed handles, handles of another kind, absurd sizes, and often a right call. Nothing may crash, and
-//! every answer is a code of the interface.
+//! Calls of the runtime drawn at random: null pointers, destroyed handles, handles of another kind, absurd sizes, and
+//! often a right call. Nothing may crash, and every answer is a code of the interface.
 
 use crate::library::*;
 use std::ptr::{null, null_mut};

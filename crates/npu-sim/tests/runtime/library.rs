@@ -33,7 +33,8 @@ macro_rules! symbols {
         $(#[allow(non_snake_case)]
         #[allow(clippy::too_many_arguments, reason = "the vendor's functions take as many")]
         pub fn $name($($argument: $kind),*) -> $result {
-            // SAFETY: the types are those of the C declaration; a test passes what the call expects or what it must refuse.
+            // SAFETY: the types are those of the C declaration; a test passes what the call expects or what it must
+            // refuse.
             unsafe {
                 let symbol: Symbol<unsafe extern "C" fn($($kind),*) -> $result> =
                     library().get(concat!(stringify!($name), "\0").as_bytes()).expect(stringify!($name));
@@ -148,7 +149,8 @@ pub struct Finding {
 }
 
 impl Run {
-    /// Begins, with settings as JSON without the braces, and the thread on card 0. Findings are reported, and are errors only where the settings say so.
+    /// Begins, with settings as JSON without the braces, and the thread on card 0. Findings are reported, and are
+    /// errors only where the settings say so.
     pub fn with(settings: &str) -> Self {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

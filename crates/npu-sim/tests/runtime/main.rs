@@ -1,4 +1,5 @@
-//! The runtime, called as a program in C calls it: each refusal and each finding is made once, beside a right twin that passes.
+//! The runtime, called as a program in C calls it: each refusal and each finding is made once, beside a right twin that
+//! passes.
 
 mod capture;
 mod device;

@@ -1,6 +1,7 @@
-//! Random stories of fills, copies, events and synchronizations on several streams, beside a judge that keeps for each stream the set of all work that it
-//! knows to be over. A story ends with the first race that the judge finds: the library must have found one in that call and none before. A story without a race
-//! must leave the bytes of its telling.
+//! Random stories of fills, copies, events and synchronizations on several streams, beside a judge that keeps for each
+//! stream the set of all work that it knows to be over. A story ends with the first race that the judge finds: the
+//! library must have found one in that call and none before. A story without a race must leave the bytes of its
+//! telling.
 
 use crate::library::*;
 use std::collections::BTreeSet;

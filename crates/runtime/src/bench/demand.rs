@@ -120,7 +120,8 @@ mod tests {
     use trueup_formats::gguf::Metadata;
     use trueup_models::{Architecture, Hyper, expected_tensors};
 
-    /// Two layers of 64 wide rows, 2 heads of 32 sharing one of keys and values, a feed-forward of 96, 128 tokens, a tied head; q8_0.
+    /// Two layers of 64 wide rows, 2 heads of 32 sharing one of keys and values, a feed-forward of 96, 128 tokens, a
+    /// tied head; q8_0.
     fn weights() -> Weights {
         let config = r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
             "num_key_value_heads": 1, "intermediate_size": 96, "vocab_size": 128, "tie_word_embeddings": true}"#;

@@ -69,8 +69,8 @@ pub struct CpuOptions {
     pub threads: usize,
     /// The instruction set; the fastest that the machine has if `None`.
     pub isa: Option<Isa>,
-    /// Whether weights are brought at upload into the layout, and onto the pages, that kernels read fastest; otherwise they are computed
-    /// with where they are mapped, which takes least memory.
+    /// Whether weights are brought at upload into the layout, and onto the pages, that kernels read fastest; otherwise
+    /// they are computed with where they are mapped, which takes least memory.
     pub repack: bool,
 }
 
@@ -91,7 +91,8 @@ pub struct Cpu {
     team: Team,
     /// Room for numbers in another form.
     spares: Spares,
-    /// Held by one call at a time: a thread that waits for its pieces must not begin another call that needs the same memory.
+    /// Held by one call at a time: a thread that waits for its pieces must not begin another call that needs the same
+    /// memory.
     turn: Mutex<()>,
 }
 
@@ -126,8 +127,9 @@ impl Cpu {
         self.team.threads()
     }
 
-    /// Multiplies and adds f32 in registers on every thread, `rounds` times, and gives how many operations that was, each multiplication
-    /// and each addition being one. No kernel of this instruction set that computes in f32 does more of them in the same time.
+    /// Multiplies and adds f32 in registers on every thread, `rounds` times, and gives how many operations that was,
+    /// each multiplication and each addition being one. No kernel of this instruction set that computes in f32 does
+    /// more of them in the same time.
     pub fn multiply_add(&self, rounds: usize) -> u64 {
         let work = |_: usize| {
             let mut sums = [1.0; kernel::SUMS];

@@ -42,7 +42,8 @@ pub trait Decorator: Send + Sync {
         through_host(source, from, &mut |bytes| Decorator::upload(self, bytes, target))
     }
 
-    /// As [`Device::gather`]. Nothing is gathered, so that what changes copies changes all that comes from another device.
+    /// As [`Device::gather`]. Nothing is gathered, so that what changes copies changes all that comes from another
+    /// device.
     fn gather(&self, _ours: &Tensor, _theirs: &Tensor) -> Result<Option<&str>> {
         Ok(None)
     }

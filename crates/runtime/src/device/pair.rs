@@ -200,7 +200,8 @@ fn part(tensor: &Tensor, ty: TensorType, first: usize) -> Tensor {
     Tensor { buffer: tensor.buffer.clone(), offset_bytes: tensor.offset_bytes + first, ty }
 }
 
-/// What gathers halves on these devices, if something does: it is set up by this, and must bring the bytes that are there.
+/// What gathers halves on these devices, if something does: it is set up by this, and must bring the bytes that are
+/// there.
 fn try_to_gather([first, second]: [&dyn Device; 2]) -> Result<Option<String>> {
     let ty = TensorType::new(DType::I8, &[2 * ALIGN_BYTES]);
     let expected: Vec<u8> = (0..ty.bytes()).map(|place| (place % 251) as u8).collect();
@@ -268,7 +269,8 @@ impl Device for Pair {
         self.first().supports(op, inputs, output)
     }
 
-    /// Those of the first device, which takes more than the second; both halves of a product lie in a room of their own there.
+    /// Those of the first device, which takes more than the second; both halves of a product lie in a room of their own
+    /// there.
     fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> super::Rooms {
         let mut rooms = self.first().scratch_bytes(op, inputs);
         let is_divided =

@@ -57,8 +57,8 @@ use trueup_blocks::DType;
 use trueup_formats::counted;
 use trueup_graph::{Op, Shape, TensorType};
 
-/// The operator's formula on these inputs, in f64. The result is not rounded to the type it declares, but for operators that move stored
-/// elements or write integers or blocks, whose result is as it is stored.
+/// The operator's formula on these inputs, in f64. The result is not rounded to the type it declares, but for operators
+/// that move stored elements or write integers or blocks, whose result is as it is stored.
 ///
 /// Fails where the inputs break the operator's rule, an index lies outside its tensor, or a type cannot be decoded.
 pub fn evaluate(op: &Op, inputs: &[&HostTensor]) -> Result<HostTensor> {
@@ -143,8 +143,8 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// The oracle on that many threads, at most [`THREADS_MAX`](super::THREADS_MAX); 0 takes as many as the machine has. Results are the
-    /// same for any number.
+    /// The oracle on that many threads, at most [`THREADS_MAX`](super::THREADS_MAX); 0 takes as many as the machine
+    /// has. Results are the same for any number.
     pub fn new(threads: usize) -> Result<Reference> {
         let failure = |problem| Error::Device { device: NAME.to_owned(), problem };
         let threads = expect_threads(Some(threads).filter(|threads| *threads > 0)).map_err(failure)?;

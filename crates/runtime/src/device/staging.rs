@@ -34,7 +34,8 @@ pub trait Half: Debug + Sized {
     /// Waits for the last copy.
     fn wait(&self) -> Result<(), String>;
 
-    /// Asks for a copy of some of the bytes to memory of the card, from a byte on, behind all that it was asked for before.
+    /// Asks for a copy of some of the bytes to memory of the card, from a byte on, behind all that it was asked for
+    /// before.
     fn send(
         &mut self,
         card: &Self::Card,
@@ -43,7 +44,8 @@ pub trait Half: Debug + Sized {
         first: usize,
     ) -> Result<(), String>;
 
-    /// Asks for a copy of so many bytes from memory of the card, from a byte on, to the half's first bytes, behind all that it was asked for before.
+    /// Asks for a copy of so many bytes from memory of the card, from a byte on, to the half's first bytes, behind all
+    /// that it was asked for before.
     fn fetch(&mut self, card: &Self::Card, len: usize, source: &Self::Memory, first: usize) -> Result<(), String>;
 }
 
@@ -60,12 +62,14 @@ impl<H: Half> Transfers<H> {
         Transfers { card: Arc::clone(card), staging: Mutex::default() }
     }
 
-    /// Copies to memory of the card, from a byte on, behind all that it was asked for before. The source may change when this returns.
+    /// Copies to memory of the card, from a byte on, behind all that it was asked for before. The source may change
+    /// when this returns.
     pub fn upload(&self, target: &H::Memory, first: usize, source: &[u8]) -> Result<(), String> {
         self.staged(|staging| staging.upload(&self.card, target, first, source))
     }
 
-    /// Copies from memory of the card, from a byte on, behind all that it was asked for before, and waits for no more than that.
+    /// Copies from memory of the card, from a byte on, behind all that it was asked for before, and waits for no more
+    /// than that.
     pub fn download(&self, source: &H::Memory, first: usize, target: &mut [u8]) -> Result<(), String> {
         self.staged(|staging| staging.download(&self.card, source, first, target))
     }

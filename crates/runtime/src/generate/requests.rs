@@ -1,4 +1,5 @@
-//! Requests: prompts that come at any time and from any thread, each with options of its own, and results that wait for whoever asked.
+//! Requests: prompts that come at any time and from any thread, each with options of its own, and results that wait for
+//! whoever asked.
 //!
 //! ```text
 //! submit ─▶ waiting ─▶ running, in a sequence of its own ─▶ finished ─▶ fetched
@@ -40,7 +41,8 @@ impl RequestId {
         RequestId(number)
     }
 
-    /// Requests are numbered from 0 in the order in which they were submitted; a [`Watch`](super::Watch) sees these numbers.
+    /// Requests are numbered from 0 in the order in which they were submitted; a [`Watch`](super::Watch) sees these
+    /// numbers.
     pub fn number(self) -> usize {
         self.0
     }
@@ -89,8 +91,8 @@ impl Requests {
         Requests { model, context, held_max, list: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Requests the text that follows a prompt. Fails immediately if the prompt or its options cannot be computed, where too many requests are held, and
-    /// where the list is closed.
+    /// Requests the text that follows a prompt. Fails immediately if the prompt or its options cannot be computed,
+    /// where too many requests are held, and where the list is closed.
     pub fn submit(&self, prompt: Vec<u32>, options: GenerateOptions) -> Result<RequestId> {
         let mut list = self.list();
         if let Some(reason) = &list.closed {
@@ -112,7 +114,8 @@ impl Requests {
         Ok(RequestId(number))
     }
 
-    /// The result if the text has ended, which is then forgotten. Fails as the request did, and where there is none, since it was fetched or cancelled.
+    /// The result if the text has ended, which is then forgotten. Fails as the request did, and where there is none,
+    /// since it was fetched or cancelled.
     pub fn poll(&self, id: RequestId) -> Result<Option<Generated>> {
         self.fetch_within(id, Duration::ZERO)
     }
@@ -138,7 +141,8 @@ impl Requests {
         }
     }
 
-    /// Forgets a request, whether it waits, runs or is finished. One that runs leaves its sequence before the next batch. Whether there was one.
+    /// Forgets a request, whether it waits, runs or is finished. One that runs leaves its sequence before the next
+    /// batch. Whether there was one.
     pub fn cancel(&self, id: RequestId) -> bool {
         let mut list = self.list();
         list.waiting.retain(|number| *number != id.0);

@@ -43,11 +43,12 @@ impl<'a> Runner<'a> {
         Runner { requests, session, active: Vec::new(), free }
     }
 
-    /// Computes one batch: a token of each request that is behind its prompt, and as much of prompts as [`SessionOptions::prompt_chunk`]
-    /// leaves room for. Requests that wait join before as long as sequences are free; those that end leave behind it. Whether there is more to do.
+    /// Computes one batch: a token of each request that is behind its prompt, and as much of prompts as
+    /// [`SessionOptions::prompt_chunk`] leaves room for. Requests that wait join before as long as sequences are free;
+    /// those that end leave behind it. Whether there is more to do.
     ///
-    /// What a single request fails by is its result alone, and so is the lack of memory for its tokens. Fails where the device does, or the file has changed;
-    /// then all requests end so, and those that come later are computed as ever.
+    /// What a single request fails by is its result alone, and so is the lack of memory for its tokens. Fails where the
+    /// device does, or the file has changed; then all requests end so, and those that come later are computed as ever.
     ///
     /// [`SessionOptions::prompt_chunk`]: crate::SessionOptions::prompt_chunk
     pub fn step(&mut self, watch: &mut dyn Watch) -> Result<bool> {
@@ -87,7 +88,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Computes a batch, and its shares one by one where there is no memory for all of them: what fails then is the result of one request.
+    /// Computes a batch, and its shares one by one where there is no memory for all of them: what fails then is the
+    /// result of one request.
     fn compute_batch(&mut self) -> Result<()> {
         let shares = self.shares();
         let Err(error) = self.compute(&shares) else { return Ok(()) };

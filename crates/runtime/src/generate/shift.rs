@@ -19,10 +19,12 @@ use trueup_formats::counted;
 /// The least room behind the tokens that stay: one to drop, one to go on with.
 const ROOM_MIN: usize = 2;
 
-/// How a full sequence goes on. A shift computes the remaining tokens again: half a context of prompt for each half of new tokens.
+/// How a full sequence goes on. A shift computes the remaining tokens again: half a context of prompt for each half of
+/// new tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContextShift {
-    /// So many tokens at the beginning of each prompt stay, and a bos before them; of a shorter prompt all. `None`: the whole prompt.
+    /// So many tokens at the beginning of each prompt stay, and a bos before them; of a shorter prompt all. `None`: the
+    /// whole prompt.
     pub keep: Option<usize>,
 }
 
@@ -54,7 +56,8 @@ impl ContextShift {
     }
 }
 
-/// Shortens a full sequence that goes on with `next` to what stays as it is, and gives the tokens that are to be computed behind that.
+/// Shortens a full sequence that goes on with `next` to what stays as it is, and gives the tokens that are to be
+/// computed behind that.
 pub(super) fn shift(session: &mut Session, sequence: usize, kept: usize, next: u32) -> Vec<u32> {
     let held = session.tokens(sequence);
     let dropped = (held.len() - kept) / 2;

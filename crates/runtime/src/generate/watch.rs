@@ -23,9 +23,9 @@ use std::ops::ControlFlow;
 /// }
 /// ```
 pub trait Watch {
-    /// Whether a prompt's text is no longer wanted. Asked before each batch, which holds a token of it or a piece of its prompt
-    /// ([`SessionOptions::prompt_chunk`](crate::SessionOptions::prompt_chunk) tokens), so it takes effect within one of them. What was said
-    /// until then is the result.
+    /// Whether a prompt's text is no longer wanted. Asked before each batch, which holds a token of it or a piece of
+    /// its prompt ([`SessionOptions::prompt_chunk`](crate::SessionOptions::prompt_chunk) tokens), so it takes effect
+    /// within one of them. What was said until then is the result.
     fn is_cancelled(&mut self, _prompt: usize) -> bool {
         false
     }

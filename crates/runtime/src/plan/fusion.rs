@@ -1,15 +1,16 @@
-//! Which groups of nodes become one: those that every device with layers computes piece by piece and as a whole, or leaves to one that does.
+//! Which groups of nodes become one: those that every device with layers computes piece by piece and as a whole, or
+//! leaves to one that does.
 //!
-//! A piece that falls back to another device, or a whole that one of them does not compute, leaves the group as it is. Graphs in f64 are
-//! the oracle's, in which every step is to be seen: they stay as they are too.
+//! A piece that falls back to another device, or a whole that one of them does not compute, leaves the group as it is.
+//! Graphs in f64 are the oracle's, in which every step is to be seen: they stay as they are too.
 
 use crate::device::{Device, is_on_cache};
 use trueup_blocks::DType;
 use trueup_graph::fuse::{Candidate, Fused, fuse};
 use trueup_graph::{Graph, Node, TensorType};
 
-/// The graph with fused nodes where the devices with layers, which are the first `count`, compute them. Attention over a KV cache that one of these leaves
-/// to another device is fused where that one computes it.
+/// The graph with fused nodes where the devices with layers, which are the first `count`, compute them. Attention over
+/// a KV cache that one of these leaves to another device is fused where that one computes it.
 pub fn fuse_for(graph: Graph, devices: &[&dyn Device], count: usize) -> Fused {
     let computes = |candidate: &Candidate, device: &dyn Device| {
         is_whole(candidate, device) && candidate.pieces.iter().all(|node| is_piece(candidate, node, device))

@@ -16,7 +16,8 @@ use crate::device::Device;
 use crate::error::Result;
 use trueup_graph::{Graph, Origin};
 
-/// The part of its free memory that a device keeps free: one in so many bytes. The driver takes some for kernels and graphs.
+/// The part of its free memory that a device keeps free: one in so many bytes. The driver takes some for kernels and
+/// graphs.
 const FREE_SHARE: u64 = 16;
 
 /// Which device's each layer is.
@@ -27,8 +28,8 @@ pub struct LayerHomes {
 }
 
 impl LayerHomes {
-    /// Places a graph, which is the largest that will be computed, over devices of which the first `count` take layers and the others what these
-    /// cannot compute.
+    /// Places a graph, which is the largest that will be computed, over devices of which the first `count` take layers
+    /// and the others what these cannot compute.
     pub fn fill(graph: &Graph, devices: &[&dyn Device], count: usize) -> Result<LayerHomes> {
         let answers: Vec<Vec<Answer>> = devices.iter().map(|device| answers(graph, *device)).collect();
         let groups = groups(graph).last().map_or(1, |last| last + 1);

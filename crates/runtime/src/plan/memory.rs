@@ -20,7 +20,8 @@ pub(super) struct Lifetime {
     pub last: usize,
 }
 
-/// How many more nodes the memory of a small value is kept: a layer's projections, biases, norms of heads, rotations and stores stand so close together.
+/// How many more nodes the memory of a small value is kept: a layer's projections, biases, norms of heads, rotations
+/// and stores stand so close together.
 const NEIGHBOURS: usize = 12;
 
 /// Larger values are of many tokens, and their nodes fill a device by themselves.
@@ -42,8 +43,8 @@ struct Taken {
     last: usize,
 }
 
-/// Lays out values, which must be sorted by `first`: each into the smallest gap that holds it. Two that live at the same step never share
-/// a byte, so the output of a step lies apart from its inputs.
+/// Lays out values, which must be sorted by `first`: each into the smallest gap that holds it. Two that live at the
+/// same step never share a byte, so the output of a step lies apart from its inputs.
 pub(super) fn lay_out(lifetimes: &[Lifetime]) -> Layout {
     debug_assert!(lifetimes.is_sorted_by_key(|lifetime| lifetime.first));
     let mut taken: Vec<Taken> = Vec::new();
@@ -62,7 +63,8 @@ pub(super) fn lay_out(lifetimes: &[Lifetime]) -> Layout {
     layout
 }
 
-/// Start of the smallest gap between taken parts, sorted by start, that holds `bytes`; behind all of them when none does.
+/// Start of the smallest gap between taken parts, sorted by start, that holds `bytes`; behind all of them when none
+/// does.
 fn smallest_gap(taken: &[Taken], bytes: usize) -> usize {
     let mut best: Option<(usize, usize)> = None;
     let mut free_from = 0;

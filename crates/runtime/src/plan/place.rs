@@ -1,7 +1,7 @@
 //! Which device computes each node: its layer's, or the one to fall back on where that one says why not.
 //!
-//! The KV cache stays where it is: all nodes on one state go to the first device that can compute all of them. A view of memory, which is
-//! no work, lies where that memory lies; every device therefore takes `reshape`.
+//! The KV cache stays where it is: all nodes on one state go to the first device that can compute all of them. A view
+//! of memory, which is no work, lies where that memory lies; every device therefore takes `reshape`.
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -32,8 +32,8 @@ pub(super) fn root(graph: &Graph, value: ValueId) -> ValueId {
     value
 }
 
-/// Places all nodes, or lists every one that no device computes. `homes` has each node's device by its layer, one of the first `count`; a node
-/// that it does not compute goes to those behind them, then to another of them.
+/// Places all nodes, or lists every one that no device computes. `homes` has each node's device by its layer, one of
+/// the first `count`; a node that it does not compute goes to those behind them, then to another of them.
 pub(super) fn place(
     graph: &Graph,
     devices: &[&dyn Device],
@@ -88,8 +88,8 @@ pub(super) fn answers(graph: &Graph, device: &dyn Device) -> Vec<Answer> {
     graph.nodes().iter().map(answer).collect()
 }
 
-/// The device of a state: of those that compute every node on it the one of its layer, or the next. The layer's when none does, so that its reasons
-/// are reported.
+/// The device of a state: of those that compute every node on it the one of its layer, or the next. The layer's when
+/// none does, so that its reasons are reported.
 fn state_home(graph: &Graph, state: ValueId, answers: &[Vec<Answer>], order: &Order, homes: &[usize]) -> Option<usize> {
     if graph.value(state).origin != Origin::State {
         return None;

@@ -192,7 +192,8 @@ fn a_view_is_seen_in_a_copy_of_its_source() {
     walk(&plan).unwrap();
 }
 
-/// Rows of a table, layers that each add a weight of 4000 bytes to them and keep the sum in a cache of 1024, and a sum behind them.
+/// Rows of a table, layers that each add a weight of 4000 bytes to them and keep the sum in a cache of 1024, and a sum
+/// behind them.
 fn layered(layers: usize) -> Graph {
     let mut graph = graph(&[]);
     let mut x = graph.find("rows").unwrap();
@@ -217,7 +218,8 @@ fn layered(layers: usize) -> Graph {
 #[test]
 fn layers_fill_devices_one_behind_the_other() {
     let with = |name, free| Paper { name, lacks: &[], free: Some(free) };
-    // A layer takes 4000 bytes of its weight and 25600 of its cache; the rows 3200 of their table, and some results beside them.
+    // A layer takes 4000 bytes of its weight and 25600 of its cache; the rows 3200 of their table, and some results
+    // beside them.
     for (first, second, expected) in [
         (40_000, 110_000, "0 1 1 1 2"),
         (80_000, 10_000, "0 0 2 2 2"),

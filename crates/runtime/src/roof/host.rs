@@ -1,10 +1,12 @@
 //! The roof of this machine's processor.
 //!
-//! - reading: all threads read one large array, on huge pages where the system gives them, in large registers; of several ways (one part for each thread, or small parts as threads are
-//!   free; asked for ahead, or not) the fastest;
+//! - reading: all threads read one large array, on huge pages where the system gives them, in large registers; of
+//!   several ways (one part for each thread, or small parts as threads are free; asked for ahead, or not) the fastest;
 //! - copying: all threads copy one large array to another;
-//! - multiplying: all threads run independent chains of fused multiply-add of f32 in registers, with the instruction set that the device uses;
-//! - multiplying codes: all threads multiply 8-bit codes and add them up in i32, in registers, with the same instruction set.
+//! - multiplying: all threads run independent chains of fused multiply-add of f32 in registers, with the instruction
+//!   set that the device uses;
+//! - multiplying codes: all threads multiply 8-bit codes and add them up in i32, in registers, with the same
+//!   instruction set.
 
 use super::{Roof, best, best_in_registers};
 use crate::device::cpu::{Cpu, Line};

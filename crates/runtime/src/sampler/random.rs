@@ -1,5 +1,5 @@
-//! PCG32 (O'Neill 2014, "PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms for Random Number Generation"): the same
-//! numbers on every machine.
+//! PCG32 (O'Neill 2014, "PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms for Random Number
+//! Generation"): the same numbers on every machine.
 
 /// The variant "XSH RR": 64 bits of state, 32 of output, rotated.
 #[derive(Clone, Debug)]

@@ -48,7 +48,8 @@ pub(super) struct PlacedBatch {
 }
 
 impl PlacedBatch {
-    /// Places entries behind the tokens that each sequence holds. `prefix` says how texts are divided whose beginning sees itself.
+    /// Places entries behind the tokens that each sequence holds. `prefix` says how texts are divided whose beginning
+    /// sees itself.
     pub fn new(entries: &[Entry], held: &[Vec<u32>], prefix: Option<&Prefix>) -> PlacedBatch {
         let mut lengths: Vec<usize> = held.iter().map(Vec::len).collect();
         let mut tokens = Vec::with_capacity(entries.len());
@@ -66,7 +67,8 @@ impl PlacedBatch {
         PlacedBatch { tokens, divisions, outputs, capacity: longest.next_multiple_of(CAPACITY_UNIT) }
     }
 
-    /// The bytes of one input. `context` is the room of each sequence in the cache, `window` the size of the sliding window.
+    /// The bytes of one input. `context` is the room of each sequence in the cache, `window` the size of the sliding
+    /// window.
     pub fn input_bytes(&self, input: Input, context: usize, window: Option<usize>) -> Vec<u8> {
         let each = |value: fn(&TokenPlace) -> usize| integers(self.tokens.iter().map(value));
         match input {
@@ -102,7 +104,8 @@ impl PlacedBatch {
         self.divided().flat_map(row).collect()
     }
 
-    /// f32 `[capacity, tokens]`: for the `window` positions up to the token's own what is said of their distance, else -inf.
+    /// f32 `[capacity, tokens]`: for the `window` positions up to the token's own what is said of their distance, else
+    /// -inf.
     fn mask(&self, window: usize, shown: fn(usize) -> f32) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.tokens.len() * self.capacity * size_of::<f32>());
         for token in &self.tokens {

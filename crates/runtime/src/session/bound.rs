@@ -53,7 +53,8 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Whether all arenas are large enough for a plan, and room was found for what devices take by themselves and for as many bytes of inputs.
+    /// Whether all arenas are large enough for a plan, and room was found for what devices take by themselves and for
+    /// as many bytes of inputs.
     pub fn hold(&self, plan: &Plan) -> bool {
         (0..plan.devices()).all(|device| {
             let found = self.rooms.get(&device).copied().unwrap_or_default();
@@ -63,9 +64,9 @@ impl Buffers {
         })
     }
 
-    /// Finds room for what a plan needs and is not there yet in the devices' free memory, where they can tell: layers whose weights do not fit
-    /// stay where the file is mapped, on a device that computes with them there. `largest` is the largest plan that will come. Fails where
-    /// too little is free even so.
+    /// Finds room for what a plan needs and is not there yet in the devices' free memory, where they can tell: layers
+    /// whose weights do not fit stay where the file is mapped, on a device that computes with them there. `largest` is
+    /// the largest plan that will come. Fails where too little is free even so.
     pub fn expect_room(&self, plan: &Plan, largest: &dyn Fn() -> Option<Plan>, weights: &Weights) -> Result<()> {
         for (index, device) in weights.devices().iter().enumerate() {
             let about = device.about();
@@ -195,7 +196,8 @@ impl Buffers {
         Ok(tensor)
     }
 
-    /// Bytes by which the rooms of a device must grow for a plan, beyond those that it holds and those that room was found for.
+    /// Bytes by which the rooms of a device must grow for a plan, beyond those that it holds and those that room was
+    /// found for.
     fn missing_scratch(&self, plan: &Plan, index: usize, device: &dyn Device) -> u64 {
         let found = self.rooms.get(&index).copied().unwrap_or_default();
         let there = found.into_iter().zip(device.scratch_held()).map(|(found, held)| found.max(held));
@@ -215,8 +217,8 @@ fn input_bytes(plan: &Plan, device: usize) -> usize {
     values.filter(|value| matches!(value.origin, Origin::Input(_))).map(|value| value.ty.bytes()).sum()
 }
 
-/// Bytes that the largest plan takes on a device beyond those of a plan, of which those that are not there yet are `beside` its cache: for the cache
-/// grows too.
+/// Bytes that the largest plan takes on a device beyond those of a plan, of which those that are not there yet are
+/// `beside` its cache: for the cache grows too.
 fn later_bytes(plan: &Plan, largest: &Plan, index: usize, beside: u64) -> u64 {
     let cache = |plan: &Plan| {
         let states = plan.held(index).map(|id| plan.graph().value(id)).filter(|value| value.origin == Origin::State);

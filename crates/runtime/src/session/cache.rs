@@ -21,8 +21,8 @@ use trueup_graph::TensorType;
 /// Positions that a new cache has room for, and the least that it grows by.
 pub const ROOM_FIRST: usize = 256;
 
-/// The room of a new cache that holds sequences of `length` tokens, of at most `most`: positions of each sequence, a multiple of [`CAPACITY_UNIT`] as
-/// `most` is.
+/// The room of a new cache that holds sequences of `length` tokens, of at most `most`: positions of each sequence, a
+/// multiple of [`CAPACITY_UNIT`] as `most` is.
 pub fn room_of(length: usize, most: usize) -> usize {
     length.max(ROOM_FIRST).next_multiple_of(CAPACITY_UNIT).min(most)
 }
@@ -35,8 +35,9 @@ pub struct NotGrown {
 }
 
 impl Buffers {
-    /// Makes room for sequences of `length` tokens where there is some for `room`, and at most for `most`: more than asked for, where memory allows.
-    /// The new room. Steps bound before still point to the old cache and must be dropped first.
+    /// Makes room for sequences of `length` tokens where there is some for `room`, and at most for `most`: more than
+    /// asked for, where memory allows. The new room. Steps bound before still point to the old cache and must be
+    /// dropped first.
     pub fn grow_cache(
         &mut self,
         length: usize,
@@ -59,7 +60,8 @@ impl Buffers {
         Ok(new)
     }
 
-    /// Fails where a device that can tell has no memory for so much room: all tensors of the cache, and one of them a second time.
+    /// Fails where a device that can tell has no memory for so much room: all tensors of the cache, and one of them a
+    /// second time.
     fn expect_cache(&self, room: usize, devices: &[Arc<dyn Device>]) -> Result<()> {
         for (index, device) in devices.iter().enumerate() {
             let about = device.about();

@@ -18,14 +18,16 @@ use trueup_models::Prefix;
 /// What is known of the text that a token belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Division {
-    /// Where the first token behind the beginning stands; `None` in a text without one, of which every token sees what is before it.
+    /// Where the first token behind the beginning stands; `None` in a text without one, of which every token sees what
+    /// is before it.
     end: Option<usize>,
     /// Where the mark stands that positions from the end on are those of; 0 where there is no end.
     mark: usize,
 }
 
 impl Division {
-    /// Of a text with these ids: all that are there when a token is computed. Marks behind the end count too, as in the published program.
+    /// Of a text with these ids: all that are there when a token is computed. Marks behind the end count too, as in the
+    /// published program.
     pub fn new(prefix: &Prefix, ids: impl Iterator<Item = u32> + Clone) -> Division {
         let place = |id: u32| ids.clone().position(|other| other == id);
         let end = prefix.end_in(ids.clone());
@@ -35,8 +37,8 @@ impl Division {
         Division { end, mark: end.map_or(0, mark_of) }
     }
 
-    /// How many of `same` tokens that two texts of this division have in common are computed in both alike, one of them only as far as it is held: a
-    /// beginning that sees itself is the same as a whole or not at all.
+    /// How many of `same` tokens that two texts of this division have in common are computed in both alike, one of them
+    /// only as far as it is held: a beginning that sees itself is the same as a whole or not at all.
     pub fn common(&self, same: usize) -> usize {
         if self.end.is_none_or(|end| end < same) { same } else { 0 }
     }

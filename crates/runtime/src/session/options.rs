@@ -21,11 +21,13 @@ const TENSOR_BYTES_MAX: u128 = 1 << 48;
 /// What a session is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionOptions {
-    /// Tokens that each sequence can hold; at most the model's context. `None`: the model's, or 4096 where that is less.
+    /// Tokens that each sequence can hold; at most the model's context. `None`: the model's, or 4096 where that is
+    /// less.
     pub context: Option<usize>,
     /// How many sequences there are room for.
     pub sequences: usize,
-    /// The type of the KV cache: f16, f32, or q8_0 where a head is a multiple of 32. `None`: f64 where activations are f64, else f16.
+    /// The type of the KV cache: f16, f32, or q8_0 where a head is a multiple of 32. `None`: f64 where activations are
+    /// f64, else f16.
     pub kv: Option<DType>,
     /// The type of activations. `None`: f64 on a device that computes in f64, else f32.
     pub activation: Option<DType>,
@@ -33,7 +35,8 @@ pub struct SessionOptions {
     pub prompt_chunk: usize,
     /// Whether groups of nodes become one where the main device computes them at once.
     pub fusion: bool,
-    /// Whether nodes are computed one by one, each in a range of NVIDIA's profilers that has its name. Changes no result.
+    /// Whether nodes are computed one by one, each in a range of NVIDIA's profilers that has its name. Changes no
+    /// result.
     pub ranges: bool,
 }
 
@@ -105,7 +108,8 @@ impl Sizes {
         })
     }
 
-    /// Whether there is room for a batch of `tokens` tokens, `outputs` of them with logits, in sequences of up to `length` tokens.
+    /// Whether there is room for a batch of `tokens` tokens, `outputs` of them with logits, in sequences of up to
+    /// `length` tokens.
     pub fn expect_batch(&self, tokens: usize, outputs: usize, length: usize) -> Result<()> {
         let Sizes { context, sequences, .. } = *self;
         if length > context {
@@ -145,7 +149,8 @@ impl Sizes {
         )))
     }
 
-    /// The plan of the largest batch that is computed at once; `None` where there is none, and then it is never computed.
+    /// The plan of the largest batch that is computed at once; `None` where there is none, and then it is never
+    /// computed.
     pub fn largest_plan(&self, weights: &Weights) -> Option<Plan> {
         self.plan(weights, self.largest(), self.room).ok()
     }
@@ -156,8 +161,8 @@ impl Sizes {
         (tokens, 1, self.room)
     }
 
-    /// The plan of a batch shape (tokens, outputs, capacity) with so much room in the cache. Layers find homes where the cache of the whole context
-    /// has room.
+    /// The plan of a batch shape (tokens, outputs, capacity) with so much room in the cache. Layers find homes where
+    /// the cache of the whole context has room.
     pub fn plan(&self, weights: &Weights, key: PlanKey, room: usize) -> Result<Plan> {
         let devices: Vec<&dyn Device> = weights.devices().iter().map(|device| &**device).collect();
         let count = weights.with_layers();

@@ -1,4 +1,5 @@
-//! A KV cache that grows with the sequences: what it held stays, bit for bit, and what finds no memory leaves the session as it was.
+//! A KV cache that grows with the sequences: what it held stays, bit for bit, and what finds no memory leaves the
+//! session as it was.
 
 use super::tiny_model::{Kind, VOCABULARY};
 use super::{bits, device, model_of};

@@ -1,4 +1,5 @@
-//! Sessions with fused operators give the bits of sessions without, and fuse only what the main device computes by itself.
+//! Sessions with fused operators give the bits of sessions without, and fuse only what the main device computes by
+//! itself.
 
 use super::{Kind, Without, bits, device, entries, model, model_of, prompts};
 use std::sync::Arc;
@@ -27,7 +28,8 @@ fn fused(plan: &Plan) -> Vec<(String, Vec<String>)> {
     nodes.map(|node| (node.name, node.fused)).collect()
 }
 
-/// Scores of fused attention lie beside the arena, on each thread, and grow with what is looked at; those of its pieces lie in the arena.
+/// Scores of fused attention lie beside the arena, on each thread, and grow with what is looked at; those of its pieces
+/// lie in the arena.
 #[test]
 fn room_for_scores_is_planned() {
     let (_folder, model) = model(DType::F32, false);

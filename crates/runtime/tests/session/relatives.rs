@@ -68,7 +68,8 @@ fn a_window_ends_where_it_says() {
 fn beginnings_that_see_themselves_are_used_again_where_they_are_the_same() {
     let (_folder, model) = model_of(Kind::ChatGlm, CONTEXT, DType::F32);
     let [end, mark, other_mark] = DIVIDING;
-    // What is held, of which so much is computed at once and the rest token by token; a text; and how much of it is there already.
+    // What is held, of which so much is computed at once and the rest token by token; a text; and how much of it is
+    // there already.
     let cases: [(&[u32], usize, &[u32], usize); 9] = [
         (&[1, 2, mark, end, 5, 6], 4, &[1, 2, mark, end, 5, 6, 7], 6),
         (&[1, 2, mark, end, 5, 6], 4, &[1, 2, mark, end, 5, 8, 7], 5),

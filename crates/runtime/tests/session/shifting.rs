@@ -1,4 +1,5 @@
-//! Contexts that shift: what is computed behind a shift is what a fresh session of the remaining tokens gives, bit for bit.
+//! Contexts that shift: what is computed behind a shift is what a fresh session of the remaining tokens gives, bit for
+//! bit.
 
 use super::tiny_model::{CONTEXT, DIVIDING, Kind, VOCABULARY};
 use super::{device, model, model_of, prompts, session};
@@ -30,7 +31,8 @@ fn shifted(session: &mut Session, prompts: &[Vec<u32>], options: &GenerateOption
     generate(session, prompts, options, &mut |_, _| ControlFlow::Continue(())).unwrap()
 }
 
-/// The largest logit of each token, the lowest id among equals, by a session that held nothing before the last shift; and each row of logits.
+/// The largest logit of each token, the lowest id among equals, by a session that held nothing before the last shift;
+/// and each row of logits.
 fn afresh(
     model: &Arc<ModelFile>,
     name: &str,
@@ -127,7 +129,8 @@ fn a_shift_forgets_no_random_number_and_no_recent_token() {
     let before = ROOM - short_prompts()[0].len() + 1;
     assert_eq!(whole.ids[..before], cut.ids[..before], "as long as nothing is dropped");
     assert_ne!(whole.ids, cut.ids, "what is dropped matters");
-    // The sampler counts on over the shift: the same logits, drawn from behind the same tokens, by a sampler of its own.
+    // The sampler counts on over the shift: the same logits, drawn from behind the same tokens, by a sampler of its
+    // own.
     let mut sampler = trueup_runtime::Sampler::new(sampling, &short_prompts()[0]).unwrap();
     let logits = cut.logits.unwrap().generated;
     let drawn: Vec<u32> = logits

@@ -32,7 +32,8 @@ pub enum Filling {
 }
 
 impl Filling {
-    /// The bytes of a tensor, as its type says: none where nothing can write the type, fewer where there are fewer numbers.
+    /// The bytes of a tensor, as its type says: none where nothing can write the type, fewer where there are fewer
+    /// numbers.
     pub fn bytes(&self, tensor: &TensorInfo) -> Vec<u8> {
         let (Some(codec), Ok(bytes)) = (tensor.dtype.codec(), usize::try_from(tensor.bytes)) else {
             return Vec::new();

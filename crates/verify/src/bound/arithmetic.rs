@@ -1,5 +1,5 @@
-//! `y = a o b`: one rounding, one unit in the last place allowed; for a quotient and a power what the device declares of its functions
-//! (docs/numerics.md#elementwise-functions).
+//! `y = a o b`: one rounding, one unit in the last place allowed; for a quotient and a power what the device declares
+//! of its functions (docs/numerics.md#elementwise-functions).
 
 use super::{Case, arithmetic, in_strips, oracle, within};
 use crate::statistics::Statistics;

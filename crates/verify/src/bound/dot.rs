@@ -13,7 +13,8 @@ pub struct Accumulation {
     pub(super) precision: Precision,
     output: Precision,
     pub(super) lanes: usize,
-    /// Blocks are summed in integers; each block's product is rounded once or twice more. Blocks above a minimum have two.
+    /// Blocks are summed in integers; each block's product is rounded once or twice more. Blocks above a minimum have
+    /// two.
     blocks: bool,
     products_rounded: bool,
     /// Variance of the declared roundings of an activation and a weight, relative to the square of their product.
@@ -46,7 +47,8 @@ impl Accumulation {
         }
     }
 
-    /// The declared accumulation of products with these weights. Blocks of one minimum each that are summed in integers are never decoded.
+    /// The declared accumulation of products with these weights. Blocks of one minimum each that are summed in integers
+    /// are never decoded.
     pub(super) fn with_weights(profile: &Profile, output: Precision, weights: &Operand) -> Accumulation {
         let apart = profile.accumulator == Accumulator::Int32ThenF32 && minimum::is_one_a_block(weights);
         Accumulation::new(profile, output, !apart && minimum::is_affine(weights.ty.dtype))
@@ -57,8 +59,8 @@ impl Accumulation {
         self.blocks
     }
 
-    /// What a result should be whose `products` as declared are summed and whose exact value is `exact`. `absolute` is about
-    /// element products where `products` are those of blocks.
+    /// What a result should be whose `products` as declared are summed and whose exact value is `exact`. `absolute` is
+    /// about element products where `products` are those of blocks.
     pub fn expected(&self, products: &[f64], exact: f64, absolute: Option<Absolute>, loss: &Loss) -> Expected {
         let sum = &Sum::of(products, self.lanes);
         let absolute = absolute.unwrap_or(Absolute { elements: sum.absolute, parts: sum.absolute });
@@ -75,7 +77,8 @@ impl Accumulation {
         variance += own;
         let parts = Sum { absolute: absolute.parts, ..*sum };
         let mut bound = parts.hard_bound(self.precision, roundings + self.lanes) + own_bound;
-        // A tie that went the other way moves every partial sum behind it, and the result, to where roundings may be larger.
+        // A tie that went the other way moves every partial sum behind it, and the result, to where roundings may be
+        // larger.
         let tied = sum.value.abs() + loss.ties;
         let unit = self.precision.unit * loss.ties;
         variance += ROUNDING_VARIANCE * unit * unit * sum.terms as f64;

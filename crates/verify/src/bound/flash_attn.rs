@@ -1,5 +1,5 @@
-//! `o = sum_j p_j v_j`, `p = softmax(cap(scale k q) + slope mask)`: a relative error `e_j` of the weight of position `j` moves the result by
-//! `p_j (v_j - o) e_j`, because numerator and sum hold it both (docs/numerics.md#attention).
+//! `o = sum_j p_j v_j`, `p = softmax(cap(scale k q) + slope mask)`: a relative error `e_j` of the weight of position
+//! `j` moves the result by `p_j (v_j - o) e_j`, because numerator and sum hold it both (docs/numerics.md#attention).
 //!
 //! ```text
 //!   random   e_j: the score's sum, its scaling, its addition to the mask, the exponential's argument   sigma^2 = sum_j p_j^2 var(e_j) (v_j - o)^2

@@ -1,5 +1,6 @@
-//! `o = sum_j p_j V_j`, `p = softmax(scale K q + slope mask)` over the cached positions: the formula and the errors of `flash_attn`, which stand
-//! there, with keys and values where the cache has them. Of a row whose scores are no numbers nothing is said.
+//! `o = sum_j p_j V_j`, `p = softmax(scale K q + slope mask)` over the cached positions: the formula and the errors of
+//! `flash_attn`, which stand there, with keys and values where the cache has them. Of a row whose scores are no numbers
+//! nothing is said.
 
 use super::flash_attn::{mixture, weights};
 use super::soft_max::{biases, slope};

@@ -1,5 +1,5 @@
-//! `y[d, h, t] = sum_j V[d, h / group, j] p[j, t, h]`: a dot product over the cached positions. Masked positions weigh exactly 0 and
-//! round nothing.
+//! `y[d, h, t] = sum_j V[d, h / group, j] p[j, t, h]`: a dot product over the cached positions. Masked positions weigh
+//! exactly 0 and round nothing.
 
 use super::dot::{Accumulation, Loss, weight};
 use super::{Case, in_strips};

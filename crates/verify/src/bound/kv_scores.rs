@@ -1,5 +1,5 @@
-//! `y[j, t, h] = sum_d K[d, h / group, j] q[d, h, t]`: a dot product over the head size, keys as they are cached or as weights
-//! are declared to be rounded.
+//! `y[j, t, h] = sum_d K[d, h / group, j] q[d, h, t]`: a dot product over the head size, keys as they are cached or as
+//! weights are declared to be rounded.
 
 use super::dot::{Accumulation, Loss, weight};
 use super::{Case, in_strips};

@@ -1,4 +1,5 @@
-//! Elements at other places, and elements in another type: bit for bit what the oracle gives, each rounded once to the type of the result.
+//! Elements at other places, and elements in another type: bit for bit what the oracle gives, each rounded once to the
+//! type of the result.
 
 use super::{Case, in_strips};
 use crate::operand::Operand;

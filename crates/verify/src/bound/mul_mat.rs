@@ -1,6 +1,6 @@
-//! `y[m, n] = sum_k w[k, m] x[k, n]`; in a stack, neighbouring batches use the same matrix. Around R1 there is accumulation
-//! noise only; around R0 also the noise of 8-bit activations, if they are declared. The formulas are derived in
-//! docs/numerics.md#sums-of-products and docs/numerics.md#quantized-activations.
+//! `y[m, n] = sum_k w[k, m] x[k, n]`; in a stack, neighbouring batches use the same matrix. Around R1 there is
+//! accumulation noise only; around R0 also the noise of 8-bit activations, if they are declared. The formulas are
+//! derived in docs/numerics.md#sums-of-products and docs/numerics.md#quantized-activations.
 //!
 //! ```text
 //!   R0: sigma^2 = sum over blocks b of d_b^2 / 12 (sum of w^2 in b)  [+ 0.18 u16^2 S_b^2]  + sigma_acc^2

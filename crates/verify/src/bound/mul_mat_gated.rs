@@ -1,13 +1,14 @@
-//! `y = f(g x) (u x)`: the noise of both products through the function and the product, the error of the function, and its roundings.
+//! `y = f(g x) (u x)`: the noise of both products through the function and the product, the error of the function, and
+//! its roundings.
 //!
 //! ```text
 //!   g x ~ G + sigma_G ─ f ─▶ f(G) + f'(G) sigma_G ─┐
 //!   u x ~ U + sigma_U ─────────────────────────────┴─ * ─▶ f(G) U,  sigma^2 = (U f'(G) sigma_G)^2 + (f(G) sigma_U)^2 + (f'(G) sigma_G sigma_U)^2
 //! ```
 //!
-//! Both products are those of `mul_mat`, rounded to the type of the result, as the function takes them. Around R0 the rounding of activations
-//! is one and the same for both: its variance is that of one row of weights, `U f'(G) g + f(G) u`. Where the function is not straight over the
-//! noise, how far its ends are away counts in the place of its slope.
+//! Both products are those of `mul_mat`, rounded to the type of the result, as the function takes them. Around R0 the
+//! rounding of activations is one and the same for both: its variance is that of one row of weights, `U f'(G) g + f(G)
+//! u`. Where the function is not straight over the noise, how far its ends are away counts in the place of its slope.
 
 use super::dot::Accumulation;
 use super::panel::{Covariance, Panel, Places, ROWS, Shared, Token, products, shared_loss};
@@ -80,7 +81,8 @@ impl Gating<'_> {
         Accumulation::with_weights(self.profile, self.precision, weights)
     }
 
-    /// One element of the result; `loss` is the variance of the declared rounding of activations by the result's slopes along both products.
+    /// One element of the result; `loss` is the variance of the declared rounding of activations by the result's slopes
+    /// along both products.
     fn expected(&self, gate: &Expected, up: &Expected, loss: impl Fn([f64; 2]) -> f64) -> Expected {
         let curve = Curve::at(self.gated, gate.declared);
         let (value, other) = (curve.value, up.declared);

@@ -1,4 +1,5 @@
-//! `y[m, u, t] = sum_k w[k, m, ids[u, t]] x[k, u, t]`: each element as one of `mul_mat`. An index outside the experts has no result.
+//! `y[m, u, t] = sum_k w[k, m, ids[u, t]] x[k, u, t]`: each element as one of `mul_mat`. An index outside the experts
+//! has no result.
 
 use super::dot::Accumulation;
 use super::panel::{Panel, ROWS, Token, products};

@@ -1,5 +1,5 @@
-//! `y = (x - m) / sqrt(v + epsilon)`, or `x` divided by its length. The sums behind `m`, `v` and the length are those of a product with
-//! ones (docs/numerics.md#norms):
+//! `y = (x - m) / sqrt(v + epsilon)`, or `x` divided by its length. The sums behind `m`, `v` and the length are those
+//! of a product with ones (docs/numerics.md#norms):
 //!
 //! ```text
 //!  error of m      lambda sigma(sum x) / n + u |m|

@@ -1,5 +1,5 @@
-//! R0 of operators outside the decoders' hot path: the oracle's, which PyTorch's results pin; and how far the declared rounding of inputs
-//! moves it.
+//! R0 of operators outside the decoders' hot path: the oracle's, which PyTorch's results pin; and how far the declared
+//! rounding of inputs moves it.
 
 use super::Case;
 use crate::precision::Precision;
@@ -8,7 +8,8 @@ use trueup_runtime::HostTensor;
 use trueup_runtime::device::reference::evaluate;
 use trueup_runtime::profile::{Accumulator, Activations, Profile};
 
-/// Every element of `op` on the case's first inputs, as many as the operator takes; `None` where the oracle refuses them.
+/// Every element of `op` on the case's first inputs, as many as the operator takes; `None` where the oracle refuses
+/// them.
 pub(super) fn exact(op: &Op, inputs: &[&HostTensor]) -> Option<Vec<f64>> {
     evaluate(op, inputs).ok().map(|result| result.values().into_owned())
 }
@@ -18,8 +19,8 @@ pub(super) fn host_inputs(case: &Case) -> Vec<HostTensor> {
     case.inputs.iter().map(|input| input.to_host_tensor()).collect()
 }
 
-/// For each element, how far away from `exact` it is at most when every input is rounded as the device declares: by one unit of relative
-/// error down or up, whichever changes more. All 0 where inputs are used as they are.
+/// For each element, how far away from `exact` it is at most when every input is rounded as the device declares: by one
+/// unit of relative error down or up, whichever changes more. All 0 where inputs are used as they are.
 pub(super) fn moved_by_inputs(case: &Case, inputs: &[HostTensor], exact: &[f64]) -> Vec<f64> {
     let unit = input_unit(case.profile);
     let mut moved = vec![0.0; exact.len()];

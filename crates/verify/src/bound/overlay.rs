@@ -1,5 +1,5 @@
-//! One tensor with another in it, bit for bit, or added to it: one rounding where the two lie over each other, one unit in the last place
-//! allowed.
+//! One tensor with another in it, bit for bit, or added to it: one rounding where the two lie over each other, one unit
+//! in the last place allowed.
 
 use super::{Case, in_strips, moving, within};
 use crate::precision::Precision;

@@ -4,8 +4,8 @@
 //!   rows of w ──decoded once──▶ [k][row]    each k: [row 0 ... row 7] * x[k] ─▶ R0, and as declared ─▶ blocks ─▶ Sums
 //! ```
 //!
-//! Each element's sums are in the order of `k`, products and sums rounded one by one: they depend on no instruction set, and on nothing
-//! that is summed beside them.
+//! Each element's sums are in the order of `k`, products and sums rounded one by one: they depend on no instruction
+//! set, and on nothing that is summed beside them.
 
 mod minima;
 mod places;
@@ -147,8 +147,8 @@ impl Panel {
     }
 }
 
-/// Puts rows side by side and finds what is asked of them by themselves: sums of squares and of absolute values of `blocks`, where these
-/// are wanted, and the smallest magnitude.
+/// Puts rows side by side and finds what is asked of them by themselves: sums of squares and of absolute values of
+/// `blocks`, where these are wanted, and the smallest magnitude.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn survey(rows: &[&[f64]], columns: &mut [Numbers], mut blocks: Option<&mut Vec<[Numbers; 2]>>, least: &mut Numbers) {
     let mut smallest = *least;
@@ -346,7 +346,8 @@ struct Losses {
 }
 
 impl Losses {
-    /// Adds a block whose codes are `step` apart: of `weights` the sums of squares and of absolute values, and the sum of its products.
+    /// Adds a block whose codes are `step` apart: of `weights` the sums of squares and of absolute values, and the sum
+    /// of its products.
     #[inline(always)]
     fn add(&mut self, steps: &Steps, step: f64, weights: &[Numbers; 2], block: &Numbers) {
         let [squares, absolute] = weights;

@@ -1,4 +1,5 @@
-//! The largest element that a window sees, bit for bit, or the mean: a short sum, at most `gamma A`, divided by the area.
+//! The largest element that a window sees, bit for bit, or the mean: a short sum, at most `gamma A`, divided by the
+//! area.
 
 use super::{Case, arithmetic, copied, in_strips, within};
 use crate::precision::Precision;

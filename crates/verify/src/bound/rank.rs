@@ -1,5 +1,5 @@
-//! Indices by rank: right is what points to the value that belongs there, whichever of equal elements that is, and no element twice. A row
-//! that holds NaN has no order that all devices share.
+//! Indices by rank: right is what points to the value that belongs there, whichever of equal elements that is, and no
+//! element twice. A row that holds NaN has no order that all devices share.
 
 use super::{Case, in_strips};
 use crate::statistics::{Expected, Statistics};

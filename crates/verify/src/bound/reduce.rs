@@ -1,5 +1,6 @@
 //! Sums and means: dot products with ones (docs/numerics.md#other-operators). The elements of a cumulative sum share
-//! their roundings, so their errors are not independent samples. Each has its own bound, `lambda sigma` of the sum so far.
+//! their roundings, so their errors are not independent samples. Each has its own bound, `lambda sigma` of the sum so
+//! far.
 
 use super::dot::{Accumulation, Loss};
 use super::{Case, arithmetic, in_strips, within};

@@ -1,5 +1,5 @@
-//! Rotated pairs: the error of the angle, which grows with the position, and a few roundings, all in units of the pair's length
-//! (docs/numerics.md#rope). Elements that are not rotated keep their bits.
+//! Rotated pairs: the error of the angle, which grows with the position, and a few roundings, all in units of the
+//! pair's length (docs/numerics.md#rope). Elements that are not rotated keep their bits.
 
 use super::angles::{Angle, Frequencies};
 use super::{Case, arithmetic, function_error, in_strips, within};
@@ -61,8 +61,8 @@ pub(crate) fn pair_places(rope: &Rope, pair: usize) -> [usize; 2] {
     }
 }
 
-/// How far arithmetic may put either element of a pair: the angle's error turns it, sine and cosine are functions or roundings of
-/// exact values, a product and a sum round.
+/// How far arithmetic may put either element of a pair: the angle's error turns it, sine and cosine are functions or
+/// roundings of exact values, a product and a sum round.
 fn pair_error(case: &Case, angle: &Angle, first: f64, second: f64) -> f64 {
     let precision = arithmetic(case.profile);
     let functions = function_error(case.profile).max(1.0) + 2.0;

@@ -1,5 +1,5 @@
-//! `y[j] = exp(s_j - max s) / sum exp(s - max s)`, `s = scale x + slope mask`: relative `u (|s - max| + 4 + lambda sqrt(0.18 n / 3))`
-//! (docs/numerics.md#softmax). A masked element is exactly 0.
+//! `y[j] = exp(s_j - max s) / sum exp(s - max s)`, `s = scale x + slope mask`: relative `u (|s - max| + 4 + lambda
+//! sqrt(0.18 n / 3))` (docs/numerics.md#softmax). A masked element is exactly 0.
 
 use super::{Case, arithmetic, function_error, in_strips, within};
 use crate::operand::Operand;
@@ -32,7 +32,8 @@ pub(super) fn judge(soft_max: &SoftMax, case: &Case) -> Statistics {
     })
 }
 
-/// What is added to the scores of a token, a head and a batch: the mask, repeated along the outer dimensions, times the head's slope.
+/// What is added to the scores of a token, a head and a batch: the mask, repeated along the outer dimensions, times the
+/// head's slope.
 pub(crate) fn biases(mask: Option<&Operand>, [token, head, batch]: [usize; 3], len: usize, slope: f64) -> Vec<f64> {
     let Some(mask) = mask else { return vec![0.0; len] };
     let [_, tokens, heads, batches] = mask.ty.shape.sizes();
@@ -54,8 +55,8 @@ pub(crate) fn slope(max_bias: f32, head: usize, heads: usize) -> f64 {
     }
 }
 
-/// Errors of a bias that has a slope, in units of `u |bias|`: the exponent's rounding, which the power multiplies, the power's own error, and two
-/// products. An exponent is at most `max_bias`.
+/// Errors of a bias that has a slope, in units of `u |bias|`: the exponent's rounding, which the power multiplies, the
+/// power's own error, and two products. An exponent is at most `max_bias`.
 pub(super) fn bias_units(max_bias: f32, profile: &Profile) -> f64 {
     let exponent = f64::from(max_bias) * std::f64::consts::LN_2;
     if max_bias == 0.0 { 0.0 } else { function_error(profile) + 3.0 + 2.0 * exponent }
@@ -100,8 +101,8 @@ fn row_expected(case: &Case, soft_max: &SoftMax, arguments: &[f64], biases: &[f6
         .collect()
 }
 
-/// Whether a row that shows something has no sum: of scores that are NaN or infinite, as those of a cache that overflowed are, nothing
-/// is left to say of any element, masked ones included.
+/// Whether a row that shows something has no sum: of scores that are NaN or infinite, as those of a cache that
+/// overflowed are, nothing is left to say of any element, masked ones included.
 fn has_no_sum(arguments: &[f64], biases: &[f64]) -> bool {
     let shown = || arguments.iter().zip(biases).filter(|(_, bias)| **bias != f64::NEG_INFINITY);
     let wild = shown().any(|(argument, _)| argument.is_nan() || *argument == f64::INFINITY);

@@ -1,5 +1,5 @@
-//! The selective state space model. The error of a state is carried through its recurrence (Higham, Accuracy and Stability of Numerical
-//! Algorithms, 3.3, running error analysis):
+//! The selective state space model. The error of a state is carried through its recurrence (Higham, Accuracy and
+//! Stability of Numerical Algorithms, 3.3, running error analysis):
 //!
 //! ```text
 //!  d = softplus(dt)           relative e_d = 2 f + 2 u         f: the declared error of functions, and u

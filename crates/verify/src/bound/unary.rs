@@ -1,5 +1,5 @@
-//! `y = f(x)` from the oracle. The bound contains the declared error of each function, one rounding for each operation, and
-//! the errors of intermediate results times the slope of the operations that follow
+//! `y = f(x)` from the oracle. The bound contains the declared error of each function, one rounding for each operation,
+//! and the errors of intermediate results times the slope of the operations that follow
 //! (docs/numerics.md#elementwise-functions).
 
 use super::{Case, arithmetic, function_error, in_strips, oracle, within};

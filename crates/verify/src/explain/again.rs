@@ -1,10 +1,12 @@
-//! Whether a failing node gives the same result when it is computed again on the same inputs: arithmetic does, a race need not.
+//! Whether a failing node gives the same result when it is computed again on the same inputs: arithmetic does, a race
+//! need not.
 //!
 //! ```text
 //!   plain runs differ ──▶ each node was computed again already: its spread          plain runs agree ──▶ computed again here
 //! ```
 //!
-//! Plain runs may agree although a node races: where the race depends on how often the node was computed, or hits rarely.
+//! Plain runs may agree although a node races: where the race depends on how often the node was computed, or hits
+//! rarely.
 
 use crate::bound::Case;
 use crate::operand;
@@ -30,8 +32,8 @@ pub(crate) struct Again {
 }
 
 impl Again {
-    /// How a failing node differs; `None` where it does not, and where the device cannot compute it again. `expected` says what each
-    /// element should be, `first` what was given first.
+    /// How a failing node differs; `None` where it does not, and where the device cannot compute it again. `expected`
+    /// says what each element should be, `first` what was given first.
     pub fn of(
         case: &Case,
         statistics: &Statistics,

@@ -1,4 +1,5 @@
-//! What a node may have been given by mistake: its inputs in the step before, and what other nodes were given shortly before it.
+//! What a node may have been given by mistake: its inputs in the step before, and what other nodes were given shortly
+//! before it.
 //!
 //! ```text
 //!   step 4   ffn_norm-3 ─▶ ffn_gate-3          step 5   attn_norm-3 ... ffn_norm-3 ─▶ ffn_gate-3
@@ -6,8 +7,8 @@
 //!                                                 └── of another node
 //! ```
 //!
-//! A buffer that is read before it is written holds one of these. What is kept is bounded, whatever the model: the end of each value, once
-//! for all nodes that read it, and few whole tensors.
+//! A buffer that is read before it is written holds one of these. What is kept is bounded, whatever the model: the end
+//! of each value, once for all nodes that read it, and few whole tensors.
 
 use super::kept::Kept;
 use crate::bound::Case;

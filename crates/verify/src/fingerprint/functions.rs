@@ -1,4 +1,5 @@
-//! Candidates for functions of single elements, by themselves or as the gate of a product: another function than the operator's.
+//! Candidates for functions of single elements, by themselves or as the gate of a product: another function than the
+//! operator's.
 
 use super::sums::listed;
 use super::{Candidate, CandidateKind, Guess, Guesses};

@@ -1,5 +1,5 @@
-//! Candidates for attention over the cache in one operator: other masks, no scale, keys and values exchanged. Wrong sequences and heads stand in
-//! `wiring.rs`.
+//! Candidates for attention over the cache in one operator: other masks, no scale, keys and values exchanged. Wrong
+//! sequences and heads stand in `wiring.rs`.
 
 use super::soft_max::{later, sooner, without_window};
 use super::sums::listed;

@@ -110,7 +110,8 @@ in_front! {
     truncated_in_front: q8_truncated;
 }
 
-/// What comes of a first rounding, stored in f32, as the profile has it. A tie of the first rounding is one of the result.
+/// What comes of a first rounding, stored in f32, as the profile has it. A tie of the first rounding is one of the
+/// result.
 fn then_declared(first: Row, profile: &Profile) -> Row {
     let stored: Vec<f64> = first.values.iter().map(|value| f64::from(*value as f32)).collect();
     let mut row = Row::declared(&stored, profile.activations);

@@ -44,7 +44,8 @@ fn results(scene: &Scene, precision: Precision) -> Option<Guesses> {
     Some(found.into_iter().map(|(index, guess)| (index, rounded(guess))).collect())
 }
 
-/// Activations rounded first. Products have candidates of their own for that; where nothing is computed it shows in the result.
+/// Activations rounded first. Products have candidates of their own for that; where nothing is computed it shows in the
+/// result.
 fn inputs(scene: &Scene, precision: Precision) -> Option<Guesses> {
     if matches!(scene.op, Op::MulMat(_) | Op::KvScores(_) | Op::KvMix(_) | Op::GetRows(_)) {
         return None;

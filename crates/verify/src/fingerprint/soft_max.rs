@@ -1,4 +1,5 @@
-//! Candidates for soft max: masks that are large numbers instead of -inf, sums and exponentials in f16, no maximum subtracted.
+//! Candidates for soft max: masks that are large numbers instead of -inf, sums and exponentials in f16, no maximum
+//! subtracted.
 
 use super::{Candidate, CandidateKind, Guess, Guesses};
 use crate::precision::{LAMBDA, Precision, ROUNDING_VARIANCE};

@@ -27,7 +27,8 @@ enum Sums {
     Declared,
     /// As declared, each product rounded before.
     RoundedProducts(Precision),
-    /// In this precision one after the other in so many lanes; fused, or with products rounded before. Lanes are added in `last`.
+    /// In this precision one after the other in so many lanes; fused, or with products rounded before. Lanes are added
+    /// in `last`.
     Chain { precision: Precision, lanes: Lanes, fused: bool, last: Precision },
     /// In this precision in any order.
     Any(Precision),
@@ -197,7 +198,8 @@ fn guess(scene: &Scene, rule: &Rule, dots: &Dots, dot: &Dot, row: &Row) -> Guess
     Guess { sigma: guess.sigma.max(apart.sigma), ..apart }
 }
 
-/// Both products of each block above a minimum, as kernels have them that sum blocks in integers: the minimum's with sums of `summed` in f32.
+/// Both products of each block above a minimum, as kernels have them that sum blocks in integers: the minimum's with
+/// sums of `summed` in f32.
 fn parts(weights: &[f64], minima: &[f64], row: &Row, summed: &[f64]) -> Vec<f64> {
     let blocks = weights.chunks(BLOCK_LEN).zip(row.values.chunks(BLOCK_LEN));
     let parts = blocks.zip(summed.chunks(BLOCK_LEN)).zip(minima).flat_map(|(((w, x), summed), minimum)| {
@@ -254,7 +256,8 @@ fn sum(sums: Sums, profile: &Profile, products: Vec<f64>, ties: f64) -> Guess {
     }
 }
 
-/// Sums where every addition rounds: element `k` goes to lane `k mod lanes`, lanes are added one after the other in `last`.
+/// Sums where every addition rounds: element `k` goes to lane `k mod lanes`, lanes are added one after the other in
+/// `last`.
 struct Chain {
     precision: Precision,
     lanes: usize,

@@ -1,4 +1,5 @@
-//! Every candidate is told from all others where it is the truth; and f32 or f16 arithmetic written out here is recognised.
+//! Every candidate is told from all others where it is the truth; and f32 or f16 arithmetic written out here is
+//! recognised.
 
 use super::*;
 use crate::bound::minima_tests::{BLOCK, Coded, INTEGERS, Matrix, products};
@@ -100,7 +101,8 @@ fn windows() -> Given {
     mask
 }
 
-/// Rows with a window of the past visible, and one where nothing is; scores large enough for what a large mask swallows.
+/// Rows with a window of the past visible, and one where nothing is; scores large enough for what a large mask
+/// swallows.
 fn soft_max(size: f64) -> Scene {
     let mut x = floats(&[40, 3, 2], 11);
     let Content::Numbers(scores) = &mut x.content else { unreachable!("floats are numbers") };

@@ -1,4 +1,5 @@
-//! The error of each layer's output, what its operators made themselves, what rounding should have added up to, and the growth per layer.
+//! The error of each layer's output, what its operators made themselves, what rounding should have added up to, and the
+//! growth per layer.
 
 use super::svg::{Svg, number, power_of_ten};
 use crate::report::{NodeReport, Report};

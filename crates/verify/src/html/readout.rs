@@ -4,8 +4,8 @@
 //!   {"words": ["mul_mat", "rounding", ...], "nodes": [[name, operator, weight, worst z, share, error, expected, verdict, bad], ...]}
 //! ```
 //!
-//! The full report is a separate JSON document. A copy of it in the page would be two thirds of the page's size. Operators
-//! and verdicts are places in `words`, and numbers are written as the page shows them.
+//! The full report is a separate JSON document. A copy of it in the page would be two thirds of the page's size.
+//! Operators and verdicts are places in `words`, and numbers are written as the page shows them.
 
 use super::svg::number;
 use crate::report::{NodeReport, Report};

@@ -1,6 +1,7 @@
 //! The map of all nodes, operators downwards and layers across, once for each node by itself and once for the free run.
 //!
-//! Where there are too many layers for columns that can be pointed at, several share a column, which shows the worst of them.
+//! Where there are too many layers for columns that can be pointed at, several share a column, which shows the worst of
+//! them.
 
 use super::svg::number;
 use crate::detail_report::level;
@@ -63,7 +64,8 @@ pub(super) fn base(node: &NodeReport) -> &str {
     suffix.and_then(|suffix| node.node.strip_suffix(suffix.as_str())).unwrap_or(&node.node)
 }
 
-/// The node's whole error in the free run by eight times the one that rounding alone should have added up to. `None`: infinite or unknown.
+/// The node's whole error in the free run by eight times the one that rounding alone should have added up to. `None`:
+/// infinite or unknown.
 pub(super) fn free_share(node: &NodeReport) -> Option<f64> {
     let (total, expected) = (node.total?, node.total_expected?);
     if total == 0.0 { Some(0.0) } else { Some(total / (LAMBDA * expected)).filter(|share| share.is_finite()) }

@@ -11,8 +11,8 @@ use trueup_graph::TensorType;
 use trueup_runtime::device::{Device, Usage};
 use trueup_runtime::{Error, Result};
 
-/// `device`, which computes the scene, node `index` of its graph, with the fault `name`. Fails on unknown names and where the scene cannot
-/// have the fault.
+/// `device`, which computes the scene, node `index` of its graph, with the fault `name`. Fails on unknown names and
+/// where the scene cannot have the fault.
 pub(crate) fn planted_alone(
     name: &str,
     scene: &Scene,

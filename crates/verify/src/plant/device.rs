@@ -103,8 +103,8 @@ impl Planted {
         }
     }
 
-    /// The spoiled weight of the node, made anew where sessions with weights of their own follow each other. A weight that was cut too small
-    /// to have the fault is the right one.
+    /// The spoiled weight of the node, made anew where sessions with weights of their own follow each other. A weight
+    /// that was cut too small to have the fault is the right one.
     fn spoiled_weight(&self, fault: WeightFault, weight: &Tensor) -> Result<Tensor> {
         if !fault.fits_type(&weight.ty) {
             return Ok(weight.clone());
@@ -120,7 +120,8 @@ impl Planted {
         Ok(spoiled)
     }
 
-    /// A piece of the node on the spoiled weight, where it reads the right one: a weight that is wrong is so for every operator.
+    /// A piece of the node on the spoiled weight, where it reads the right one: a weight that is wrong is so for every
+    /// operator.
     fn with_spoiled_weight(&self, step: &Step) -> Step {
         let kept = self.weight.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((right, spoiled)) = &*kept else { return step.clone() };
@@ -175,7 +176,8 @@ impl Planted {
         self.device.execute(&[changed])
     }
 
-    /// Queries go to the places of others, so that each meets the wrong head of the cache, and their scores come back to their own place.
+    /// Queries go to the places of others, so that each meets the wrong head of the cache, and their scores come back
+    /// to their own place.
     fn interleaved(&self, mut step: Step) -> Result<()> {
         let [size, heads, tokens, _] = step.inputs[0].ty.shape.sizes();
         let kv_heads = step.inputs[1].ty.shape[0] / size;

@@ -1,5 +1,5 @@
-//! What a device answered when it was asked what it fuses. A node has one place in the graphs of all batches only where the answers do not
-//! depend on the number of tokens.
+//! What a device answered when it was asked what it fuses. A node has one place in the graphs of all batches only where
+//! the answers do not depend on the number of tokens.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

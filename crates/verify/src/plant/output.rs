@@ -23,8 +23,8 @@ pub enum OutputFault {
 }
 
 impl OutputFault {
-    /// Changes `y`, rows of `row` elements, one row for each token; `before` lay there before, and it is computed for the `computed`th
-    /// time.
+    /// Changes `y`, rows of `row` elements, one row for each token; `before` lay there before, and it is computed for
+    /// the `computed`th time.
     pub fn spoil(self, y: &mut [f32], before: &[f32], row: usize, computed: usize) {
         let (middle, tokens) = (y.len() / 2, y.len() / row.max(1));
         match self {

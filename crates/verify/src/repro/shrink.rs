@@ -10,8 +10,8 @@ use trueup_runtime::device::Device;
 /// Runs on the device that one node costs at most.
 const TRIES_MAX: usize = 64;
 
-/// The smallest scene found that fails on `device`, with the result it had there; `None` where the whole does not fail when it is run
-/// alone. A scene that can have the fault `planted` is cut no smaller than it still can.
+/// The smallest scene found that fails on `device`, with the result it had there; `None` where the whole does not fail
+/// when it is run alone. A scene that can have the fault `planted` is cut no smaller than it still can.
 pub(super) fn shrink(scene: &Scene, index: usize, device: &dyn Device, planted: Option<&str>) -> Option<Scene> {
     let planted = planted.filter(|name| fits_alone(name, scene));
     let mut search = Search { index, device, planted, tries: TRIES_MAX };

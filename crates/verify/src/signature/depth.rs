@@ -113,7 +113,8 @@ fn one_row(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     ))
 }
 
-/// Two neighbouring blocks of the matrix that changed places; the end of one row and the start of the next are neighbours too.
+/// Two neighbouring blocks of the matrix that changed places; the end of one row and the start of the next are
+/// neighbours too.
 fn exchanged(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let (first, last) = (sums.iter().map(|sum| sum.row).min()?, sums.iter().map(|sum| sum.row).max()?);
     let len = sums[0].weights.len();
@@ -151,8 +152,8 @@ fn exchanged(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     Some(format!("{} and {} (blocks of {BLOCK_LEN} weights) are swapped", name(found), name(found + 1)))
 }
 
-/// The factor that explains the excess of all sums by the products of `range`: the median of what each says, by weight. A tie that went
-/// the other way is no part of it.
+/// The factor that explains the excess of all sums by the products of `range`: the median of what each says, by weight.
+/// A tie that went the other way is no part of it.
 fn scale(evidence: &Evidence, sums: &[Sum], range: std::ops::Range<usize>) -> Option<f64> {
     let parts: Vec<f64> = sums.iter().map(|sum| sum.over(range.clone())).collect();
     let more = median(parts.iter().zip(sums).map(|(part, sum)| sum.ratio(*part)))?;

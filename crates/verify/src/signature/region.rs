@@ -29,7 +29,8 @@ fn distinct(indices: &[usize], sizes: &[usize; 4], dimension: usize) -> Vec<usiz
     values
 }
 
-/// Names the elements `indices`, which are not empty, of a tensor of these sizes. `axes` names what its dimensions count.
+/// Names the elements `indices`, which are not empty, of a tensor of these sizes. `axes` names what its dimensions
+/// count.
 pub(super) fn region(indices: &[usize], sizes: &[usize; 4], axes: &[&'static str]) -> String {
     if indices.is_empty() {
         return "no element".to_owned();

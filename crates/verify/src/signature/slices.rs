@@ -59,7 +59,8 @@ fn source(evidence: &Evidence, sizes: &[usize; 4], dimension: usize, slice: usiz
     near.chain(all).find(fits)
 }
 
-/// The pattern of the `(place, source)` pairs `found`, which are those of the first of the bad slices; it must hold for all of `bad`.
+/// The pattern of the `(place, source)` pairs `found`, which are those of the first of the bad slices; it must hold for
+/// all of `bad`.
 fn described(
     found: &[(usize, usize)],
     bad: &[usize],

@@ -103,7 +103,8 @@ pub(super) fn other_minimum(evidence: &Evidence, sums: &[Sum]) -> Option<String>
     Some(format!("the minimum of block {block} of row {} is {used:.3e} instead of {own:.3e}{from}", first.row))
 }
 
-/// What the scale of block `block` of a row would be but for a factor: that of a neighbour, in types with an f16 scale in front.
+/// What the scale of block `block` of a row would be but for a factor: that of a neighbour, in types with an f16 scale
+/// in front.
 pub(super) fn neighbour_scale(evidence: &Evidence, row: usize, block: usize, factor: f64) -> Option<&'static str> {
     let matrix = evidence.scene.inputs[0].operand();
     let dtype = matrix.ty.dtype;

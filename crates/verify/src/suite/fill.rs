@@ -1,4 +1,5 @@
-//! Data for the inputs of a case: all of it follows from the seed, the case's name and the input's place. Of a view the whole source is filled.
+//! Data for the inputs of a case: all of it follows from the seed, the case's name and the input's place. Of a view the
+//! whole source is filled.
 //!
 //! ```text
 //!  seed, name, place ──FNV-1a, splitmix64──▶ numbers ──nearest of the type, or the codec's blocks──▶ bytes as in GGUF
@@ -10,7 +11,8 @@ use trueup_blocks::DType;
 use trueup_graph::{Fill, TensorType};
 use trueup_runtime::HostTensor;
 
-/// The bytes of one input, as in GGUF, of a view those of its source; a problem where the type cannot be filled like that.
+/// The bytes of one input, as in GGUF, of a view those of its source; a problem where the type cannot be filled like
+/// that.
 pub(super) fn fill(ty: &TensorType, fill: &Fill, seed: u64) -> Result<Vec<u8>, String> {
     let ty = &ty.held();
     if let Fill::Blocks(deviation) = fill { blocks(ty, *deviation, seed) } else { encode(ty, numbers(ty, fill, seed)?) }
@@ -140,7 +142,8 @@ fn is_last_of(place: usize, period: i32) -> bool {
     place % period == period - 1
 }
 
-/// A mask over `[positions, tokens]`: `shown` of how far a position lies ahead of `first + token` where it does not, else -inf.
+/// A mask over `[positions, tokens]`: `shown` of how far a position lies ahead of `first + token` where it does not,
+/// else -inf.
 fn mask(ty: &TensorType, first: i32, shown: impl Fn(i64) -> f64) -> Vec<f64> {
     let [positions, tokens, ..] = ty.shape.sizes();
     let value = |index: usize| {

@@ -48,11 +48,13 @@ pub struct PerfResult {
     pub time_us: Option<f64>,
     /// Bytes that have to be moved, in 10^9 a second; null where there are none.
     pub gb_per_s: Option<f64>,
-    /// Whether all that the nodes of a call read and write is so little that caches may hold it; then more is possible than the roof.
+    /// Whether all that the nodes of a call read and write is so little that caches may hold it; then more is possible
+    /// than the roof.
     pub cached: bool,
     /// Multiplications and additions of products, in 10^9 a second; null where there are none.
     pub gflop_per_s: Option<f64>,
-    /// The least time that the roof allows, as a share of the time taken; null where the device has no measured roof and where there is no work.
+    /// The least time that the roof allows, as a share of the time taken; null where the device has no measured roof
+    /// and where there is no work.
     pub roof_share: Option<f64>,
     /// Why it was not computed.
     pub skipped: Option<String>,
@@ -78,7 +80,8 @@ pub struct PerfReport {
 
 /// Measures the selected operators, and the roof where the device has one; `tell` hears of each result.
 ///
-/// Products and attention are measured on the shapes of a decoder of about a billion weights, others on the largest case of the suite. Fails where the roof cannot be measured; a device that fails has its reason in the result.
+/// Products and attention are measured on the shapes of a decoder of about a billion weights, others on the largest
+/// case of the suite. Fails where the roof cannot be measured; a device that fails has its reason in the result.
 pub fn perf(
     device: &dyn Device,
     selection: &Selection,
@@ -111,7 +114,8 @@ fn share(result: &PerfResult, done: Option<Done>, roof: Option<&Roof>) -> Option
     (work.bytes > 0).then(|| roof.seconds(work.bytes, operations) / (time_us / 1e6))
 }
 
-/// What is measured: products and attention of a decoder's layer, and of each other operator the case with the most bytes.
+/// What is measured: products and attention of a decoder's layer, and of each other operator the case with the most
+/// bytes.
 fn measured_cases() -> Vec<Candidate> {
     let mut cases = layer_cases();
     let all = candidates();
@@ -125,7 +129,8 @@ fn measured_cases() -> Vec<Candidate> {
     named(cases)
 }
 
-/// Nodes of a decoder with 2048 wide rows, 32 heads of 64 sharing 4 heads of keys and values, and a cache of 1024 positions.
+/// Nodes of a decoder with 2048 wide rows, 32 heads of 64 sharing 4 heads of keys and values, and a cache of 1024
+/// positions.
 fn layer_cases() -> Vec<Case> {
     const WIDTH: usize = 2048;
     let ty = TensorType::new;

@@ -14,11 +14,12 @@ use trueup_graph::TensorType;
 use trueup_runtime::device::{Device, Usage};
 use trueup_runtime::profile::{Activations, Profile};
 
-/// What results are filled with before the two runs: NaN in every floating-point type, and a number in all of them, so that an element that
-/// keeps the one does not have the other.
+/// What results are filled with before the two runs: NaN in every floating-point type, and a number in all of them, so
+/// that an element that keeps the one does not have the other.
 const POISONS: [u8; 2] = [0xff, 0x3c];
 
-/// From here on downwards f32 has no relative precision that an NMSE could tell about: an error of this size is judged by its bound alone.
+/// From here on downwards f32 has no relative precision that an NMSE could tell about: an error of this size is judged
+/// by its bound alone.
 const ABSOLUTE_BELOW: f64 = f32::MIN_POSITIVE as f64;
 
 /// Computes a case on a device and judges what comes out.

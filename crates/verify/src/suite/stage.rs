@@ -61,7 +61,8 @@ const HOST: &[(&str, usize)] = &[
     ("timestep_embedding", 0),
 ];
 
-/// What an input of an operator is in a model. Biases are activations as often as weights: those of types that activations do not have are weights.
+/// What an input of an operator is in a model. Biases are activations as often as weights: those of types that
+/// activations do not have are weights.
 pub(super) fn usage(op: &Op, place: usize, ty: &TensorType) -> Usage {
     let listed = |list: &[(&str, usize)]| list.contains(&(op.name(), place));
     let bias = matches!(op, Op::Arithmetic(_)) && place == 1 && !matches!(ty.dtype, DType::F32 | DType::F64);
@@ -109,7 +110,8 @@ impl Content {
 struct Layout {
     /// Of each input that lies there, of a view its source.
     inputs: Vec<Option<Range<usize>>>,
-    /// Of the result; `None` where it is written over an input with a buffer of its own, or is only another look at one.
+    /// Of the result; `None` where it is written over an input with a buffer of its own, or is only another look at
+    /// one.
     output: Option<Range<usize>>,
     bytes: usize,
 }

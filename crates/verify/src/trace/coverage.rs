@@ -21,9 +21,11 @@ const LISTED_MAX: usize = 32;
 pub struct TraceCoverage {
     /// Steps that the trace announces, or that its ids imply.
     pub steps: usize,
-    /// Results of the nodes of all steps. Other shapes of the same values are among them where the trace says that it holds them.
+    /// Results of the nodes of all steps. Other shapes of the same values are among them where the trace says that it
+    /// holds them.
     pub results: usize,
-    /// Those of them that the trace should hold: of its own program, nodes that were computed together with another are not.
+    /// Those of them that the trace should hold: of its own program, nodes that were computed together with another are
+    /// not.
     pub asked: usize,
     /// Results that the trace holds and that were compared.
     pub judged: usize,

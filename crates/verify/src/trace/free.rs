@@ -1,7 +1,7 @@
 //! The device's run on the tokens of a trace: the distance at each node, and what it means for the tokens.
 //!
-//! Nodes are not gated here: both sides are judged by themselves, and what is left between them is the noise of both. Logits are, as
-//! those of any free-running reference (docs/numerics.md#logits-and-tokens).
+//! Nodes are not gated here: both sides are judged by themselves, and what is left between them is the noise of both.
+//! Logits are, as those of any free-running reference (docs/numerics.md#logits-and-tokens).
 
 use super::TraceOptions;
 use super::known::Known;

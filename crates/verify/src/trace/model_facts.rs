@@ -1,7 +1,7 @@
 //! What a trace of this program says about the model it was made from: each tensor's name, type, shape and hash.
 //!
-//! A few tensors with other contents are what a trace is good for: it names the node where that shows. Other names or shapes, or other
-//! contents in most tensors, are another model, of which every node would differ.
+//! A few tensors with other contents are what a trace is good for: it names the node where that shows. Other names or
+//! shapes, or other contents in most tensors, are another model, of which every node would differ.
 #![cfg_attr(
     not(test),
     deny(

@@ -177,8 +177,8 @@ impl Program {
         matches!(self, Program::Own { .. })
     }
 
-    /// Whether a trace of a batch of so many tokens must hold the node where it is to be complete: for ours, where it was computed by
-    /// itself; for others, where it computes something.
+    /// Whether a trace of a batch of so many tokens must hold the node where it is to be complete: for ours, where it
+    /// was computed by itself; for others, where it computes something.
     pub fn computes(&self, node: &Node, tokens: usize) -> bool {
         match self {
             Program::Own { profiles, .. } => profiles.contains_key(&(node.name.clone(), tokens == 1)),

@@ -1,4 +1,5 @@
-//! Writes down what a device computes: each node's result as it comes, and afterwards what the trace must say about itself.
+//! Writes down what a device computes: each node's result as it comes, and afterwards what the trace must say about
+//! itself.
 //!
 //! ```text
 //!   prompt ─ step 0 ─ a token ─ step 1 ─ a token ...      each node stops: shown to the sink, then forgotten
@@ -53,7 +54,8 @@ pub struct Recording {
     pub texts: Vec<(String, String)>,
 }
 
-/// Computes a prompt and what follows, and shows the results of the nodes that `selects` names to `sink`, in the order of computation.
+/// Computes a prompt and what follows, and shows the results of the nodes that `selects` names to `sink`, in the order
+/// of computation.
 ///
 /// Fails on prompts that the model cannot take, where the device fails, and where the sink does.
 pub fn record(

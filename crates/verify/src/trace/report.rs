@@ -1,4 +1,5 @@
-//! What a trace comes to: each node's verdict, the first that the model's file does not give, and what was not compared.
+//! What a trace comes to: each node's verdict, the first that the model's file does not give, and what was not
+//! compared.
 
 use super::coverage::{Looked, TraceCoverage, Untraced};
 use super::first_bad::{FirstBad, FirstFailure};
@@ -40,7 +41,8 @@ pub struct TraceReport {
     pub result: Outcome,
     /// The result in one sentence.
     pub sentence: String,
-    /// The first node of the graph whose trace is not what the file's weights give in some step, as in the first such step.
+    /// The first node of the graph whose trace is not what the file's weights give in some step, as in the first such
+    /// step.
     pub first_bad: Option<BadNode>,
     /// Nodes before it that the trace does not hold: what is wrong may be wrong there already.
     pub before_first_bad: Vec<String>,
@@ -50,7 +52,8 @@ pub struct TraceReport {
     pub untraced: Untraced,
     /// Nodes of the model's graph.
     pub graph_nodes: usize,
-    /// Nodes with a verdict that says something in each step whose graph has them: which nodes are fused may differ between steps.
+    /// Nodes with a verdict that says something in each step whose graph has them: which nodes are fused may differ
+    /// between steps.
     pub checked: usize,
     /// The others.
     pub unchecked: Vec<String>,
@@ -175,8 +178,8 @@ impl Findings {
         self.places.get(&node.name).is_some_and(|place| self.failures.is_before(*place))
     }
 
-    /// Adds what a step of so many `tokens` says about a node of its graph; none where the trace holds nothing of it. Tells whether it
-    /// says anything.
+    /// Adds what a step of so many `tokens` says about a node of its graph; none where the trace holds nothing of it.
+    /// Tells whether it says anything.
     pub fn add(&mut self, step: usize, graph: &Graph, node: &Node, tokens: usize, judged: Option<Judged>) -> bool {
         let Some(index) = self.places.get(&node.name).copied() else { return false };
         let before = self.before(graph, node);
@@ -255,7 +258,8 @@ impl Findings {
 }
 
 impl TraceReport {
-    /// Sets result and sentence from everything else, where a share of the results of each step is `wanted` or nothing is said.
+    /// Sets result and sentence from everything else, where a share of the results of each step is `wanted` or nothing
+    /// is said.
     pub(crate) fn conclude(&mut self, wanted: Option<f64>) {
         let free = self.free.outcome();
         self.result = if self.first_bad.is_some() || free == Outcome::Fail {

@@ -1,4 +1,5 @@
-//! One sentence that sums up the comparison with a trace: what was looked at, what is wrong or missing, and what to do next.
+//! One sentence that sums up the comparison with a trace: what was looked at, what is wrong or missing, and what to do
+//! next.
 
 use super::TraceReport;
 use super::report::PROGRAM;

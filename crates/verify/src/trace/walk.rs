@@ -1,5 +1,5 @@
-//! The way through the model's graph along a trace: each node from what the trace holds of its inputs, judged by what it holds of its
-//! result.
+//! The way through the model's graph along a trace: each node from what the trace holds of its inputs, judged by what
+//! it holds of its result.
 //!
 //! ```text
 //!   trace has the inputs      y as declared, sigma of its arithmetic     gates as for a device (docs/numerics.md)
@@ -101,8 +101,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Computes a node, judges what the trace knows of it, and keeps what the nodes behind it go on from. A failure is explained where
-    /// `explains` says so.
+    /// Computes a node, judges what the trace knows of it, and keeps what the nodes behind it go on from. A failure is
+    /// explained where `explains` says so.
     pub fn node(
         &mut self,
         index: usize,
@@ -249,7 +249,8 @@ impl Walk {
         Judged { verdict: gate.verdict(&statistics, declares_loss(&node.op, profile, &ty)), statistics, cause: None }
     }
 
-    /// What the trace's program likely did otherwise, of a failing node whose inputs and result the trace holds as they were.
+    /// What the trace's program likely did otherwise, of a failing node whose inputs and result the trace holds as they
+    /// were.
     fn cause(
         &self,
         node: &Node,

@@ -1,4 +1,5 @@
-//! A device with a fault that is in no table: it lacks an operator, or what it computes depends on the run or the batch.
+//! A device with a fault that is in no table: it lacks an operator, or what it computes depends on the run or the
+//! batch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,10 +16,11 @@ pub enum Fault {
     Lacks(&'static str),
     /// The positions of the first sequence of the batch are used for all tokens.
     FirstPositions,
-    /// Where two sequences or more are in the batch, the last bit of each element of the result is the other one; whether the device
-    /// promises that nothing depends on the batch.
+    /// Where two sequences or more are in the batch, the last bit of each element of the result is the other one;
+    /// whether the device promises that nothing depends on the batch.
     DependsOnBatch(bool),
-    /// Each element of a product of matrices is off by up to so many units of 2^-24, otherwise each time, at every such node.
+    /// Each element of a product of matrices is off by up to so many units of 2^-24, otherwise each time, at every such
+    /// node.
     Dither(f32),
     /// One element of the result is larger by this every second time that it is computed.
     Wavering(f32),

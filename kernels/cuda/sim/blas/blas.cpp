@@ -1,5 +1,6 @@
-// Stands in for cuBLASLt: D = alpha A' B + beta C of f16 matrices by columns with f32 sums, as the device asks for it; all else is refused. A library of its own,
-// whose products are host functions in the simulator's streams, and so in its graphs.
+// Stands in for cuBLASLt: D = alpha A' B + beta C of f16 matrices by columns with f32 sums, as the device asks for it;
+// all else is refused. A library of its own, whose products are host functions in the simulator's streams, and so in
+// its graphs.
 
 #include <cstdint>
 #include <cstring>
@@ -142,7 +143,8 @@ EXPORTED int cublasLtMatmulPreferenceSetAttribute(Preference* preference, int at
     return SUCCESS;
 }
 
-// What the library writes of each way: 64 bytes that name it, the workspace, a status, how full its waves are, and four words of its own.
+// What the library writes of each way: 64 bytes that name it, the workspace, a status, how full its waves are, and four
+// words of its own.
 struct Found {
     uint64_t algorithm[8];
     size_t workspace_bytes;

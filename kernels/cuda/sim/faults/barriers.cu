@@ -1,4 +1,5 @@
-// Barriers that are missing, or that not all threads reach. Each kernel with a fault has a twin, `right`, that computes what it should.
+// Barriers that are missing, or that not all threads reach. Each kernel with a fault has a twin, `right`, that computes
+// what it should.
 #include "device.cuh"
 
 // y: x, turned over within each block.

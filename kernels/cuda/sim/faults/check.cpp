@@ -1,5 +1,5 @@
-// Checks of the simulator, by the driver's interface: every planted fault is found with its sentence, every right twin passes, and streams, events,
-// graphs, memory, numbers and all-gathers are as on a card.
+// Checks of the simulator, by the driver's interface: every planted fault is found with its sentence, every right twin
+// passes, and streams, events, graphs, memory, numbers and all-gathers are as on a card.
 //
 //   check SEED              all
 //   check SEED KERNEL       one kernel whose fault sanitizers tell

@@ -1,4 +1,5 @@
-// Each kernel of faults/*.cu: the right ones compute what they should, the others are found, with kernel, block, thread and what they did.
+// Each kernel of faults/*.cu: the right ones compute what they should, the others are found, with kernel, block, thread
+// and what they did.
 
 #include <cstring>
 

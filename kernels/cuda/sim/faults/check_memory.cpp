@@ -1,4 +1,5 @@
-// Memory of cards: fresh bytes, room, guard zones, what is freed twice or too early, limits of launches, copies between cards.
+// Memory of cards: fresh bytes, room, guard zones, what is freed twice or too early, limits of launches, copies between
+// cards.
 
 #include <cstring>
 

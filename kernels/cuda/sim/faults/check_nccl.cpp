@@ -1,4 +1,5 @@
-// All-gathers between cards: both have all, in the order of streams; what no NCCL does, or does only after waiting for ever, is told in a sentence.
+// All-gathers between cards: both have all, in the order of streams; what no NCCL does, or does only after waiting for
+// ever, is told in a sentence.
 
 #include "check.h"
 

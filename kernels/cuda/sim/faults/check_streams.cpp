@@ -1,5 +1,5 @@
-// Streams and events: what is asked for runs behind the caller, in the order of its stream; only events, and the context's own stream, keep order
-// between streams.
+// Streams and events: what is asked for runs behind the caller, in the order of its stream; only events, and the
+// context's own stream, keep order between streams.
 
 #include <atomic>
 #include <chrono>

@@ -1,4 +1,5 @@
-// Launches that begin before the last has ended: one by one and in graphs, right and with faults, and modules that cannot wait.
+// Launches that begin before the last has ended: one by one and in graphs, right and with faults, and modules that
+// cannot wait.
 
 #include <atomic>
 
@@ -24,8 +25,8 @@ static void* new_stream() {
     return stream;
 }
 
-// Each launch doubles what the one before has written, and the first of a run what the host has. Rooms take turns: what a launch writes, the one before
-// the last has read.
+// Each launch doubles what the one before has written, and the first of a run what the host has. Rooms take turns: what
+// a launch writes, the one before the last has read.
 class Chain {
 public:
     explicit Chain(const char* kernel) : function(function_named(kernel)) {}

@@ -12,7 +12,8 @@ KERNEL(tile_s8, const signed char* a, const signed char* b, int* c) {
     for (int i = 0; i < 4; i++) c[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums[i];
 }
 
-// c: a b for 16 x 16 f16 of a and 16 x 8 of b, both by rows, by way of shared memory: b's tiles are transposed on the way.
+// c: a b for 16 x 16 f16 of a and 16 x 8 of b, both by rows, by way of shared memory: b's tiles are transposed on the
+// way.
 KERNEL(tile_f16, const half* a, const half* b, float* c) {
     __shared__ __align__(16) half left[16 * 16];
     __shared__ __align__(16) half right[16 * 8];
@@ -31,7 +32,8 @@ KERNEL(tile_f16, const half* a, const half* b, float* c) {
     for (int i = 0; i < 4; i++) c[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums[i];
 }
 
-// y: in each block, x for those that are there, zeros for the last lane, through two groups of copies; the second is waited for or not.
+// y: in each block, x for those that are there, zeros for the last lane, through two groups of copies; the second is
+// waited for or not.
 DEVICE void through_shared(const float* all_x, float* all_y, bool all) {
     __shared__ __align__(16) float shared[2 * 4 * WARP];
     const int lane = threadIdx.x;
@@ -52,8 +54,8 @@ DEVICE void through_shared(const float* all_x, float* all_y, bool all) {
 KERNEL(copies_right, const float* x, float* y, int) { through_shared(x, y, true); }
 KERNEL(copies_not_waited_for, const float* x, float* y, int) { through_shared(x, y, false); }
 
-// y: in each block, x of the lane's neighbour, then of the same places further on, which are copied to where the first were when all have read them, or
-// before that.
+// y: in each block, x of the lane's neighbour, then of the same places further on, which are copied to where the first
+// were when all have read them, or before that.
 DEVICE void over_shared(const float* all_x, float* all_y, bool barrier) {
     __shared__ __align__(16) float shared[4 * WARP];
     const int lane = threadIdx.x, other = lane ^ 1;

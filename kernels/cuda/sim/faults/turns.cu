@@ -1,4 +1,5 @@
-// Launches that begin while the one before runs: what they do before they have waited for it. Each fault has a twin, `turn_waited_for`.
+// Launches that begin while the one before runs: what they do before they have waited for it. Each fault has a twin,
+// `turn_waited_for`.
 #include "ptx.cuh"
 
 // y: 2 x

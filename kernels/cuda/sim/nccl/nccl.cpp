@@ -1,5 +1,6 @@
-// Stands in for NCCL: all-gathers between the cards of one process, as the device asks for them; all else is refused, and so is what a card would wait for
-// without end. A library of its own, which copies in the simulator's streams: each rank begins when all have come, and goes on when all have what is its.
+// Stands in for NCCL: all-gathers between the cards of one process, as the device asks for them; all else is refused,
+// and so is what a card would wait for without end. A library of its own, which copies in the simulator's streams: each
+// rank begins when all have come, and goes on when all have what is its.
 
 #include <cstddef>
 #include <cstdint>

@@ -50,7 +50,8 @@ pub fn run(input: &[u8], folder: &Path) -> Result<Answer, String> {
     graph_of(architecture, &hyper, &path)
 }
 
-/// Builds the graph of a model that has all tensors its numbers ask for. The numbers come back from the keys that are written of them.
+/// Builds the graph of a model that has all tensors its numbers ask for. The numbers come back from the keys that are
+/// written of them.
 pub fn graph_of(architecture: &'static Architecture, hyper: &Hyper, path: &Path) -> Result<Answer, String> {
     law(hyper.layers() <= TENSORS, "more layers than tensors")?;
     let expected = expected_tensors(architecture, hyper);

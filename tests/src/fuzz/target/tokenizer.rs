@@ -23,7 +23,8 @@ const TEXTS: [&str; 8] = [
 /// Characters of a text that is long.
 const LONG: usize = 4000;
 
-/// The vocabularies of the fixtures, and two that programs get lost in: merges that lead back to their parts, and one token for all.
+/// The vocabularies of the fixtures, and two that programs get lost in: merges that lead back to their parts, and one
+/// token for all.
 pub fn json_seeds() -> Vec<Vec<u8>> {
     let fixtures = ["llama2", "llama3", "mistral", "qwen2", "llama-yarn"];
     let mut seeds: Vec<Vec<u8>> =
@@ -65,7 +66,8 @@ pub fn json_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Sentencepiece vocabularies: those of the fixtures, with maps of characters and of the unigram kind too, and pieces whose scores are no numbers.
+/// Sentencepiece vocabularies: those of the fixtures, with maps of characters and of the unigram kind too, and pieces
+/// whose scores are no numbers.
 pub fn model_seeds() -> Vec<Vec<u8>> {
     let fixtures = ["models/llama-linear", "tokenizers/unigram", "tokenizers/bpe-map-bytes"];
     let fixtures = fixtures.map(|folder| fixture_file(&format!("{folder}/tokenizer.model")));
@@ -116,8 +118,8 @@ fn from_files(files: &TokenizerFiles, folder: &Path) -> Result<Answer, String> {
     }
 }
 
-/// Uses a vocabulary on texts. Every id is inside it, a stream says what decoding at once says, and what comes back from GGUF keys gives
-/// the same ids.
+/// Uses a vocabulary on texts. Every id is inside it, a stream says what decoding at once says, and what comes back
+/// from GGUF keys gives the same ids.
 pub fn check_vocabulary(vocabulary: &Vocabulary) -> Result<Answer, String> {
     let tokenizer = match Tokenizer::new(vocabulary.clone()) {
         Ok(tokenizer) => tokenizer,

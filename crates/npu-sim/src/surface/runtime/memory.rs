@@ -217,7 +217,8 @@ pub extern "C" fn aclrtMemsetAsync(
     })
 }
 
-/// `aclrtGetMemInfo`: an attribute that the card lacks gives zeros; where there is no HBM, questions for it are answered with DDR.
+/// `aclrtGetMemInfo`: an attribute that the card lacks gives zeros; where there is no HBM, questions for it are
+/// answered with DDR.
 #[unsafe(no_mangle)]
 pub extern "C" fn aclrtGetMemInfo(attribute: i32, free: *mut usize, total: *mut usize) -> i32 {
     const DDR: [i32; 5] = [0, 2, 3, 6, 7];

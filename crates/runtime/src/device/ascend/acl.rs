@@ -1,4 +1,5 @@
-//! The vendor's interface, found at run time: one card, its memory, its streams, its operators. Calls into the libraries stand here alone.
+//! The vendor's interface, found at run time: one card, its memory, its streams, its operators. Calls into the
+//! libraries stand here alone.
 //!
 //! ```text
 //!  library.rs    the libraries, their functions by name, what they say of errors

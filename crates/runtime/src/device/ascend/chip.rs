@@ -10,7 +10,8 @@ pub struct Chip {
     pub memory_bytes: u64,
     /// Whether it has bf16.
     pub bf16: bool,
-    /// Whether numbers beyond the range of f16 become its largest instead of infinite: no page says so, but of these chips it is told.
+    /// Whether numbers beyond the range of f16 become its largest instead of infinite: no page says so, but of these
+    /// chips it is told.
     pub f16_saturates: bool,
     /// Whether it multiplies with weights in groups of 32 integers.
     pub quantized_products: Quantized,

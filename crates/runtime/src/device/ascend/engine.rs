@@ -165,8 +165,9 @@ impl Engine {
         self.notes.take()
     }
 
-    /// Numbers of the host on the card, which follow from what inputs hold: computed and uploaded unless those lie there. The name says what they are
-    /// and of which tensors. They stay until sixteen others were asked for, and their memory goes when the card has passed.
+    /// Numbers of the host on the card, which follow from what inputs hold: computed and uploaded unless those lie
+    /// there. The name says what they are and of which tensors. They stay until sixteen others were asked for, and
+    /// their memory goes when the card has passed.
     pub fn table(
         &self,
         name: String,

@@ -234,7 +234,8 @@ impl Call<'_> {
         Ok(bytes)
     }
 
-    /// Indices of an input, each below `count`: the card follows them without a look. What is composed of them fits these alone.
+    /// Indices of an input, each below `count`: the card follows them without a look. What is composed of them fits
+    /// these alone.
     fn indices(&self, place: usize, count: usize) -> Result<Vec<i32>, String> {
         let indices = self.checked(place, count)?;
         self.engine.needs(place, Must::Be(indices.clone()));
@@ -316,8 +317,8 @@ fn array(tensor: &Tensor) -> Result<Array, String> {
     Memory::of(tensor)?.array(tensor)
 }
 
-/// Brings arrays, each repeated along some dimensions to the sizes of the first, into forms in which operators repeat dimensions of size 1 only:
-/// where `[6]` meets `[3]`, `[2, 3]` meets `[1, 3]`.
+/// Brings arrays, each repeated along some dimensions to the sizes of the first, into forms in which operators repeat
+/// dimensions of size 1 only: where `[6]` meets `[3]`, `[2, 3]` meets `[1, 3]`.
 fn broadcast<const N: usize>(arrays: [Array; N]) -> Result<[Array; N], String> {
     let mut arrays = arrays;
     for d in (0..arrays[0].sizes.len()).rev() {

@@ -1,5 +1,5 @@
-//! Room that compositions compute in, given back on the host while the card still computes: it goes to the next one that asks, whose work the card
-//! does behind that of the last one, for both are of one stream.
+//! Room that compositions compute in, given back on the host while the card still computes: it goes to the next one
+//! that asks, whose work the card does behind that of the last one, for both are of one stream.
 //!
 //! ```text
 //!  stack.rs    one range of addresses that memory is put behind, used from its start on: where the card has virtual memory
@@ -79,7 +79,8 @@ impl Pool {
         Ok(Room { array: Array { address, ..array }, pool: self.clone() })
     }
 
-    /// From now on buffers that are lent are kept: work that comes again computes in them. A range of addresses stays anyway.
+    /// From now on buffers that are lent are kept: work that comes again computes in them. A range of addresses stays
+    /// anyway.
     pub fn keep(&self) {
         if let Lender::Cached(cached) = &mut *self.lender() {
             cached.keep();
@@ -94,7 +95,8 @@ impl Pool {
         }
     }
 
-    /// Gives the card the memory of buffers that are not lent, of which graphs keep their own. A range of addresses stays, for graphs compute there.
+    /// Gives the card the memory of buffers that are not lent, of which graphs keep their own. A range of addresses
+    /// stays, for graphs compute there.
     pub fn drop_unkept(&self) {
         if let Lender::Cached(cached) = &mut *self.lender() {
             cached.drop_free();

@@ -158,7 +158,8 @@ impl Replay {
     }
 }
 
-/// Keeps steps, in memory that others can do without where there is no other: while work is kept, no room goes back to the card.
+/// Keeps steps, in memory that others can do without where there is no other: while work is kept, no room goes back to
+/// the card.
 fn captured(engine: &Engine, steps: &[Step]) -> Result<Captured, String> {
     let capture = || engine.capture(|| one_by_one(engine, steps));
     capture().or_else(|_| {

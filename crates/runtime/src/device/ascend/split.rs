@@ -72,7 +72,8 @@ impl Split {
         card
     }
 
-    /// Blocks of the file from one of it on, in the card's form: where on the card they go, codes and scales of each matrix.
+    /// Blocks of the file from one of it on, in the card's form: where on the card they go, codes and scales of each
+    /// matrix.
     pub fn pieces(&self, first: usize, file: &[u8]) -> Vec<(usize, Vec<u8>)> {
         let file_bytes = self.layout.dtype().block_bytes();
         let (mut block, mut rest, mut pieces) = (first, file, Vec::new());
@@ -102,8 +103,8 @@ impl Split {
         }
     }
 
-    /// What operators see of one matrix of `rows` by `columns`, whose first element has this number: codes `[rows, columns]` and scales
-    /// `[rows, columns / 32]`.
+    /// What operators see of one matrix of `rows` by `columns`, whose first element has this number: codes `[rows,
+    /// columns]` and scales `[rows, columns / 32]`.
     pub fn matrix(&self, address: u64, first: usize, [rows, columns]: [usize; 2]) -> Result<Matrix, String> {
         let block = first / LEN;
         let (matrix, block) = (block / self.blocks.max(1), block % self.blocks.max(1));

@@ -1,4 +1,5 @@
-//! Numbers that the host computes for operators, on the card at a place that stays: what they follow from may change, and then they do.
+//! Numbers that the host computes for operators, on the card at a place that stays: what they follow from may change,
+//! and then they do.
 
 use super::acl::{Allocation, Card, Transfers};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +28,8 @@ impl Table {
         self.memory.address()
     }
 
-    /// Makes them follow from these bytes, behind all that the card was asked for before; they are computed and uploaded unless they do already.
+    /// Makes them follow from these bytes, behind all that the card was asked for before; they are computed and
+    /// uploaded unless they do already.
     pub fn fill(&self, transfers: &Transfers, from: &[Vec<u8>], numbers: &Numbers) -> Result<(), String> {
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         if sources.as_deref() == Some(from) {

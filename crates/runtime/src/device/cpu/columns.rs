@@ -33,7 +33,8 @@ pub(super) struct Piece<'a> {
 unsafe impl Send for Piece<'_> {}
 
 impl<'a> Columns<'a> {
-    /// Pieces of `width` rows, the last perhaps of fewer, of cells that are `rows` for each token. Panics where a token is not whole.
+    /// Pieces of `width` rows, the last perhaps of fewer, of cells that are `rows` for each token. Panics where a token
+    /// is not whole.
     pub fn new(cells: &'a mut [f32], rows: usize, width: usize) -> Columns<'a> {
         assert!(rows > 0 && width > 0 && cells.len().is_multiple_of(rows), "whole tokens of at least one row");
         let tokens = cells.len() / rows;
@@ -79,8 +80,8 @@ impl Piece<'_> {
     /// Its rows of one token.
     pub fn token(&mut self, token: usize) -> &mut [f32] {
         assert!(token < self.tokens, "token {token} of {}", self.tokens);
-        // SAFETY: `Columns::new` found `tokens` times `stride` cells, `first + count` is at most `stride`, and no other piece has these
-        // rows; two slices of this piece cannot live at once, for it is borrowed.
+        // SAFETY: `Columns::new` found `tokens` times `stride` cells, `first + count` is at most `stride`, and no other
+        // piece has these rows; two slices of this piece cannot live at once, for it is borrowed.
         unsafe { std::slice::from_raw_parts_mut(self.cells.add(token * self.stride + self.first), self.count) }
     }
 }

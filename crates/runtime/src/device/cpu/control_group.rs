@@ -5,8 +5,8 @@
 //!                      4:memory:/docker/0123       version 1: memory/ memory.limit_in_bytes, memory.usage_in_bytes
 //! ```
 //!
-//! A group's usage counts pages of files, which the system takes back when memory is short; `memory.stat` says how many. The limits of all
-//! groups above hold, too.
+//! A group's usage counts pages of files, which the system takes back when memory is short; `memory.stat` says how
+//! many. The limits of all groups above hold, too.
 
 use super::processor::field_in_words;
 use std::fs;

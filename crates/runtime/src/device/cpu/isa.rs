@@ -103,7 +103,8 @@ impl fmt::Display for Isa {
     }
 }
 
-/// An instruction set that this machine was found to have. Kernels take nothing else, which is what makes calling them sound.
+/// An instruction set that this machine was found to have. Kernels take nothing else, which is what makes calling them
+/// sound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Instructions {
     isa: Isa,

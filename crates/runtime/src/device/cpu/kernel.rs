@@ -132,31 +132,36 @@ macro_rules! kernel {
             }
             match instructions.isa() {
                 #[cfg(target_arch = "x86_64")]
-                // SAFETY: `Instructions` of AVX-512 exist only where its parts that variants enable were found, and AVX2, FMA and F16C.
+                // SAFETY: `Instructions` of AVX-512 exist only where its parts that variants enable were found, and
+                // AVX2, FMA and F16C.
                 #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
                 $crate::device::cpu::Isa::Avx512 => unsafe {
                     $crate::device::cpu::kernel::kernel!(@first $($avx512,)? $($avx2,)? $scalar)($($argument),*)
                 },
                 #[cfg(target_arch = "x86_64")]
-                // SAFETY: `Instructions` of AVX-VNNI exist only where it was found, and AVX2, FMA and F16C; the variant enables no more.
+                // SAFETY: `Instructions` of AVX-VNNI exist only where it was found, and AVX2, FMA and F16C; the variant
+                // enables no more.
                 #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
                 $crate::device::cpu::Isa::AvxVnni => unsafe {
                     $crate::device::cpu::kernel::kernel!(@first $($avx_vnni,)? $($avx2,)? $scalar)($($argument),*)
                 },
                 #[cfg(target_arch = "x86_64")]
-                // SAFETY: `Instructions` of AVX2 exist only where AVX2, FMA and F16C were found, and the variant enables no more.
+                // SAFETY: `Instructions` of AVX2 exist only where AVX2, FMA and F16C were found, and the variant
+                // enables no more.
                 #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
                 $crate::device::cpu::Isa::Avx2 => unsafe {
                     $crate::device::cpu::kernel::kernel!(@first $($avx2,)? $scalar)($($argument),*)
                 },
                 #[cfg(target_arch = "x86_64")]
-                // SAFETY: `Instructions` of SSE4.1 exist only where it and SSSE3 were found, and the variant enables no more.
+                // SAFETY: `Instructions` of SSE4.1 exist only where it and SSSE3 were found, and the variant enables no
+                // more.
                 #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
                 $crate::device::cpu::Isa::Sse41 => unsafe {
                     $crate::device::cpu::kernel::kernel!(@first $($sse41,)? $scalar)($($argument),*)
                 },
                 #[cfg(target_arch = "aarch64")]
-                // SAFETY: `Instructions` of NEON exist only where NEON and dot products were found, and the variant enables no more.
+                // SAFETY: `Instructions` of NEON exist only where NEON and dot products were found, and the variant
+                // enables no more.
                 #[allow(unsafe_code, unused_unsafe, reason = "the rule in place of a variant is safe")]
                 $crate::device::cpu::Isa::Neon => unsafe {
                     $crate::device::cpu::kernel::kernel!(@first $($neon,)? $scalar)($($argument),*)
@@ -179,8 +184,8 @@ mod samples {
     use crate::device::cpu::isa::{Instructions, Isa};
     use trueup_guard::{Side, expect_in_child, is_child};
 
-    /// Holds each variant that this machine can run against the scalar one; says which it cannot. `test` is the path of the test that
-    /// calls, which is run again in a child, where the variants' arguments lie between guard pages.
+    /// Holds each variant that this machine can run against the scalar one; says which it cannot. `test` is the path of
+    /// the test that calls, which is run again in a child, where the variants' arguments lie between guard pages.
     pub fn expect_agreement(test: &str, samples: fn(Instructions) -> Vec<f32>) {
         let scalar = Instructions::of(Isa::Scalar).expect("the scalar set is always there");
         let expected = samples(scalar);

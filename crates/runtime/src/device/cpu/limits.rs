@@ -1,12 +1,13 @@
-//! What the limits of this process leave it of the machine's memory (getrlimit(2), `ulimit -d` and `ulimit -v` of a shell).
+//! What the limits of this process leave it of the machine's memory (getrlimit(2), `ulimit -d` and `ulimit -v` of a
+//! shell).
 //!
 //! ```text
 //!  /proc/self/limits   Max data size       3221225472   unlimited   bytes     private memory that can be written: VmData of /proc/self/status
 //!                      Max address space   unlimited    unlimited   bytes     everything that is mapped, files too: VmSize
 //! ```
 //!
-//! Memory counts towards these limits when it is asked for, whether it is used or not. Tensors share chunks whose ends stay empty (pages.rs), and threads have
-//! stacks: a part is left for them.
+//! Memory counts towards these limits when it is asked for, whether it is used or not. Tensors share chunks whose ends
+//! stay empty (pages.rs), and threads have stacks: a part is left for them.
 
 use super::processor::kilobytes;
 use std::fs;

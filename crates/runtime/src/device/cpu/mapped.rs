@@ -26,8 +26,8 @@ enum Form {
 }
 
 impl Mapped {
-    /// A tensor of this type; `None` where its bytes cannot be read where they lie: where numbers are not aligned, where the processor has
-    /// their bytes in the other order, and where kernels do not know the type.
+    /// A tensor of this type; `None` where its bytes cannot be read where they lie: where numbers are not aligned,
+    /// where the processor has their bytes in the other order, and where kernels do not know the type.
     pub fn new(bytes: &MappedBytes, dtype: DType) -> Option<Mapped> {
         let (form, is_readable) = match dtype {
             DType::F32 | DType::I32 => (Form::F32, are_cells::<f32>(bytes)),

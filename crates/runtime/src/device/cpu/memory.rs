@@ -149,7 +149,8 @@ impl Memory {
         self.ty.dtype == DType::I8
     }
 
-    /// Whether kernels can read and write a tensor of this type where it lies here: a view not, and in an arena 32-bit words only.
+    /// Whether kernels can read and write a tensor of this type where it lies here: a view not, and in an arena 32-bit
+    /// words only.
     pub fn is_in_place(&self, ty: &TensorType) -> bool {
         ty.shape.is_dense() && (!self.is_arena() || is_word(ty.dtype))
     }

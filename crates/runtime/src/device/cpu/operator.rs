@@ -64,7 +64,8 @@ macro_rules! declared {
 
 macro_rules! operators {
     ($($Op:ident => $file:ident $($by_member:ident)?),* $(,)?) => {
-        /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the output.
+        /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of
+        /// the output.
         pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType) -> Result<Profile, String> {
             expect_inferred(op, inputs, output)?;
             let declared = match op {
@@ -235,7 +236,8 @@ fn cells(room: &mut Vec<f32>, len: usize) -> &mut [f32] {
     &mut room[..len]
 }
 
-/// Pieces of `work` multiplications or so each that a thread takes at least, so that small tensors wake no other thread.
+/// Pieces of `work` multiplications or so each that a thread takes at least, so that small tensors wake no other
+/// thread.
 fn pieces_min(work: usize) -> usize {
     const WORK_MIN: usize = 1 << 15;
     (WORK_MIN / work.max(1)).max(1)

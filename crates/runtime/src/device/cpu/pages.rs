@@ -124,7 +124,8 @@ impl<T: Plain> Deref for Pages<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: `len` cells lie here, aligned as `T` is, zeros or what was written since, all of them values; borrowed as `self` is.
+        // SAFETY: `len` cells lie here, aligned as `T` is, zeros or what was written since, all of them values;
+        // borrowed as `self` is.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -4,8 +4,9 @@ use super::{Cpu, kernel};
 pub use kernel::Line;
 
 impl Cpu {
-    /// Multiplies 8-bit codes and adds them up in registers on every thread, `rounds` times, and gives how many operations that was, each
-    /// multiplication and each addition being one. No kernel of this instruction set does more of them in the same time.
+    /// Multiplies 8-bit codes and adds them up in registers on every thread, `rounds` times, and gives how many
+    /// operations that was, each multiplication and each addition being one. No kernel of this instruction set does
+    /// more of them in the same time.
     pub fn multiply_int8(&self, rounds: usize) -> u64 {
         let (weights, xs) = kernel::int8_codes();
         let work = |_: usize| {
@@ -17,8 +18,8 @@ impl Cpu {
         2 * (self.threads() * kernel::INT8_PRODUCTS * rounds) as u64
     }
 
-    /// Reads all lines on all threads and gives their bytes. Threads take `part` lines at a time, those of one part behind each other, and ask
-    /// for each line `ahead` bytes before they read it; 0 leaves that to the processor.
+    /// Reads all lines on all threads and gives their bytes. Threads take `part` lines at a time, those of one part
+    /// behind each other, and ask for each line `ahead` bytes before they read it; 0 leaves that to the processor.
     pub fn read_lines(&self, lines: &[Line], part: usize, ahead: usize) -> u64 {
         self.run(|means| {
             means.team.each(lines.chunks(part.max(1)), 1, |part| {

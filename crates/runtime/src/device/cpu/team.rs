@@ -43,8 +43,8 @@ impl<T> Runs<T> {
         Runs((0..count).map(run).map(Mutex::new).collect())
     }
 
-    /// Takes some pieces from the front of a thread's own run, at least `grain` as long as there are as many; where none is left, from what
-    /// another has left behind. Whether there were any.
+    /// Takes some pieces from the front of a thread's own run, at least `grain` as long as there are as many; where
+    /// none is left, from what another has left behind. Whether there were any.
     fn take(&self, own: usize, grain: usize, taken: &mut Vec<T>) -> bool {
         loop {
             let mut run = locked(&self.0[own]);
@@ -100,7 +100,8 @@ struct Shared {
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// Number of the job in the upper half; below it whether the team ends, whether the job is open, and how many threads are inside.
+/// Number of the job in the upper half; below it whether the team ends, whether the job is open, and how many threads
+/// are inside.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State(u64);
 
@@ -143,7 +144,8 @@ impl Team {
         self.threads.len() + 1
     }
 
-    /// Works on all items, at least `grain` of them at a time on one thread. One call at a time makes use of the threads.
+    /// Works on all items, at least `grain` of them at a time on one thread. One call at a time makes use of the
+    /// threads.
     pub fn each<I>(&self, items: I, grain: usize, work: impl Fn(I::Item) + Sync)
     where
         I: ExactSizeIterator,
@@ -251,8 +253,8 @@ impl Shared {
             known = state.job();
             if self.enter(known) {
                 let place: *const Job = self.job.load(Ordering::Relaxed).cast_const().cast();
-                // SAFETY: this thread is counted inside an open job, whose number it saw; `Team::together` keeps that job alive until
-                // nobody is inside, and posts no other before.
+                // SAFETY: this thread is counted inside an open job, whose number it saw; `Team::together` keeps that
+                // job alive until nobody is inside, and posts no other before.
                 let job = unsafe { &*place };
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(job.work)) {
                     *locked(&job.panic) = Some(panic);

@@ -1,5 +1,5 @@
-//! Every operator against its formula in f64, written here and sharing nothing with the kernels, on shapes that are odd on purpose; and what
-//! may not change a bit: threads, instruction sets, packing, and the other tokens of a batch.
+//! Every operator against its formula in f64, written here and sharing nothing with the kernels, on shapes that are odd
+//! on purpose; and what may not change a bit: threads, instruction sets, packing, and the other tokens of a batch.
 
 mod attention;
 mod decoded;
@@ -109,7 +109,8 @@ fn default_cpu() -> Cpu {
     Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap()
 }
 
-/// Puts the output behind the first input in a poisoned arena, the other activations behind it; runs; gives the output's bytes.
+/// Puts the output behind the first input in a poisoned arena, the other activations behind it; runs; gives the
+/// output's bytes.
 fn run(cpu: &Cpu, op: &Op, inputs: &[Given]) -> Result<Vec<u8>> {
     let types: Vec<TensorType> = inputs.iter().map(|input| input.ty).collect();
     let output_type = op.infer(&types).unwrap();

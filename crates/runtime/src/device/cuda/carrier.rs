@@ -62,7 +62,8 @@ impl Carrier {
         })
     }
 
-    /// Works with so many bytes of room, which nobody else has meanwhile; what the card was asked for in it before comes first.
+    /// Works with so many bytes of room, which nobody else has meanwhile; what the card was asked for in it before
+    /// comes first.
     fn with_room(&self, bytes: usize, work: impl FnOnce(&Allocation) -> Result<(), String>) -> Result<(), String> {
         let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         if room.as_ref().is_none_or(|room| room.bytes() < bytes) {

@@ -68,7 +68,8 @@ pub fn load(library: Library) -> Result<(), String> {
     if let (None, Library::Simulator { path, .. }) = (OPENED.get(), library) {
         // SAFETY: our own library, whose start does nothing but register its kernels.
         let opened = unsafe { libloading::Library::new(path) };
-        // The name that it has in itself is the first one that is looked for: it is found from now on. It stays open as long as the process lives.
+        // The name that it has in itself is the first one that is looked for: it is found from now on. It stays open as
+        // long as the process lives.
         std::mem::forget(opened.map_err(|error| format!("{}: cannot be opened: {error}", path.display()))?);
     }
     // SAFETY: looks for a library of that name, and starts it as any program would.
@@ -157,7 +158,8 @@ pub struct Card {
     peers: Mutex<Vec<sys::CUdevice>>,
 }
 
-// SAFETY: contexts and streams may be used from any thread that has made the context its own, which each call does first.
+// SAFETY: contexts and streams may be used from any thread that has made the context its own, which each call does
+// first.
 unsafe impl Send for Card {}
 // SAFETY: as above; the driver's functions may be called by several threads at once.
 unsafe impl Sync for Card {}

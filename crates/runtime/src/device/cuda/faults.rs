@@ -1,8 +1,8 @@
-//! What kernels tell of indices that lie outside of their tensors: words of the host's memory, three for each operator, which cost nothing
-//! as long as there is nothing to tell.
+//! What kernels tell of indices that lie outside of their tensors: words of the host's memory, three for each operator,
+//! which cost nothing as long as there is nothing to tell.
 //!
-//! Several threads may use a card, each with a session of its own. Whose kernels told of an index nobody knows: every thread that has had steps executed
-//! since it last looked is told, once.
+//! Several threads may use a card, each with a session of its own. Whose kernels told of an index nobody knows: every
+//! thread that has had steps executed since it last looked is told, once.
 
 use super::driver::{Card, Words};
 use std::collections::{HashMap, HashSet};
@@ -59,7 +59,8 @@ impl Faults {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).waiting.insert(thread::current().id());
     }
 
-    /// Fails where a kernel told of an index, and forgets that it did. What was launched is told when the card was waited for.
+    /// Fails where a kernel told of an index, and forgets that it did. What was launched is told when the card was
+    /// waited for.
     pub fn look(&self) -> Result<(), String> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.take();

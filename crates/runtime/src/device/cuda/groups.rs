@@ -32,7 +32,8 @@ use memory::is_same;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
-/// Finds a group at the beginning of some steps and records its launch: how many steps it takes, none where there is no such group.
+/// Finds a group at the beginning of some steps and records its launch: how many steps it takes, none where there is no
+/// such group.
 type Group = fn(&Recorder, &[Step]) -> Result<usize, String>;
 
 /// All groups.
@@ -61,7 +62,8 @@ pub fn record(recorder: &Recorder, steps: &[Step]) -> Result<usize, String> {
     Ok(0)
 }
 
-/// The type of the weights that the next step, but for views, multiplies with the result of a step in 8 bits; `None` where it does not.
+/// The type of the weights that the next step, but for views, multiplies with the result of a step in 8 bits; `None`
+/// where it does not.
 fn product_behind(recorder: &Recorder, step: &Step, rest: &[Step]) -> Option<DType> {
     let next = rest.iter().find(|step| !step.op.is_view())?;
     let takes = next.inputs.len() > 1 && next.inputs.last().is_some_and(|x| is_same(x, &step.output));

@@ -15,7 +15,8 @@ macro_rules! modules {
         static MODULES: &[(&str, &str)] =
             &[$(($name, include_str!(concat!("../../../../../kernels/cuda/ptx/", $name, ".ptx")))),*];
 
-        /// Machine code of each for sm_90a, by `scripts/kernels.sh --cubin`: the first line of the text that it was made of, then the code.
+        /// Machine code of each for sm_90a, by `scripts/kernels.sh --cubin`: the first line of the text that it was
+        /// made of, then the code.
         #[cfg(feature = "cubin")]
         static MACHINE_CODE: &[&[u8]] = &[$(include_bytes!(concat!("../../../../../target/kernels/cubin/", $name, ".cubin"))),*];
     };
@@ -73,7 +74,8 @@ static MACHINE_CODE: &[&[u8]] = &[];
 /// Cards whose machine code comes with a program that is built with the feature `cubin`.
 const CODE_FOR: (i32, i32) = (9, 0);
 
-/// The first module that is not made of what a list says, which has a line for each: its name and the hash at the head of its text.
+/// The first module that is not made of what a list says, which has a line for each: its name and the hash at the head
+/// of its text.
 pub fn module_unlike(made_of: &str) -> Option<&'static str> {
     let differs = |(name, text): &&(&'static str, &str)| {
         let hash = text.lines().next().and_then(|line| line.strip_prefix("// "));
@@ -86,7 +88,8 @@ pub fn module_unlike(made_of: &str) -> Option<&'static str> {
 /// What stands before the name of a kernel.
 const ENTRY: &str = ".visible .entry ";
 
-/// Before instructions of a text that only cards from [`EARLY_FROM`] on have: a comment for the others (`kernels/cuda/ptx.cuh`).
+/// Before instructions of a text that only cards from [`EARLY_FROM`] on have: a comment for the others
+/// (`kernels/cuda/ptx.cuh`).
 const MARK: &str = "//sm_90 ";
 
 /// What a kernel waits by for the launches before its own, behind the mark.
@@ -120,7 +123,8 @@ pub fn find(kernel: &str) -> Option<Found> {
     kernels.get(kernel).copied()
 }
 
-/// A module's text for a card of a generation: from [`EARLY_FROM`] on with what is marked, and for that generation. `scripts/kernels.py` assembles the same.
+/// A module's text for a card of a generation: from [`EARLY_FROM`] on with what is marked, and for that generation.
+/// `scripts/kernels.py` assembles the same.
 pub fn text_for(text: &'static str, capability: (i32, i32)) -> Cow<'static, str> {
     if capability < EARLY_FROM || !text.contains(MARK) {
         return Cow::Borrowed(text);
@@ -131,7 +135,8 @@ pub fn text_for(text: &'static str, capability: (i32, i32)) -> Cow<'static, str>
     Cow::Owned(format!("{head}{TARGET}90{}", rest.replace(MARK, "")))
 }
 
-/// A module's machine code for a card of a generation, which the driver need not make of the text; none where the program has none, or of another text.
+/// A module's machine code for a card of a generation, which the driver need not make of the text; none where the
+/// program has none, or of another text.
 pub fn machine_code(module: &str, capability: (i32, i32)) -> Option<&'static [u8]> {
     let ((_, text), code) = MODULES.iter().zip(MACHINE_CODE).find(|((name, _), _)| *name == module)?;
     let (made_of, code) = code.split_at_checked(code.iter().position(|byte| *byte == b'\n')? + 1)?;

@@ -18,9 +18,9 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use trueup_graph::{Op, TensorType};
 
-/// Rooms, each as large as any needed so far: where operators compute one after the other; two for activations in the form that products take them in, which
-/// several may take, so that a launch which reads one can write the other, as large as each other; and counters of what is done in a launch, which every launch
-/// finds and leaves zero.
+/// Rooms, each as large as any needed so far: where operators compute one after the other; two for activations in the
+/// form that products take them in, which several may take, so that a launch which reads one can write the other, as
+/// large as each other; and counters of what is done in a launch, which every launch finds and leaves zero.
 #[derive(Default, Debug)]
 pub struct Scratch {
     rooms: [Option<Allocation>; ROOMS],
@@ -60,15 +60,16 @@ impl Scratch {
         self.rooms.each_ref().map(|room| room.as_ref().map_or(0, Allocation::address))
     }
 
-    /// Bytes of each room of the device that are taken, as [`Needed::rooms`] has them; those of weights that are repacked come and go.
+    /// Bytes of each room of the device that are taken, as [`Needed::rooms`] has them; those of weights that are
+    /// repacked come and go.
     pub fn held(&self, blas: &BlasLibrary) -> Rooms {
         let [operators, one, other, counters] =
             self.rooms.each_ref().map(|room| room.as_ref().map_or(0, Allocation::bytes));
         [operators, one, other, counters, blas.workspace_bytes(), 0]
     }
 
-    /// Makes what is smaller than this larger; whether there was something. That lies elsewhere then, and launches that were recorded before must not
-    /// run again.
+    /// Makes what is smaller than this larger; whether there was something. That lies elsewhere then, and launches that
+    /// were recorded before must not run again.
     fn grow(&mut self, card: &Arc<Card>, needed: [usize; ROOMS]) -> Result<bool, String> {
         let mut grown = false;
         let counters = self.rooms[COUNTERS].as_ref().map_or(0, Allocation::bytes);
@@ -87,7 +88,8 @@ impl Scratch {
         Ok(grown)
     }
 
-    /// Makes the counters zero, behind all that was asked for before: those that are new, and those that a launch which failed may have left.
+    /// Makes the counters zero, behind all that was asked for before: those that are new, and those that a launch which
+    /// failed may have left.
     pub fn clear_counters(&self) -> Result<(), String> {
         self.rooms[COUNTERS].as_ref().map_or(Ok(()), Allocation::clear)
     }
@@ -133,7 +135,8 @@ impl<'a> Recorder<'a> {
         self.target.means
     }
 
-    /// Takes the launch that brings a weight in planes into the file's form at an address; gives where its view begins there.
+    /// Takes the launch that brings a weight in planes into the file's form at an address; gives where its view begins
+    /// there.
     pub fn join(&self, divided: &Divided, file: u64) -> Result<u64, String> {
         let (launch, address) = divided.join(self.target.card, file)?;
         self.launches.borrow_mut().push(launch);
@@ -146,7 +149,8 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Takes a product by the vendor's library, of matrices at these addresses; whether it is installed and has a way for these sizes.
+    /// Takes a product by the vendor's library, of matrices at these addresses; whether it is installed and has a way
+    /// for these sizes.
     pub fn multiply(&self, sizes: Sizes, matrices: [u64; 3]) -> bool {
         let product = self.target.blas.get().and_then(|blas| blas.product(sizes, matrices));
         let taken = product.map(|product| self.launches.borrow_mut().push(product.into()));
@@ -173,7 +177,8 @@ impl<'a> Recorder<'a> {
         self.need(OPERATORS, bytes)
     }
 
-    /// Where activations lie in a form of so many bytes, from now on, and whether they do already. What was taken before them lies there still, until others are.
+    /// Where activations lie in a form of so many bytes, from now on, and whether they do already. What was taken
+    /// before them lies there still, until others are.
     pub fn taken(&self, form: Form, from: &Operand, bytes: usize) -> (u64, bool) {
         let asked = Some(Taken { form, from: *from });
         let is_there = self.taken.replace(asked) == asked;

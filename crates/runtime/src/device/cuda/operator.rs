@@ -1,4 +1,5 @@
-//! The operators of this device: one file each, with what it declares and which kernels it launches. This file is the list.
+//! The operators of this device: one file each, with what it declares and which kernels it launches. This file is the
+//! list.
 //!
 //! ```text
 //!  supports ──▶ profile(op, inputs, output) ◀── execute, which then launches
@@ -112,8 +113,8 @@ operators! {
     Upscale => upscale,
 }
 
-/// Launches the kernels of an operator that has a profile for the types of these tensors; the output is not empty, but for operators
-/// that look at indices in any case.
+/// Launches the kernels of an operator that has a profile for the types of these tensors; the output is not empty, but
+/// for operators that look at indices in any case.
 pub fn launch(op: &Op, call: &mut Call) -> Result<(), String> {
     if !reads_planes(op) {
         call.join_planes()?;
@@ -126,8 +127,8 @@ pub fn reads_planes(op: &Op) -> bool {
     matches!(op, Op::MulMat(_) | Op::MulMatGated(_) | Op::MulMatId(_) | Op::GetRows(_))
 }
 
-/// What computing an operator takes beside its tensors: where it computes, what products take, where its weights were repacked. What weights take that have
-/// to be brought back into the file's form is not known of types.
+/// What computing an operator takes beside its tensors: where it computes, what products take, where its weights were
+/// repacked. What weights take that have to be brought back into the file's form is not known of types.
 pub fn needed(op: &Op, inputs: &[TensorType], means: &Means, library: &BlasLibrary) -> Needed {
     let Ok(y) = op.infer(inputs) else { return Needed::default() };
     let operands = || inputs.iter().map(Operand::unplaced).collect::<Vec<Operand>>();
@@ -151,7 +152,8 @@ pub fn needed(op: &Op, inputs: &[TensorType], means: &Means, library: &BlasLibra
     Needed { repacked, ..needed }
 }
 
-/// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the output.
+/// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the
+/// output.
 pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, means: &Means) -> Result<Profile, String> {
     let named = |problem: String| format!("{}: {problem}", op.name());
     expect_inferred(op, inputs, output)?;
@@ -201,8 +203,8 @@ impl Operand {
         Operand { ty: TensorType { shape, ..self.ty }, view, divided }
     }
 
-    /// Whether each row begins at a multiple of so many bytes, and its elements lie behind each other. Types and views decide: buffers begin at
-    /// multiples of 256.
+    /// Whether each row begins at a multiple of so many bytes, and its elements lie behind each other. Types and views
+    /// decide: buffers begin at multiples of 256.
     pub fn begins_at(&self, bytes: usize) -> bool {
         let len = self.ty.dtype.block_len() as i64;
         let unit = if len > 1 { len } else { bytes as i64 / self.ty.dtype.block_bytes() as i64 };
@@ -266,13 +268,14 @@ impl<'a> Call<'a> {
         self.recorder.counters(count)
     }
 
-    /// Where activations lie in a form of so many bytes, from now on until others are asked for, and whether they do already.
+    /// Where activations lie in a form of so many bytes, from now on until others are asked for, and whether they do
+    /// already.
     pub fn taken(&self, form: Form, from: &Operand, bytes: usize) -> (u64, bool) {
         self.recorder.taken(form, from, bytes)
     }
 
-    /// Brings weights that lie in planes into the file's form, in the call's room: for operators that read no planes, none of which takes both
-    /// such weights and room of its own.
+    /// Brings weights that lie in planes into the file's form, in the call's room: for operators that read no planes,
+    /// none of which takes both such weights and room of its own.
     fn join_planes(&mut self) -> Result<(), String> {
         if self.output.divided.is_some() {
             return Err(format!("{} is a weight and cannot be written", self.output.ty));

@@ -122,7 +122,8 @@ impl Measure<'_> {
         })
     }
 
-    /// Multiplications and additions a second of square f16 matrices of so many rows, or of fewer where the arrays are too short.
+    /// Multiplications and additions a second of square f16 matrices of so many rows, or of fewer where the arrays are
+    /// too short.
     fn product(&self, blas: &Arc<Blas>, rows: usize) -> Result<f64> {
         let fits = |rows: &usize| 2 * size_of::<u16>() * rows * rows <= self.source.bytes();
         let fits = |rows: &usize| fits(rows) && size_of::<f32>() * rows * rows <= self.target.bytes();
@@ -143,8 +144,8 @@ impl Measure<'_> {
         best(pass)
     }
 
-    /// Fills so many bytes of the source with f16 between -2 and 2 that look drawn: matrix units that multiply zeros take less power, and a card that
-    /// takes less runs faster.
+    /// Fills so many bytes of the source with f16 between -2 and 2 that look drawn: matrix units that multiply zeros
+    /// take less power, and a card that takes less runs faster.
     fn fill(&self, bytes: usize) -> Result<()> {
         let mut state = 1_u32;
         let mut drawn = || {

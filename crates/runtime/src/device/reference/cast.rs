@@ -26,8 +26,9 @@ fn numbers(x: &HostTensor) -> Vec<f64> {
     }
 }
 
-/// i64 to f64 so that a second rounding, to a narrower type, gives what one rounding would have: bits beyond the 53 that an f64 holds are cut
-/// off, and the last one kept is set where any of them was ("round to odd", Boldo and Melquiond 2008).
+/// i64 to f64 so that a second rounding, to a narrower type, gives what one rounding would have: bits beyond the 53
+/// that an f64 holds are cut off, and the last one kept is set where any of them was ("round to odd", Boldo and
+/// Melquiond 2008).
 fn to_f64_odd(value: i64) -> f64 {
     let magnitude = value.unsigned_abs();
     let beyond = (64 - f64::MANTISSA_DIGITS).saturating_sub(magnitude.leading_zeros());

@@ -1,4 +1,5 @@
-//! `y[d, h, t] = sum_j V[d, g, j] softmax(scale K[g, j] . q[h, t] + slope mask)_j` over the cached head `g` of `h` and the sequence of token `t`.
+//! `y[d, h, t] = sum_j V[d, g, j] softmax(scale K[g, j] . q[h, t] + slope mask)_j` over the cached head `g` of `h` and
+//! the sequence of token `t`.
 //!
 //! A position of weight 0 is not read: it may hold anything, and 0 times infinity is NaN.
 

@@ -134,8 +134,8 @@ impl Memory {
 
 /// The bytes of a tensor, all zero; a problem where there is no memory for them.
 fn zeros(ty: &TensorType, usage: Usage) -> std::result::Result<Vec<u8>, String> {
-    // The zeros of `vec!` take no memory until they are used, but it ends the program where it gets none: hence this question before. The
-    // answer is looked at, or the compiler would leave the question out.
+    // The zeros of `vec!` take no memory until they are used, but it ends the program where it gets none: hence this
+    // question before. The answer is looked at, or the compiler would leave the question out.
     let mut asked: Vec<u8> = Vec::new();
     let answer: std::result::Result<(), TryReserveError> = std::hint::black_box(asked.try_reserve_exact(ty.bytes()));
     drop(std::hint::black_box(asked));

@@ -4,8 +4,9 @@
 //!   rows of w ──decoded once──▶ [k][row]    each k: [row 0 ... row 7] * x[k], for four tokens at a time
 //! ```
 //!
-//! Eight rows of `w` lie side by side, for one sum alone waits for each of its additions. Each element is one sum in the order of `k`, a
-//! product rounded and then an addition: its bits depend on no instruction set and no number of tokens or threads.
+//! Eight rows of `w` lie side by side, for one sum alone waits for each of its additions. Each element is one sum in
+//! the order of `k`, a product rounded and then an addition: its bits depend on no instruction set and no number of
+//! tokens or threads.
 
 use crate::host_tensor::HostTensor;
 use multiversion::multiversion;
@@ -60,8 +61,8 @@ pub(super) fn product(w: &HostTensor, rows: std::ops::Range<usize>, x: &[f64], t
     y
 }
 
-/// `(row of a group, tokens, groups)`, innermost first: the same with all results of a group of rows together; what the last group holds
-/// for rows beyond is of no meaning.
+/// `(row of a group, tokens, groups)`, innermost first: the same with all results of a group of rows together; what the
+/// last group holds for rows beyond is of no meaning.
 fn grouped(w: &HostTensor, rows: std::ops::Range<usize>, x: &[f64], tokens: usize) -> Vec<[f64; ROWS]> {
     let len = w.ty().shape[0];
     let (start, rows) = (rows.start, rows.len());
@@ -76,7 +77,8 @@ fn grouped(w: &HostTensor, rows: std::ops::Range<usize>, x: &[f64], tokens: usiz
     grouped
 }
 
-/// At most [`ROWS`] rows of as many elements as `columns` has, side by side; what columns hold for rows beyond is of no meaning.
+/// At most [`ROWS`] rows of as many elements as `columns` has, side by side; what columns hold for rows beyond is of no
+/// meaning.
 fn transpose(rows: &[f64], columns: &mut [[f64; ROWS]]) {
     let len = columns.len();
     // A few columns at a time, which stay near.

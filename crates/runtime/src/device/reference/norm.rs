@@ -1,4 +1,5 @@
-//! `y = (x - mean x) / sqrt(mean (x - mean x)^2 + epsilon)`, or `y = x / max(sqrt(sum x^2), epsilon)`, of runs of elements.
+//! `y = (x - mean x) / sqrt(mean (x - mean x)^2 + epsilon)`, or `y = x / max(sqrt(sum x^2), epsilon)`, of runs of
+//! elements.
 
 use crate::host_tensor::HostTensor;
 use trueup_graph::op::{Norm, NormRule};

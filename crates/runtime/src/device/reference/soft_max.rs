@@ -1,4 +1,5 @@
-//! `y[j] = exp(s_j - max s) / sum_k exp(s_k - max s)` with `s = scale x + slope mask`; exactly 0 where the mask is -inf.
+//! `y[j] = exp(s_j - max s) / sum_k exp(s_k - max s)` with `s = scale x + slope mask`; exactly 0 where the mask is
+//! -inf.
 
 use crate::host_tensor::HostTensor;
 use trueup_graph::op::SoftMax;

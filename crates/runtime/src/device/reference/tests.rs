@@ -1,6 +1,7 @@
 //! The oracle against NumPy and transformers.
 //!
-//! Inputs are `r(n, step)[i] = ((i * step) % 23 - 11) / 8`. The goldens are the output of this script (NumPy 2, arrays outermost first):
+//! Inputs are `r(n, step)[i] = ((i * step) % 23 - 11) / 8`. The goldens are the output of this script (NumPy 2, arrays
+//! outermost first):
 //!
 //! ```text
 //! r = lambda n, s: ((np.arange(n) * s) % 23 - 11) / 8
@@ -222,8 +223,9 @@ fn unknown_types_are_refused_by_name() {
     assert!(error.contains("iq2_xs"), "{error}");
 }
 
-/// `ROPE_INIT_FUNCTIONS["yarn"]` of transformers 4.57.6 (f32) for `LlamaConfig(head_dim=16, rope_theta=10000.0, max_position_embeddings=16384,
-/// rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096})` gives these frequencies and this magnitude.
+/// `ROPE_INIT_FUNCTIONS["yarn"]` of transformers 4.57.6 (f32) for `LlamaConfig(head_dim=16, rope_theta=10000.0,
+/// max_position_embeddings=16384, rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings":
+/// 4096})` gives these frequencies and this magnitude.
 #[test]
 fn yarn_agrees_with_transformers() {
     let frequencies = [

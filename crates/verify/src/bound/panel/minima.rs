@@ -1,11 +1,12 @@
-//! Blocks that are summed in integers and whose weights lie above a minimum: two products for each block, which nearly cancel often.
+//! Blocks that are summed in integers and whose weights lie above a minimum: two products for each block, which nearly
+//! cancel often.
 //!
 //! ```text
 //!   w = d q + m, x = dx c         A = (d dx) (sum of q c)      M = m f32(dx (sum of c))      A_0 + M_0 + A_1 + M_1 + ... in f32
 //! ```
 //!
-//! Each has one rounded factor. That of `A` is another one for each row; that of `M` is the same for all rows, whose errors would go together:
-//! it is declared, and therefore computed here.
+//! Each has one rounded factor. That of `A` is another one for each row; that of `M` is the same for all rows, whose
+//! errors would go together: it is declared, and therefore computed here.
 
 use super::{Losses, MINIMUM_LEN, Numbers, ROWS};
 use crate::activation::{BLOCK_LEN, Row};
@@ -44,7 +45,8 @@ pub(super) fn parts(totals: &Numbers, minima: &Numbers, x: &BlockSum) -> [Number
     parts
 }
 
-/// Adds how much larger the absolute element products of both parts are, at most, than those of the whole: `|d q x| + |m x| <= |w x| + 2 |m x|`.
+/// Adds how much larger the absolute element products of both parts are, at most, than those of the whole: `|d q x| +
+/// |m x| <= |w x| + 2 |m x|`.
 #[inline(always)]
 pub(super) fn add_absolute(apart: &mut Numbers, minima: &Numbers, x: &BlockSum) {
     for i in 0..ROWS {

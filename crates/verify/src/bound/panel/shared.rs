@@ -1,4 +1,5 @@
-//! What the declared rounding of activations costs two products that share them: the variance of each and their covariance.
+//! What the declared rounding of activations costs two products that share them: the variance of each and their
+//! covariance.
 //!
 //! ```text
 //!   s0 g x + s1 u x, of which x is off by e:   variance of e (s0 g + s1 u) = s0^2 [gg] + 2 s0 s1 [gu] + s1^2 [uu]

@@ -1,4 +1,5 @@
-//! What an operator is given: elements on the card, numbers, lists of both; and the handles that the libraries know them by.
+//! What an operator is given: elements on the card, numbers, lists of both; and the handles that the libraries know
+//! them by.
 //!
 //! ```text
 //!  ours     sizes [4096, 7]     innermost first     steps in elements

@@ -7,7 +7,8 @@ use std::fmt;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
-/// Declares functions of the library that answer with a number: each becomes a method that turns what is not success into a sentence.
+/// Declares functions of the library that answer with a number: each becomes a method that turns what is not success
+/// into a sentence.
 macro_rules! functions {
     ($($name:ident = $symbol:literal ($($argument:ident: $Type:ty),* $(,)?);)*) => {
         impl Library {
@@ -58,9 +59,11 @@ pub struct Card {
     pub(super) peers: Mutex<HashMap<i32, bool>>,
 }
 
-// SAFETY: contexts and streams may be used from any thread that has made the context its own, which each call does first.
+// SAFETY: contexts and streams may be used from any thread that has made the context its own, which each call does
+// first.
 unsafe impl Send for Card {}
-// SAFETY: as above; the runtime's functions may be called by several threads at once. Operators are called by one thread at a time (queue.rs).
+// SAFETY: as above; the runtime's functions may be called by several threads at once. Operators are called by one
+// thread at a time (queue.rs).
 unsafe impl Sync for Card {}
 
 impl fmt::Debug for Card {
@@ -170,7 +173,8 @@ impl Drop for Card {
     fn drop(&mut self) {
         // What fails here has failed before, and was told then.
         let Ok(library) = self.enter() else { return };
-        // SAFETY: the card's own stream, destroyed once under its own context; no memory is left, for each piece keeps the card. The card was set once.
+        // SAFETY: the card's own stream, destroyed once under its own context; no memory is left, for each piece keeps
+        // the card. The card was set once.
         let _told = unsafe {
             let waited = library.wait_for_stream(self.stream);
             waited.and(library.destroy_stream(self.stream)).and(library.reset_device(self.number))

@@ -1,5 +1,6 @@
-//! What was asked of a card before, for the host to wait for: a stream of one card does not wait for another card's events. The vendor's published runtime makes a
-//! placeholder of such a wait on most chips, and leaves it out where both streams have one number.
+//! What was asked of a card before, for the host to wait for: a stream of one card does not wait for another card's
+//! events. The vendor's published runtime makes a placeholder of such a wait on most chips, and leaves it out where
+//! both streams have one number.
 
 use super::card::{Card, functions};
 use super::library::Library;
@@ -24,7 +25,8 @@ pub struct Event {
     card: Arc<Card>,
     event: *mut c_void,
     marked: bool,
-    /// Whether it may be marked again: not every version and chip has such events, and others stay reached when they were reached once.
+    /// Whether it may be marked again: not every version and chip has such events, and others stay reached when they
+    /// were reached once.
     is_repeated: bool,
 }
 

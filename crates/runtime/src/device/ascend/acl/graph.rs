@@ -1,6 +1,7 @@
 //! Work that is kept instead of done, and then asked for as one: with the addresses that it was kept with.
 //!
-//! It is kept from a stream of its own, on which nothing ever runs, so what other threads ask of the card meanwhile is done as ever.
+//! It is kept from a stream of its own, on which nothing ever runs, so what other threads ask of the card meanwhile is
+//! done as ever.
 
 use super::card::{Card, functions};
 use super::library::Library;

@@ -6,7 +6,8 @@
 //!  aclnn*                     custom operators, then libopapi_*.so, of which libopapi_legacy.so last, then libopapi.so
 //! ```
 //!
-//! A simulated card has one library for all. A function that no library has is an answer, not a crash: operators differ from version to version.
+//! A simulated card has one library for all. A function that no library has is an answer, not a crash: operators differ
+//! from version to version.
 
 use libloading::os::unix::{Library as Opened, RTLD_GLOBAL, RTLD_LAZY, RTLD_LOCAL};
 use std::collections::HashMap;
@@ -298,8 +299,8 @@ fn no_library(absent: &str, problems: &[String]) -> String {
     )
 }
 
-/// Names of the vendor's operators, in the order in which they are looked for: parts that every version has, those besides them in the first
-/// folder that has any, what is kept for programs of before, and what had everything once.
+/// Names of the vendor's operators, in the order in which they are looked for: parts that every version has, those
+/// besides them in the first folder that has any, what is kept for programs of before, and what had everything once.
 fn operator_names(folders: &[PathBuf]) -> Vec<String> {
     let in_folder = |folder: &PathBuf| {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -325,7 +326,8 @@ fn folders() -> Vec<PathBuf> {
     all
 }
 
-/// Where operators of the user's own may lie, which go before the vendor's: in folders that are named, and in those of an installation.
+/// Where operators of the user's own may lie, which go before the vendor's: in folders that are named, and in those of
+/// an installation.
 fn custom_operators() -> Vec<PathBuf> {
     let named = |variable: &str| {
         let list = std::env::var_os(variable).unwrap_or_default();
@@ -350,8 +352,8 @@ fn packages(folder: &Path) -> Vec<PathBuf> {
     packages
 }
 
-/// A library by the first of its names that can be opened, as the system's loader finds it or in one of the folders. Fails with what is wrong with those
-/// that are there.
+/// A library by the first of its names that can be opened, as the system's loader finds it or in one of the folders.
+/// Fails with what is wrong with those that are there.
 fn find(folders: &[PathBuf], names: &[&str]) -> Result<Opened, Vec<String>> {
     let mut problems = Vec::new();
     for name in names {
@@ -373,7 +375,8 @@ fn find(folders: &[PathBuf], names: &[&str]) -> Result<Opened, Vec<String>> {
 }
 
 fn load(path: &Path, scope: c_int) -> Result<Opened, String> {
-    // SAFETY: a library of the vendor, or ours, started as any program would; it stays open as long as the process lives.
+    // SAFETY: a library of the vendor, or ours, started as any program would; it stays open as long as the process
+    // lives.
     let opened = unsafe { Opened::open(Some(path), RTLD_LAZY | scope) };
     // The loader's own sentence stands behind the error.
     let reason = |error: libloading::Error| error.source().map_or_else(|| error.to_string(), ToString::to_string);

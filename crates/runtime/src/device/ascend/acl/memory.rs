@@ -74,7 +74,8 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // The libraries give memory to the next one at once: what may still be computed with is waited for. What fails here was told before.
+        // The libraries give memory to the next one at once: what may still be computed with is waited for. What fails
+        // here was told before.
         let _waited = self.card.wait();
         // SAFETY: taken once, given back once, and nothing that was asked for before uses it any more.
         let _told = self.card.enter().and_then(|library| unsafe { library.give_back(self.address as *mut c_void) });

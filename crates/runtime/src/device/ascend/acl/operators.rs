@@ -161,8 +161,8 @@ operators! {
          sums: bool, k_mode: i64, v_mode: i64, out: &Array, sums_out: Option<&Array>);
 }
 
-/// Attention of neighbouring tokens of one sequence: `q` and `out` `[1, tokens, heads, D]`, `k` and `v` `[1, positions, kv heads, D]`, all of f16 or bf16
-/// without gaps, `D` a multiple of 16 up to 512.
+/// Attention of neighbouring tokens of one sequence: `q` and `out` `[1, tokens, heads, D]`, `k` and `v` `[1, positions,
+/// kv heads, D]`, all of f16 or bf16 without gaps, `D` a multiple of 16 up to 512.
 #[derive(Debug)]
 pub struct Attention<'a> {
     /// Queries.
@@ -180,7 +180,8 @@ pub struct Attention<'a> {
 }
 
 impl Queue {
-    /// The vendor's fused attention, with nothing of what it can do besides: no lengths, no integers, no pages, no shared prefix.
+    /// The vendor's fused attention, with nothing of what it can do besides: no lengths, no integers, no pages, no
+    /// shared prefix.
     #[rustfmt::skip]
     pub fn attention(&self, asked: &Attention) -> Result<(), String> {
         let Attention { q, k, v, shift, scale, out } = asked;

@@ -17,7 +17,8 @@ functions! {
 const DEVICE_TO_DEVICE: c_int = 3;
 
 impl Card {
-    /// Whether this card and the other reach each other's memory, which they do from now on if they can. They are asked once.
+    /// Whether this card and the other reach each other's memory, which they do from now on if they can. They are asked
+    /// once.
     pub fn reaches(&self, other: &Card) -> Result<bool, String> {
         if self.number() == other.number() {
             return Ok(true);
@@ -76,7 +77,8 @@ impl Link {
         Arc::strong_count(&self.other) > 2
     }
 
-    /// Does a copy behind all that both cards were asked for before; what the other is asked for next finds it done. The host waits for both, for no card can.
+    /// Does a copy behind all that both cards were asked for before; what the other is asked for next finds it done.
+    /// The host waits for both, for no card can.
     pub fn around(&mut self, copy: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         self.written.mark()?;
         self.written.wait()?;

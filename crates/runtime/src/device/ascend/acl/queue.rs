@@ -1,4 +1,5 @@
-//! An operator's two calls: the first looks at the arguments and says how much room it needs, the second asks the card's stream for the work.
+//! An operator's two calls: the first looks at the arguments and says how much room it needs, the second asks the
+//! card's stream for the work.
 
 use super::array::{Destroy, Held};
 use super::card::Card;
@@ -17,7 +18,8 @@ pub trait Spare: Debug + Send {
     fn drop_free(&self, is_capturing: bool);
 }
 
-/// What takes operators for a card, one thread at a time. The room that they ask for is one, for they run one behind the other.
+/// What takes operators for a card, one thread at a time. The room that they ask for is one, for they run one behind
+/// the other.
 #[derive(Debug)]
 pub struct Queue {
     card: Arc<Card>,
@@ -121,7 +123,8 @@ impl Queue {
         let (second, room) = ready.inspect_err(|_| prepared.discard(library))?;
         let kept = self.kept.borrow();
         let stream = kept.as_ref().map_or(self.card.stream, |kept| kept.capture.stream);
-        // SAFETY: at least as many bytes as the first call asked for, its executor, used once, and a stream of the card.
+        // SAFETY: at least as many bytes as the first call asked for, its executor, used once, and a stream of the
+        // card.
         let code = unsafe { second(room, prepared.workspace_bytes, prepared.executor, stream) };
         self.launched.set(self.launched.get() + u64::from(kept.is_none()));
         library.expect(name, code)
@@ -175,7 +178,8 @@ mod tests {
         0
     }
 
-    /// An executor ends by the second call; where there is none, for there is no memory or no such function, it is destroyed.
+    /// An executor ends by the second call; where there is none, for there is no memory or no such function, it is
+    /// destroyed.
     #[test]
     fn an_executor_that_is_not_used_is_destroyed() {
         let library = card::tests::library(&[

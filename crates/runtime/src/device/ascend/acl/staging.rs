@@ -1,4 +1,5 @@
-//! Copies from and to pinned memory. The vendor's plain copies wait for no stream, so none is used: every copy is asked of the stream that computes.
+//! Copies from and to pinned memory. The vendor's plain copies wait for no stream, so none is used: every copy is asked
+//! of the stream that computes.
 
 use super::card::{Card, functions};
 use super::event::Event;
@@ -72,14 +73,16 @@ impl Half for Staged {
         first: usize,
     ) -> Result<(), String> {
         let (staged, target) = (self.memory.part(from, len), target.place(first, len)?);
-        // SAFETY: the target lies within an allocation, which waits before it is freed; what is staged is left alone until the event.
+        // SAFETY: the target lies within an allocation, which waits before it is freed; what is staged is left alone
+        // until the event.
         unsafe { copies::ask(card, (target, len), staged.as_ptr().cast(), HOST_TO_DEVICE) }?;
         self.done.mark()
     }
 
     fn fetch(&mut self, card: &Card, len: usize, source: &Allocation, first: usize) -> Result<(), String> {
         let (staged, source) = (self.memory.part(0, len), source.place(first, len)?);
-        // SAFETY: the source lies within an allocation, which waits before it is freed; what is staged is read behind the event.
+        // SAFETY: the source lies within an allocation, which waits before it is freed; what is staged is read behind
+        // the event.
         unsafe { copies::ask(card, (staged.as_mut_ptr().cast(), len), source, DEVICE_TO_HOST) }?;
         self.done.mark()
     }

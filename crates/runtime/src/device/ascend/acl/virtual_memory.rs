@@ -106,7 +106,8 @@ impl Reservation {
         let library = self.card.enter()?;
         let (properties, mut handle) = (Reservation::properties(&self.card), null_mut());
         let address = self.address + self.mapped as u64;
-        // SAFETY: writes a handle, which is given back once; it is mapped behind the end of what is mapped, within the reservation.
+        // SAFETY: writes a handle, which is given back once; it is mapped behind the end of what is mapped, within the
+        // reservation.
         unsafe {
             library.take_physical(&raw mut handle, more, &raw const properties, 0)?;
             let mapped = library.map(address as *mut c_void, more, 0, handle, 0);
@@ -120,7 +121,8 @@ impl Reservation {
         Ok(())
     }
 
-    /// Gives the card the memory of pieces behind the first so many bytes, when it has passed what it was asked for before.
+    /// Gives the card the memory of pieces behind the first so many bytes, when it has passed what it was asked for
+    /// before.
     pub fn shrink(&mut self, bytes: usize) {
         // What fails here has failed before, and was told then.
         let _waited = self.card.wait();

@@ -1,4 +1,5 @@
-//! Attention over the KV cache, and over tensors: products of matrices for each run of tokens of one sequence, which the host knows.
+//! Attention over the KV cache, and over tensors: products of matrices for each run of tokens of one sequence, which
+//! the host knows.
 
 use super::get_rows::{decode, expect_readable};
 use super::soft_max::weigh;
@@ -38,7 +39,8 @@ fn expect_unrounded(ty: &TensorType, chip: &Chip) -> Result<(), String> {
     Err(format!("chip {} rounds {} to f16 before it multiplies; use an f16 cache", chip.name, ty.dtype))
 }
 
-/// Queries and weights are f32, and so is what a cube computes that takes f32: told to take f16, it would round scores to f16 too.
+/// Queries and weights are f32, and so is what a cube computes that takes f32: told to take f16, it would round scores
+/// to f16 too.
 fn math(chip: &Chip) -> i8 {
     if chip.f32_products { KEPT_PRODUCTS } else { F16_PRODUCTS }
 }

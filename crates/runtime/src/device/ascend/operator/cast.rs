@@ -87,7 +87,8 @@ fn moved(call: &Call, targets: &[Matrix]) -> Result<(), String> {
     Ok(())
 }
 
-/// Numbers in f16: infinite beyond its range, where the chip's operators give the largest number. So infinities are written as bytes.
+/// Numbers in f16: infinite beyond its range, where the chip's operators give the largest number. So infinities are
+/// written as bytes.
 fn halves(call: &Call, x: &Array, out: &Array) -> Result<(), String> {
     let queue = &call.engine.queue;
     queue.copy_to(out, x)?;

@@ -1,5 +1,5 @@
-//! Floating point as blocks of 32 codes and a scale, by the reference rule of each type: every step of it is one of the vendor's operators, which
-//! rounds as the rule does.
+//! Floating point as blocks of 32 codes and a scale, by the reference rule of each type: every step of it is one of the
+//! vendor's operators, which rounds as the rule does.
 //!
 //! ```text
 //!  q8_0   d = largest |w| / 127           code = w / d, halves away from zero
@@ -11,7 +11,8 @@ use crate::device::ascend::acl::{Array, Scalar, Type};
 use crate::device::ascend::pool::Room;
 use crate::device::ascend::split::{LEN, Matrix};
 
-/// The largest f32 below one half: with it added and the point cut off, halves go away from zero, and nothing below them does.
+/// The largest f32 below one half: with it added and the point cut off, halves go away from zero, and nothing below
+/// them does.
 const PULL: f32 = 0.5 - f32::EPSILON / 4.0;
 
 /// From here to its double, f32 are the integers.
@@ -37,8 +38,9 @@ pub fn encode(call: &Call, x: &Array, targets: &[Matrix]) -> Result<(), String> 
     Ok(())
 }
 
-/// Integers in f32 as codes. Two of 4 bits are a byte, the first one its lower half: `16 b + a`, and 16 more where `a` is negative. The vendor's operator
-/// that packs them does so on the host, when it is asked what it needs: it would see what the card has not computed yet.
+/// Integers in f32 as codes. Two of 4 bits are a byte, the first one its lower half: `16 b + a`, and 16 more where `a`
+/// is negative. The vendor's operator that packs them does so on the host, when it is asked what it needs: it would see
+/// what the card has not computed yet.
 fn write(call: &Call, codes: &Array, target: &Matrix) -> Result<(), String> {
     let queue = &call.engine.queue;
     if target.codes.ty != Type::I4 {
@@ -122,8 +124,8 @@ fn reciprocal(call: &Call, x: &Array) -> Result<Room, String> {
     Ok(inverse)
 }
 
-/// Numbers from 0 to 2^23 with what is behind the point cut off: how the vendor's cast to integers rounds no page says, but 2^23 more are an integer,
-/// rounded to nearest, and where that is too many it is by one.
+/// Numbers from 0 to 2^23 with what is behind the point cut off: how the vendor's cast to integers rounds no page says,
+/// but 2^23 more are an integer, rounded to nearest, and where that is too many it is by one.
 pub fn floor(call: &Call, x: &Array) -> Result<Room, String> {
     let queue = &call.engine.queue;
     let (whole, above) = (call.room(Type::F32, &x.sizes)?, call.room(Type::F32, &x.sizes)?);

@@ -71,7 +71,8 @@ pub fn set_rows(call: &Call) -> Result<(), String> {
     rows(call, &call.input(1)?.ordered(&[2, 3]), 2, &out.under(&[rows_, width]))
 }
 
-/// Rows written to a table at the indices of an input: of several for one row the last stays, for the card promises no order.
+/// Rows written to a table at the indices of an input: of several for one row the last stays, for the card promises no
+/// order.
 fn rows(call: &Call, x: &Array, places: usize, table: &Array) -> Result<(), String> {
     let (queue, width) = (&call.engine.queue, table.sizes[1]);
     let count = table.sizes[0].unsigned_abs() as usize;

@@ -1,5 +1,5 @@
-//! Attention over the KV cache by the vendor's fused operator, where the chip has it: queries, the mask, weights and the result are rounded to f16, sums are
-//! f32. Each run of tokens of one sequence is asked for alone.
+//! Attention over the KV cache by the vendor's fused operator, where the chip has it: queries, the mask, weights and
+//! the result are rounded to f16, sums are f32. Each run of tokens of one sequence is asked for alone.
 
 use super::attention::runs;
 use super::{Call, ELEMENTWISE, FUNCTION_ULP, expect_f32};
@@ -20,8 +20,8 @@ const SHARED_MAX: usize = 64;
 /// So many heads there are at most.
 const HEADS_MAX: usize = 256;
 
-/// What stands for minus infinity in the mask: its weight is zero as well, and where the operator begins with positions that are all hidden, no number of its
-/// own becomes infinite, not even with a score added in f16.
+/// What stands for minus infinity in the mask: its weight is zero as well, and where the operator begins with positions
+/// that are all hidden, no number of its own becomes infinite, not even with a score added in f16.
 const HIDDEN: Scalar = Scalar::F32(-32768.0);
 
 pub fn profile(op: &KvAttention, inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {

@@ -1,4 +1,5 @@
-//! Weight matrices applied to tokens: f32, f16 and bf16 by the product of matrices, q4_0 and q8_0 by the product with weights in groups, or decoded.
+//! Weight matrices applied to tokens: f32, f16 and bf16 by the product of matrices, q4_0 and q8_0 by the product with
+//! weights in groups, or decoded.
 
 use super::get_rows::{decode, expect_readable};
 use super::{Call, ELEMENTWISE, F16_PRODUCTS, KEPT_PRODUCTS, expect_known};

@@ -1,4 +1,5 @@
-//! Pairs of elements rotated: cosines and sines are computed on the host in f64, for it knows the positions, and stay on the card for all layers.
+//! Pairs of elements rotated: cosines and sines are computed on the host in f64, for it knows the positions, and stay
+//! on the card for all layers.
 
 use super::{Call, ONE};
 use crate::device::ascend::acl::{Array, Type};
@@ -26,7 +27,8 @@ pub fn compose(op: &Rope, call: &Call) -> Result<(), String> {
     queue.copy_to(&rest(&out), &rest(&x))
 }
 
-/// Cosines and sines times the magnitude, `[1, tokens, 1, dimensions / 2]`, or `dimensions` where both elements of a pair have one.
+/// Cosines and sines times the magnitude, `[1, tokens, 1, dimensions / 2]`, or `dimensions` where both elements of a
+/// pair have one.
 struct Waves {
     cos: Array,
     sin: Array,

@@ -20,7 +20,8 @@ pub fn compose(op: &SoftMax, call: &Call) -> Result<(), String> {
     weigh(call, &scores, mask.as_deref(), op.max_bias, &out)
 }
 
-/// Weights of scores `[batch, heads, tokens, positions]`, which are overwritten. A mask is repeated along the two outer dimensions.
+/// Weights of scores `[batch, heads, tokens, positions]`, which are overwritten. A mask is repeated along the two outer
+/// dimensions.
 pub fn weigh(call: &Call, scores: &Array, mask: Option<&Array>, max_bias: f32, out: &Array) -> Result<(), String> {
     let queue = &call.engine.queue;
     let Some(mask) = mask else { return queue.softmax(scores, 3, out) };

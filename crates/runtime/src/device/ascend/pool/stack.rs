@@ -1,4 +1,5 @@
-//! A range of addresses, used from its start on: what is lent last goes back first. What goes back too early waits until all above it is back.
+//! A range of addresses, used from its start on: what is lent last goes back first. What goes back too early waits
+//! until all above it is back.
 
 use crate::device::ascend::acl::{Card, Reservation};
 use std::sync::Arc;

@@ -26,8 +26,8 @@ const PREFETCH_BYTES: usize = 8192;
 /// How far ahead weights are asked for that lie in a cache further off.
 const PREFETCH_CACHED_BYTES: usize = 1024;
 
-/// Asks for weights as many as these that come later and are used once: they need not stay in the larger caches. What lies behind the last
-/// ones is asked for in vain.
+/// Asks for weights as many as these that come later and are used once: they need not stay in the larger caches. What
+/// lies behind the last ones is asked for in vain.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn ask_for_once<T>(weights: &T) {

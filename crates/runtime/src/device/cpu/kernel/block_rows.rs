@@ -1,4 +1,5 @@
-//! Scores and mixtures of a KV cache in blocks of 32 codes, which are read as they lie: their numbers go from registers into products.
+//! Scores and mixtures of a KV cache in blocks of 32 codes, which are read as they lie: their numbers go from registers
+//! into products.
 
 use super::decode_q8_0::{BLOCK_BYTES, decode};
 use super::kernel;
@@ -16,7 +17,8 @@ use crate::device::cpu::panels::BLOCK_LEN;
 #[cfg(test)]
 use half::f16;
 
-/// Whether a set's kernels for blocks are faster than those for f32 behind [`super::decode_q8_0`]. All give the same bits.
+/// Whether a set's kernels for blocks are faster than those for f32 behind [`super::decode_q8_0`]. All give the same
+/// bits.
 pub fn reads_blocks(instructions: Instructions) -> bool {
     match instructions.isa() {
         #[cfg(target_arch = "x86_64")]
@@ -66,7 +68,8 @@ fn decoded(rows: Rows<u8>) -> Vec<f32> {
     elements
 }
 
-/// Rows of so many blocks, with scales of both signs, one that is subnormal among them, and all codes; a block between rows is NaN.
+/// Rows of so many blocks, with scales of both signs, one that is subnormal among them, and all codes; a block between
+/// rows is NaN.
 #[cfg(test)]
 fn sample_rows(count: usize, blocks: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..count * (blocks + 1) * BLOCK_BYTES).map(|place| (place * 37 + count) as u8).collect();

@@ -14,7 +14,8 @@ use trueup_blocks::DType;
 pub(super) const BLOCK_BYTES: usize = DType::Q8_0.block_bytes();
 
 kernel! {
-    /// The elements of rows of q8_0, whole blocks each, row behind row: products of numbers of 11 and 8 bits, which f32 holds exactly.
+    /// The elements of rows of q8_0, whole blocks each, row behind row: products of numbers of 11 and 8 bits, which f32
+    /// holds exactly.
     fn decode_q8_0(rows: Rows<u8>, elements: &mut [f32]) {
         avx512 => super::avx512::decode_q8_0::decode_q8_0,
         avx2 => recompiled,

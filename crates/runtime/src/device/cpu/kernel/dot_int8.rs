@@ -30,7 +30,8 @@ pub type WeightCodes = [[u8; CODES]; SIDES];
 pub type ActivationCodes = [[i8; CODES]; SIDES];
 
 kernel! {
-    /// Multiplies the codes of all pairs of vectors and adds them up, `rounds` times. No memory but the codes' is touched between.
+    /// Multiplies the codes of all pairs of vectors and adds them up, `rounds` times. No memory but the codes' is
+    /// touched between.
     fn dot_int8(rounds: usize, weights: &[[u8; CODES]], xs: &[[i8; CODES]], sums: &mut [i32; INT8_SUMS]) {
         avx512 => super::avx512::dot_int8::dot_int8,
         avx_vnni => super::avx_vnni::dot_int8::dot_int8,

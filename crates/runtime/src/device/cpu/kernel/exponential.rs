@@ -4,17 +4,19 @@
 //!  x = n ln 2 + r,  |r| <= ln 2 / 2      exp x = 2^n exp r      exp r = 1 + r + r^2 q(r),  q of degree 4 by minimax
 //! ```
 //!
-//! `2^n` is multiplied in two halves, so that results below the smallest normal number are rounded once, and those beyond the largest
-//! become infinite.
+//! `2^n` is multiplied in two halves, so that results below the smallest normal number are rounded once, and those
+//! beyond the largest become infinite.
 
-/// Largest error of [`exponential`], in units in the last place: measured against f64 by the test below, and rounded up.
+/// Largest error of [`exponential`], in units in the last place: measured against f64 by the test below, and rounded
+/// up.
 pub const EXPONENTIAL_ULP: f32 = 1.1;
 
 /// Below, even the product with the largest factor that callers use is zero.
 pub const ARGUMENT_MIN: f32 = -126.0;
 /// Above, the result is infinite.
 pub(super) const ARGUMENT_MAX: f32 = 89.0;
-/// Its sum with a number below 2^22 has units as the last place: rounds to nearest, and the integer stands in the low bits.
+/// Its sum with a number below 2^22 has units as the last place: rounds to nearest, and the integer stands in the low
+/// bits.
 pub(super) const UNITS: f32 = 12582912.0;
 pub(super) const LOG2_E: f32 = std::f32::consts::LOG2_E;
 /// ln 2 in two parts; the upper one has 15 bits, so that its products with n are exact.

@@ -7,8 +7,8 @@
 use crate::device::cpu::team::Team;
 use std::array;
 
-/// For each dimension of the target and each index in it, how much it adds to the place of the element in the source; `None` where no
-/// element of the source goes.
+/// For each dimension of the target and each index in it, how much it adds to the place of the element in the source;
+/// `None` where no element of the source goes.
 pub struct Places([Vec<Option<usize>>; 4]);
 
 impl Places {
@@ -24,7 +24,8 @@ impl Places {
         Some(first[i]? + second[j]? + third[k]?)
     }
 
-    /// Runs of neighbours in a row that are neighbours in the source too: from where in the row, from where in the source, how many.
+    /// Runs of neighbours in a row that are neighbours in the source too: from where in the row, from where in the
+    /// source, how many.
     fn runs(&self) -> Vec<(usize, usize, usize)> {
         let mut runs: Vec<(usize, usize, usize)> = Vec::new();
         for (index, place) in self.0[0].iter().enumerate() {
@@ -38,7 +39,8 @@ impl Places {
     }
 }
 
-/// Takes elements of `source` into the target, and leaves those that have no place as they are. Panics where a place lies outside the source.
+/// Takes elements of `source` into the target, and leaves those that have no place as they are. Panics where a place
+/// lies outside the source.
 pub fn gather<T: Copy + Send + Sync>(team: &Team, source: &[T], places: &Places, target: &mut [T]) {
     const PIECE_MIN: usize = 1 << 15;
     let len = places.0[0].len();

@@ -1,4 +1,5 @@
-//! Dot products of some queries with many keys, each one after the other along the head: registers hold one element of many keys.
+//! Dot products of some queries with many keys, each one after the other along the head: registers hold one element of
+//! many keys.
 //!
 //! ```text
 //!  keys, row after row ── turned over, some at a time ──▶ element 0 of all keys, element 1 of all keys, ...

@@ -6,8 +6,8 @@ pub const LANES: usize = 8;
 /// Sums kept side by side by dot products: four registers.
 pub const DOT_LANES: usize = 4 * LANES;
 
-/// Steps after which the sums of a dot product or a mixture are added to their totals and begin anew at zero: short sums stay
-/// small, and so do their roundings.
+/// Steps after which the sums of a dot product or a mixture are added to their totals and begin anew at zero: short
+/// sums stay small, and so do their roundings.
 pub const STEPS: usize = 16;
 
 /// Adds the lanes, each with the one four, two, one further: the order in which halves of registers are added.

@@ -11,8 +11,8 @@ use crate::device::cpu::isa::Instructions;
 use half::f16;
 
 kernel! {
-    /// `sums[d + len * t] += sum over j of weights[t][j] * rows[j][d]`, one row after the other for [`STEPS`] rows, whose sum is added to the
-    /// total: rows may come in several calls, each but the last of a multiple of so many.
+    /// `sums[d + len * t] += sum over j of weights[t][j] * rows[j][d]`, one row after the other for [`STEPS`] rows,
+    /// whose sum is added to the total: rows may come in several calls, each but the last of a multiple of so many.
     ///
     /// Rows of weight 0 are not read: a position that is not seen may hold anything, and 0 times infinity is NaN.
     fn mix_f32(rows: Rows<f32>, weights: Rows<f32>, sums: &mut [f32]) {

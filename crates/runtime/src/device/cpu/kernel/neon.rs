@@ -1,7 +1,9 @@
-//! Variants for aarch64 with NEON and dot products of bytes: each as exact as its rule, in registers of four f32 or 16 codes.
+//! Variants for aarch64 with NEON and dot products of bytes: each as exact as its rule, in registers of four f32 or 16
+//! codes.
 //!
-//! What these need and the oldest supported compiler has no intrinsic for stands here in one instruction each. Products are f32 as the
-//! rules demand, so that f16 is widened, which every aarch64 processor can, and the f16 arithmetic of ARMv8.2 has no use.
+//! What these need and the oldest supported compiler has no intrinsic for stands here in one instruction each. Products
+//! are f32 as the rules demand, so that f16 is widened, which every aarch64 processor can, and the f16 arithmetic of
+//! ARMv8.2 has no use.
 
 pub mod dots;
 pub mod key_scores;
@@ -71,7 +73,8 @@ fn widen_f16(bits: uint16x4_t) -> float32x4_t {
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn add_dots<const LANE: i32>(mut sums: int32x4_t, codes: int8x16_t, x: int8x16_t) -> int32x4_t {
-    // SAFETY: one operation between registers, which the dot product extension has; LANE is 0 to 3, or assembling fails.
+    // SAFETY: one operation between registers, which the dot product extension has; LANE is 0 to 3, or assembling
+    // fails.
     unsafe {
         asm!(
             "sdot {sums:v}.4s, {codes:v}.16b, {x:v}.4b[{lane}]",

@@ -9,7 +9,8 @@ use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
 const BLOCKS_AT_ONCE: usize = 32;
 
 kernel! {
-    /// Packs up to sixteen rows, `bytes` of the file, each of `panel.len()` blocks; the places of other rows become zeros.
+    /// Packs up to sixteen rows, `bytes` of the file, each of `panel.len()` blocks; the places of other rows become
+    /// zeros.
     fn pack_panel [const S: usize, const G: usize] (bytes: &[u8], panel: &mut [PanelBlock<S, G>]) {
         avx512 => super::avx512::pack_panel::pack,
         scalar => pack,

@@ -1,8 +1,8 @@
 //! Products of a panel of sixteen quantized rows with quantized activations.
 //!
-//! A block's codes are multiplied and summed in integers, exactly; the result, which f32 holds exactly too, enters the row's f32 sum by one
-//! fused multiply-add with `d of the row * d of the activations`, rounded to f32, block after block. Where a block has a minimum, one more
-//! adds it times the sum of the block's activations, rounded to f32.
+//! A block's codes are multiplied and summed in integers, exactly; the result, which f32 holds exactly too, enters the
+//! row's f32 sum by one fused multiply-add with `d of the row * d of the activations`, rounded to f32, block after
+//! block. Where a block has a minimum, one more adds it times the sum of the block's activations, rounded to f32.
 
 use super::kernel;
 use super::quantize::ActivationBlock;
@@ -15,8 +15,8 @@ use half::f16;
 pub const TILE: usize = 18;
 
 kernel! {
-    /// `sums[t + tokens * p][r] = row r of panel p . x_t`, for panels of one length behind each other and up to [`TILE`] tokens, whose
-    /// activations lie side by side: block `b` of token `t` is `xs[b * tokens + t]`.
+    /// `sums[t + tokens * p][r] = row r of panel p . x_t`, for panels of one length behind each other and up to
+    /// [`TILE`] tokens, whose activations lie side by side: block `b` of token `t` is `xs[b * tokens + t]`.
     fn panel_product [const S: usize, const G: usize] (
         panels: &[PanelBlock<S, G>],
         xs: &[ActivationBlock],
@@ -70,7 +70,8 @@ fn codes<const S: usize, const G: usize>(block: &PanelBlock<S, G>, row: usize) -
     })
 }
 
-/// The panels one by one, each with its tokens' sums. Panics where activations or sums are not as many as panels and tokens want.
+/// The panels one by one, each with its tokens' sums. Panics where activations or sums are not as many as panels and
+/// tokens want.
 pub(super) fn each_panel<'a, const S: usize, const G: usize>(
     panels: &'a [PanelBlock<S, G>],
     xs: &[ActivationBlock],

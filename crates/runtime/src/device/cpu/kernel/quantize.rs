@@ -15,7 +15,8 @@ pub struct ActivationBlock {
     pub codes: [i8; BLOCK_LEN],
     /// What a code is multiplied by; not finite where an activation is not.
     pub scale: f32,
-    /// Minus eight times the codes' sum: what codes of 4 bits that count from 0 have too much. Those of 8 bits have 16 times that.
+    /// Minus eight times the codes' sum: what codes of 4 bits that count from 0 have too much. Those of 8 bits have 16
+    /// times that.
     pub bias: i32,
 }
 
@@ -71,7 +72,8 @@ fn magnitude_max(x: &[f32; BLOCK_LEN]) -> f32 {
     f32::from_bits(x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7FFF_FFFF)))
 }
 
-/// The nearest integer from -127 to 127, halves to even; anything for NaN. The sum with 1.5 * 2^23 has units as its last place.
+/// The nearest integer from -127 to 127, halves to even; anything for NaN. The sum with 1.5 * 2^23 has units as its
+/// last place.
 #[inline(always)]
 fn round(quotient: f32) -> i8 {
     const UNITS: f32 = 12582912.0;

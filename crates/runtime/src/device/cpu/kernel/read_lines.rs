@@ -8,7 +8,8 @@ use crate::device::cpu::isa::Instructions;
 pub type Line = [u8; 64];
 
 kernel! {
-    /// Folds lines by exclusive or into `folded`. Each line is asked for `ahead` bytes before it is read; 0 leaves that to the processor.
+    /// Folds lines by exclusive or into `folded`. Each line is asked for `ahead` bytes before it is read; 0 leaves that
+    /// to the processor.
     fn read_lines(lines: &[[u8; 64]], ahead: usize, folded: &mut [u8; 64]) {
         avx512 => super::avx512::read_lines::read_lines,
         avx2 => super::avx2::read_lines::read_lines,

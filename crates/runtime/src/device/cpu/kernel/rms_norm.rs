@@ -8,8 +8,8 @@ use super::samples::numbers;
 use crate::device::cpu::isa::Instructions;
 
 kernel! {
-    /// `y[i] = x[i] / sqrt(mean(x^2) + epsilon) * w[i]`. Squares are summed in eight lanes; the factor of the row is found in f64 and
-    /// rounded once.
+    /// `y[i] = x[i] / sqrt(mean(x^2) + epsilon) * w[i]`. Squares are summed in eight lanes; the factor of the row is
+    /// found in f64 and rounded once.
     fn rms_norm(x: &[f32], w: &[f32], epsilon: f32, y: &mut [f32]) {
         avx512 => recompiled_wider,
         avx2 => recompiled,

@@ -9,12 +9,12 @@ use super::samples::numbers;
 use crate::device::cpu::isa::Instructions;
 
 kernel! {
-    /// Scores `x` become shares `exp(s_j - max s) / sum_k exp(s_k - max s)` with `s_j = scale x[j] + mask[j]`, in their place; exactly 0 where the
-    /// mask is -infinity, whatever the score there: what a masked position holds may be left over from other computations, NaN and
-    /// infinities included.
+    /// Scores `x` become shares `exp(s_j - max s) / sum_k exp(s_k - max s)` with `s_j = scale x[j] + mask[j]`, in their
+    /// place; exactly 0 where the mask is -infinity, whatever the score there: what a masked position holds may be left
+    /// over from other computations, NaN and infinities included.
     ///
-    /// The rounding of `max s` is the same in all exponentials and leaves the quotient: each argument has one rounding of its own.
-    /// Places behind the last unmasked one change no bit of the others.
+    /// The rounding of `max s` is the same in all exponentials and leaves the quotient: each argument has one rounding
+    /// of its own. Places behind the last unmasked one change no bit of the others.
     fn soft_max(x: &mut [f32], mask: &[f32], scale: f32) {
         avx512 => super::avx512::soft_max::soft_max,
         avx2 => recompiled,
@@ -37,7 +37,8 @@ fn share(x: &mut [f32], mask: &[f32], scale: f32) {
     }
 }
 
-/// Both without the chunks at their end of which nothing is to be seen, whose shares are 0. Panics where they differ in length.
+/// Both without the chunks at their end of which nothing is to be seen, whose shares are 0. Panics where they differ in
+/// length.
 #[inline(always)]
 pub(super) fn without_hidden_end<'a, 'b>(x: &'a mut [f32], mask: &'b [f32]) -> (&'a mut [f32], &'b [f32]) {
     assert_eq!(x.len(), mask.len(), "rows of one length");
@@ -47,7 +48,8 @@ pub(super) fn without_hidden_end<'a, 'b>(x: &'a mut [f32], mask: &'b [f32]) -> (
     (x, &mask[..seen])
 }
 
-/// What is subtracted for this largest score. Of a row without anything to look at all exponentials are 0 then, or NaN where an input is.
+/// What is subtracted for this largest score. Of a row without anything to look at all exponentials are 0 then, or NaN
+/// where an input is.
 #[inline(always)]
 pub(super) fn subtracted(largest: f32) -> f32 {
     if largest == f32::NEG_INFINITY { 0.0 } else { largest }
@@ -59,7 +61,8 @@ pub(super) fn divisor(total: f32) -> f32 {
     if total == 0.0 { 1.0 } else { total }
 }
 
-/// Positions at the end of which nothing is to be seen, in whole chunks: these change no bit of what is in front of them.
+/// Positions at the end of which nothing is to be seen, in whole chunks: these change no bit of what is in front of
+/// them.
 #[inline(always)]
 fn masked_last(mask: &[f32]) -> usize {
     const CHUNK: usize = 4 * LANES;

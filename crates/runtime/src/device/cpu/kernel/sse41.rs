@@ -1,14 +1,15 @@
 //! Variants for SSE4.1 and SSSE3: each as exact as its rule, in registers of four f32 or 16 codes.
 //!
-//! These processors have no fused multiply-add, which the rules demand, and a call of the system's for each number is slow. Here it is
-//! made of f64, where the product of two f32 is exact:
+//! These processors have no fused multiply-add, which the rules demand, and a call of the system's for each number is
+//! slow. Here it is made of f64, where the product of two f32 is exact:
 //!
 //! ```text
 //!  a * b + c  ──▶  f64, rounded once  ──▶  f32, rounded again
 //! ```
 //!
-//! The second rounding differs from one rounding of the whole only where the first ended in the middle between two f32. Such lanes, and
-//! results below the smallest normal number, whose middles lie elsewhere, are computed again one by one.
+//! The second rounding differs from one rounding of the whole only where the first ended in the middle between two f32.
+//! Such lanes, and results below the smallest normal number, whose middles lie elsewhere, are computed again one by
+//! one.
 
 pub mod dots;
 pub mod key_scores;
@@ -67,7 +68,8 @@ fn widen_f16(bits: __m128i) -> __m128 {
     // Infinity and NaN have the largest exponent here too.
     let special = _mm_cmpgt_epi32(magnitude, _mm_set1_epi32(0x7BFF));
     let normal = _mm_or_si128(normal, _mm_and_si128(special, _mm_set1_epi32(0x7F80_0000)));
-    // Below the smallest normal f16, 2^-14, stands a count of 2^-24; no f32 below its smallest normal number is computed with, which is slow.
+    // Below the smallest normal f16, 2^-14, stands a count of 2^-24; no f32 below its smallest normal number is
+    // computed with, which is slow.
     let counted = _mm_mul_ps(_mm_cvtepi32_ps(magnitude), _mm_set1_ps(f32::from_bits((127 - 24) << 23)));
     let small = _mm_cmpgt_epi32(_mm_set1_epi32(0x0400), magnitude);
     let number = _mm_blendv_ps(_mm_castsi128_ps(normal), counted, _mm_castsi128_ps(small));
@@ -88,8 +90,8 @@ fn multiply_add(a: __m128, b: __m128, c: __m128) -> __m128 {
     _mm_movelh_ps(_mm_cvtpd_ps(first), _mm_cvtpd_ps(second))
 }
 
-/// Lanes of four f64 that rounding to f32 may round in a way in which one rounding does not: the 29 bits that go are those of the middle,
-/// or the result is below the smallest normal f32 and not zero, which is exact.
+/// Lanes of four f64 that rounding to f32 may round in a way in which one rounding does not: the 29 bits that go are
+/// those of the middle, or the result is below the smallest normal f32 and not zero, which is exact.
 #[inline]
 #[target_feature(enable = "sse4.1,ssse3")]
 fn doubtful(first: __m128d, second: __m128d) -> __m128 {

@@ -1,5 +1,5 @@
-//! Sums of rows in f64: every product of two f32 is exact there. Element k goes to lane k mod 8, and the lanes are added in order; no
-//! instruction set changes that.
+//! Sums of rows in f64: every product of two f32 is exact there. Element k goes to lane k mod 8, and the lanes are
+//! added in order; no instruction set changes that.
 
 use super::lanes::LANES;
 

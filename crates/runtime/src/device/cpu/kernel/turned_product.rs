@@ -27,7 +27,8 @@ use half::{bf16, f16};
 /// Rows that are turned over together.
 pub const TURNED_ROWS: usize = 2 * PANEL_ROWS;
 
-/// One element of each row; zero where there are fewer rows. Begins at a cache line, so that no register of it straddles two.
+/// One element of each row; zero where there are fewer rows. Begins at a cache line, so that no register of it
+/// straddles two.
 #[derive(Clone, Copy, Default, Debug)]
 #[repr(C, align(64))]
 pub struct Turned<E>(pub [E; TURNED_ROWS]);
@@ -56,8 +57,8 @@ fn chunks_of(len: usize) -> usize {
 }
 
 kernel! {
-    /// Brings up to [`TILE`](super::TILE) vectors into the order of turned rows: element `k` of vector `t` comes to `place of k * vectors + t`. `turned`
-    /// holds [`turned_len`] places for each vector.
+    /// Brings up to [`TILE`](super::TILE) vectors into the order of turned rows: element `k` of vector `t` comes to
+    /// `place of k * vectors + t`. `turned` holds [`turned_len`] places for each vector.
     fn turn_vectors(xs: Rows<f32>, turned: &mut [f32]) {
         avx512 => super::avx512::turned_product::turn_vectors,
         scalar => vectors,

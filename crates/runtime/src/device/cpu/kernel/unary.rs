@@ -1,5 +1,5 @@
-//! Functions of each element. Those that models activate with are made of the exponential function without branches; the others are
-//! computed in f64 and rounded once.
+//! Functions of each element. Those that models activate with are made of the exponential function without branches;
+//! the others are computed in f64 and rounded once.
 
 use super::exponential::{ARGUMENT_MIN, exponential, exponential_parts};
 use super::kernel;
@@ -68,8 +68,8 @@ pub fn relu(x: f32) -> f32 {
     x.clamp(0.0, f32::INFINITY)
 }
 
-/// `x / (1 + exp(-x))`. For negative `x` the fraction is extended by `exp x`, so that nothing overflows, and scaled down last, so that small
-/// results keep their digits.
+/// `x / (1 + exp(-x))`. For negative `x` the fraction is extended by `exp x`, so that nothing overflows, and scaled
+/// down last, so that small results keep their digits.
 #[inline(always)]
 pub fn silu(x: f32) -> f32 {
     let (value, scale) = exponential_parts(-x.abs());

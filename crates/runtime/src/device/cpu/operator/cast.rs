@@ -127,7 +127,8 @@ impl Row {
     }
 }
 
-/// The 24 bits that an f32 holds, the last of them set where one behind it was cut off ("round to odd", Boldo and Melquiond 2008).
+/// The 24 bits that an f32 holds, the last of them set where one behind it was cut off ("round to odd", Boldo and
+/// Melquiond 2008).
 fn to_f32_odd(integer: i64) -> f32 {
     let magnitude = integer.unsigned_abs();
     let bits = u64::BITS - magnitude.leading_zeros();

@@ -19,7 +19,8 @@ use std::iter::StepBy;
 use std::ops::Range;
 use trueup_blocks::DType;
 
-/// Queries of a piece, about: enough of them that bringing keys and values into registers costs little beside using them.
+/// Queries of a piece, about: enough of them that bringing keys and values into registers costs little beside using
+/// them.
 pub const QUERIES: usize = 96;
 
 /// Positions whose keys kernels bring into registers at once.
@@ -96,7 +97,8 @@ impl Heads<'_> {
         })
     }
 
-    /// Deals rows, one for each query, out to the pieces that compute them, in the pieces' order; `index` gives the place of a query's row.
+    /// Deals rows, one for each query, out to the pieces that compute them, in the pieces' order; `index` gives the
+    /// place of a query's row.
     pub fn dealt<'r, T>(
         &self,
         pieces: Vec<Piece>,
@@ -123,8 +125,8 @@ pub enum CachedRows<'a> {
     Q8_0(BlockRows<'a>),
 }
 
-/// Rows of blocks that are decoded at a time: they stay in a core's cache, and are a multiple of what kernels for keys and for values take at
-/// once.
+/// Rows of blocks that are decoded at a time: they stay in a core's cache, and are a multiple of what kernels for keys
+/// and for values take at once.
 pub const DECODED: usize = 256;
 
 const _: () = assert!(DECODED.is_multiple_of(kernel::STEPS) && DECODED.is_multiple_of(POSITIONS));
@@ -141,7 +143,8 @@ impl BlockRows<'_> {
         self.bytes.part(rows)
     }
 
-    /// The elements of some rows behind each other, in `room`. Those of `q8_0` are products of 11 and 8 bits: exact in f32.
+    /// The elements of some rows behind each other, in `room`. Those of `q8_0` are products of 11 and 8 bits: exact in
+    /// f32.
     pub fn decoded<'b>(&self, instructions: Instructions, rows: Range<usize>, room: &'b mut Vec<f32>) -> Rows<'b, f32> {
         let count = rows.len();
         let elements = cells(room, count * self.len);

@@ -16,7 +16,8 @@ pub fn compute(fill: &IndexFill, mut call: Call) -> Result<(), String> {
     let shape = call.output_type.shape;
     let indices = call.inputs[1].indices("index", shape[fill.dimension])?;
     moved::copy(call.team, call.inputs[0].view, &mut call.output)?;
-    // Elements behind each other that one index names, and the distance to those that the next one names in the next outer place.
+    // Elements behind each other that one index names, and the distance to those that the next one names in the next
+    // outer place.
     let len: usize = shape.sizes()[..fill.dimension].iter().product();
     let period = len * shape[fill.dimension];
     let is_integer = call.output_type.dtype == DType::I32;

@@ -30,7 +30,8 @@ const QUERIES_MIN: usize = 32;
 /// What the positions that are looked at are a multiple of, if there are as many: kernels have no rests then.
 const LANES: usize = 16;
 
-/// Queries of a piece up to which values are mixed as they lie in blocks: kernels widen their codes for each few queries again.
+/// Queries of a piece up to which values are mixed as they lie in blocks: kernels widen their codes for each few
+/// queries again.
 const QUERIES_OF_BLOCKS: usize = 18;
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
@@ -93,7 +94,8 @@ pub fn scratch_bytes(inputs: &[TensorType], instructions: Instructions, threads:
     threads.min(heads * tokens) * (queries * (size + capacity + width) + decoded) * size_of::<f32>()
 }
 
-/// All pieces, tokens outermost; each has as many heads. A group of heads is cut where there would be fewer pieces than threads.
+/// All pieces, tokens outermost; each has as many heads. A group of heads is cut where there would be fewer pieces than
+/// threads.
 fn pieces(sequences: &[usize], [heads, group]: [usize; 2], capacity: usize, threads: usize) -> Vec<Piece> {
     let tokens_max = tokens_max(capacity, group);
     let runs = || sequences.chunk_by(|a, b| a == b);

@@ -86,8 +86,8 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// The mixtures of values in blocks, of which some positions are decoded at a time: a multiple of those whose sum the kernel adds to the total, so that
-/// the order is that of values which lie decoded.
+/// The mixtures of values in blocks, of which some positions are decoded at a time: a multiple of those whose sum the
+/// kernel adds to the total, so that the order is that of values which lie decoded.
 fn mix_decoded(instructions: Instructions, values: &BlockRows, runs: &[Weights], rows: &mut [&mut [f32]]) {
     rows.iter_mut().for_each(|row| row.fill(0.0));
     let seen = runs.iter().map(|run| run.seen).max().unwrap_or(0);

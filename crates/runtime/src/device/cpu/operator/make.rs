@@ -48,8 +48,8 @@ fn embed(team: &Team, steps: &[f32], dimensions: usize, period_max: f64, y: &mut
     });
 }
 
-/// What a head's slope is halved by, in parts of the largest bias: the heads up to the last power of two take whole steps, the others those
-/// between.
+/// What a head's slope is halved by, in parts of the largest bias: the heads up to the last power of two take whole
+/// steps, the others those between.
 fn halvings(h: usize, heads: usize) -> f64 {
     let whole = 1usize << heads.ilog2();
     if h < whole { (h + 1) as f64 / whole as f64 } else { ((h - whole) as f64 + 0.5) / whole as f64 }

@@ -29,8 +29,8 @@ use trueup_graph::op::Gated;
 /// Sums in f32 of plain products.
 const FLOATS: Profile = Profile { lanes: kernel::DOT_LANES, ..Profile::F32 };
 
-/// Sums of integers per block, exact, and of blocks in f32 one after the other, each with the rounded product of two scales, and behind it
-/// a block's minimum times the sum of its activations.
+/// Sums of integers per block, exact, and of blocks in f32 one after the other, each with the rounded product of two
+/// scales, and behind it a block's minimum times the sum of its activations.
 const INTEGERS: Profile = Profile {
     activations: Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false },
     accumulator: Accumulator::Int32ThenF32,
@@ -56,7 +56,8 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
 /// Bytes of activations that all rows see before the next: about half of a core's cache of the second level.
 const SEEN_BYTES: usize = 512 << 10;
 
-/// The same of floats: weights that are read again for every few tokens cost more than activations from the cache of all cores.
+/// The same of floats: weights that are read again for every few tokens cost more than activations from the cache of
+/// all cores.
 const SEEN_FLOATS_BYTES: usize = 2 << 20;
 
 /// The same of floats that were turned over: turning rows over once more costs more still.
@@ -89,9 +90,9 @@ impl<'a> Matrix<'a> {
         Ok(())
     }
 
-    /// `y[rows, tokens] = f(gate x) (up x)`, with the bits that the two products and the gated activation by themselves have: activations are
-    /// brought into the weights' form once, and each tile is multiplied by both matrices and gated where it lies. Fails where they
-    /// take activations in two forms; neither `rows` nor `tokens` is 0.
+    /// `y[rows, tokens] = f(gate x) (up x)`, with the bits that the two products and the gated activation by themselves
+    /// have: activations are brought into the weights' form once, and each tile is multiplied by both matrices and
+    /// gated where it lies. Fails where they take activations in two forms; neither `rows` nor `tokens` is 0.
     pub fn apply_gated(
         [gate, up]: [Matrix; 2],
         gated: Gated,
@@ -295,8 +296,8 @@ impl<'m> Product<'m> {
         Ok(Product { means, len: shape[0], rows: shape[1], tokens, tile, form })
     }
 
-    /// Lets threads take strips of rows, of `matrices` matrices at once, and multiply each by tile after tile. The first of the three results
-    /// that a tile finds room for is taken.
+    /// Lets threads take strips of rows, of `matrices` matrices at once, and multiply each by tile after tile. The
+    /// first of the three results that a tile finds room for is taken.
     fn each_tile<P>(
         self,
         x: &'m [f32],
@@ -323,8 +324,8 @@ impl<'m> Product<'m> {
         }
     }
 
-    /// The results of a strip, tile after tile, of which each has `SUMS` panels' results at most; `first_token` is the first of all tokens that
-    /// the piece has.
+    /// The results of a strip, tile after tile, of which each has `SUMS` panels' results at most; `first_token` is the
+    /// first of all tokens that the piece has.
     fn tiles<const SUMS: usize>(
         self,
         piece: &mut Piece,
@@ -352,7 +353,8 @@ impl<'m> Product<'m> {
         }
     }
 
-    /// Tokens whose activations stay in a core's cache, in codes, or in that of all cores, which are four times as large: whole tiles.
+    /// Tokens whose activations stay in a core's cache, in codes, or in that of all cores, which are four times as
+    /// large: whole tiles.
     fn tokens_seen(self) -> usize {
         let (row_bytes, seen_bytes) = match self.form {
             Form::Codes => (self.len / BLOCK_LEN * size_of::<ActivationBlock>(), SEEN_BYTES),

@@ -1,4 +1,5 @@
-//! Two weight matrices applied to each token and the gated activation of both results, row by row: neither product is stored.
+//! Two weight matrices applied to each token and the gated activation of both results, row by row: neither product is
+//! stored.
 //!
 //! The kernels stand in `matrix.rs`.
 

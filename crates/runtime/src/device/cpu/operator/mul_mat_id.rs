@@ -1,5 +1,5 @@
-//! For each token the matrices of the experts that it uses. The tokens of one expert are gathered, multiplied together and scattered:
-//! each matrix is read once.
+//! For each token the matrices of the experts that it uses. The tokens of one expert are gathered, multiplied together
+//! and scattered: each matrix is read once.
 
 use super::matrix::{self, Matrix};
 use super::{Call, expect_multiplied};

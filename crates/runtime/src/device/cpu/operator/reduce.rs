@@ -6,7 +6,8 @@ use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::{Reduce, Reduction};
 
-/// Elements of a sum of everything that a thread takes at a time; its place in the order of summation does not depend on threads.
+/// Elements of a sum of everything that a thread takes at a time; its place in the order of summation does not depend
+/// on threads.
 const CHUNK: usize = 1 << 14;
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {

@@ -1,4 +1,5 @@
-//! Rotation of pairs by an angle that grows with the position. Angles, sines and the rotation itself are in f64, rounded once.
+//! Rotation of pairs by an angle that grows with the position. Angles, sines and the rotation itself are in f64,
+//! rounded once.
 
 use super::{Call, expect_f32, expect_plain, pieces_min};
 use crate::profile::{Accumulator, Profile};
@@ -47,7 +48,8 @@ pub fn compute(op: &Rope, call: Call) -> Result<(), String> {
     Ok(())
 }
 
-/// Rotates all pairs of a head, or of the part of one that has positions of its own; each turn is `(s cos a, s sin a)` of a pair.
+/// Rotates all pairs of a head, or of the part of one that has positions of its own; each turn is `(s cos a, s sin a)`
+/// of a pair.
 fn rotate(pairs: RopePairs, turns: &[(f64, f64)], x: &[f32], y: &mut [f32]) {
     for (i, (cosine, sine)) in turns.iter().enumerate() {
         let (first, second) = match pairs {

@@ -31,7 +31,8 @@ pub fn compute(op: &SoftMax, call: Call) -> Result<(), String> {
     Ok(())
 }
 
-/// What is added to scores, `[capacity, tokens, heads, batch]`, repeated along the outer two dimensions; 0 where there is no mask.
+/// What is added to scores, `[capacity, tokens, heads, batch]`, repeated along the outer two dimensions; 0 where there
+/// is no mask.
 pub struct Masks<'a> {
     cells: Cow<'a, [f32]>,
     sizes: [usize; 4],

@@ -1,4 +1,5 @@
-//! The selective state space model: every channel runs through the tokens by itself, its state in f64 until the last one.
+//! The selective state space model: every channel runs through the tokens by itself, its state in f64 until the last
+//! one.
 
 use super::{Call, IN_F64, expect_f32, expect_plain, pieces_min};
 use crate::profile::Profile;

@@ -1,4 +1,5 @@
-//! Stacks of matrices, experts and attention in one operator: the bits of what they are made of, or the oracle's formula.
+//! Stacks of matrices, experts and attention in one operator: the bits of what they are made of, or the oracle's
+//! formula.
 
 use super::*;
 use crate::device::reference::evaluate;

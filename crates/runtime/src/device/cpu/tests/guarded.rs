@@ -1,5 +1,5 @@
-//! Products of the whole device with every kernel's arguments between guard pages: each type of weights, packed or not, for each instruction
-//! set, with rows, columns and tokens that fill no register and no panel.
+//! Products of the whole device with every kernel's arguments between guard pages: each type of weights, packed or not,
+//! for each instruction set, with rows, columns and tokens that fill no register and no panel.
 
 use super::*;
 use trueup_graph::op::{Gated, MulMat, MulMatGated};

@@ -1,5 +1,5 @@
-//! Products of f16 matrices by cuBLASLt, where it is installed: found as library.rs has it. A simulated card has a stand-in beside its own library
-//! (`kernels/cuda/sim/blas`).
+//! Products of f16 matrices by cuBLASLt, where it is installed: found as library.rs has it. A simulated card has a
+//! stand-in beside its own library (`kernels/cuda/sim/blas`).
 //!
 //! ```text
 //!  w  K x M by columns, f16     x  K x N by columns, f16     y = w' x  M x N by columns, f32, sums in f32
@@ -37,7 +37,8 @@ const LATEST_NEEDS: i32 = 13_000;
 /// The file of the stand-in, beside the simulator's.
 const STAND_IN: &str = "libtrueup_cublaslt_sim.so";
 
-/// Sizes of a product: `y [rows, tokens] = w [len, rows]' x [len, tokens]`, of matrices whose rows lie behind each other but for those of y.
+/// Sizes of a product: `y [rows, tokens] = w [len, rows]' x [len, tokens]`, of matrices whose rows lie behind each
+/// other but for those of y.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Sizes {
     /// Rows of weights.
@@ -67,7 +68,8 @@ impl Library {
         Library { card: Arc::clone(card), simulator, found: OnceLock::new(), opened: OnceLock::new() }
     }
 
-    /// Whether it computes: it is installed, which takes nothing of the card to know, fits the driver, and did not fail when it was opened.
+    /// Whether it computes: it is installed, which takes nothing of the card to know, fits the driver, and did not fail
+    /// when it was opened.
     pub fn is_used(&self) -> bool {
         self.found().is_ok() && self.opened.get().is_none_or(Result::is_ok)
     }
@@ -192,7 +194,8 @@ fn find(simulator: Option<&Path>) -> Result<String, String> {
     fits(version, driver)
 }
 
-/// The version of a library, as `1000 major + 10 minor`, if a driver of that version can run it: one of its major version or a later one can.
+/// The version of a library, as `1000 major + 10 minor`, if a driver of that version can run it: one of its major
+/// version or a later one can.
 fn fits(version: usize, driver: i32) -> Result<String, String> {
     let named = |version: usize| format!("{}.{}", version / 1000, version % 1000 / 10);
     let driver = usize::try_from(driver).unwrap_or(0);
@@ -226,8 +229,8 @@ impl Blas {
         let (one, zero) = (1.0f32, 0.0f32);
         let address = |address: u64| address as *mut c_void;
         let computed = self.card.call(|| {
-            // SAFETY: the matrices lie on the card and are as large as their layouts say, which the caller made sure of; the workspace is this
-            // handle's alone, and products of one stream are computed one behind the other.
+            // SAFETY: the matrices lie on the card and are as large as their layouts say, which the caller made sure
+            // of; the workspace is this handle's alone, and products of one stream are computed one behind the other.
             Ok(unsafe {
                 result::matmul(
                     self.handle,

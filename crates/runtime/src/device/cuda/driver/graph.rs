@@ -12,7 +12,8 @@ pub struct Graph {
     exec: sys::CUgraphExec,
 }
 
-// SAFETY: a graph may be launched and destroyed by any thread that has made its context its own, one at a time: both take the graph alone.
+// SAFETY: a graph may be launched and destroyed by any thread that has made its context its own, one at a time: both
+// take the graph alone.
 unsafe impl Send for Graph {}
 
 impl Graph {
@@ -34,7 +35,8 @@ impl Graph {
 
     /// Runs all launches after all work submitted before.
     pub fn run(&mut self) -> Result<(), String> {
-        // SAFETY: a graph that was made for this card, on the card's own stream; its kernels' arguments are those of the launches.
+        // SAFETY: a graph that was made for this card, on the card's own stream; its kernels' arguments are those of
+        // the launches.
         self.card.call(|| unsafe { result::graph::launch(self.exec, self.card.stream) })
     }
 }

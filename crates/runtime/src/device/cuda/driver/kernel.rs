@@ -32,8 +32,8 @@ pub struct View {
     pub steps: [i64; 4],
 }
 
-/// The heads of queries, keys or values behind a product: the layout of `Heads` in `kernels/cuda/heads.cuh`, where each is explained. Addresses are 0 of
-/// what there is not.
+/// The heads of queries, keys or values behind a product: the layout of `Heads` in `kernels/cuda/heads.cuh`, where each
+/// is explained. Addresses are 0 of what there is not.
 #[derive(Clone, Copy, PartialEq, Default, Debug)]
 #[repr(C)]
 pub struct Heads {
@@ -156,7 +156,8 @@ struct Kernel {
     early: bool,
 }
 
-/// A kernel, how it is spread, and what it is given, or a product by the vendor's library: all that a launch is, but the stream.
+/// A kernel, how it is spread, and what it is given, or a product by the vendor's library: all that a launch is, but
+/// the stream.
 pub struct Launch {
     work: Work,
 }
@@ -212,7 +213,8 @@ impl Card {
         .map_err(|problem| format!("{}: {problem}", kernel.name))
     }
 
-    /// Lets blocks of a kernel have as much shared memory as the card has for one beside what the kernel itself declares: launches that are kept may need more than this one.
+    /// Lets blocks of a kernel have as much shared memory as the card has for one beside what the kernel itself
+    /// declares: launches that are kept may need more than this one.
     fn allow_shared(&self, kernel: Kernel) -> Result<(), String> {
         let bytes = i32::try_from(self.facts()?.shared_bytes_max).unwrap_or(i32::MAX);
         let own = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
@@ -225,8 +227,8 @@ impl Card {
             .map_err(|problem| format!("{}: {problem}", kernel.name))
     }
 
-    /// Runs a launch behind all that was asked for before. Kernels touch what views of allocations show and, of what they are given by
-    /// address, what the caller made as large as they need.
+    /// Runs a launch behind all that was asked for before. Kernels touch what views of allocations show and, of what
+    /// they are given by address, what the caller made as large as they need.
     pub fn run(&self, launch: &Launch) -> Result<(), String> {
         self.run_on(self.stream, launch)
     }
@@ -247,9 +249,10 @@ impl Card {
         let size = (grid.threads, 1, 1);
         let mut attribute = early_attribute();
         self.call(|| {
-            // SAFETY: the kernel is this card's, and stays loaded; its arguments are as many and as large as it declares (the operator suite runs
-            // each), and the driver copies them before it returns; what they point to lives until the stream is waited for, which freeing does. One
-            // that begins early waits in each of its threads (a test of kernels.rs, and the simulator).
+            // SAFETY: the kernel is this card's, and stays loaded; its arguments are as many and as large as it
+            // declares (the operator suite runs each), and the driver copies them before it returns; what they point to
+            // lives until the stream is waited for, which freeing does. One that begins early waits in each of its
+            // threads (a test of kernels.rs, and the simulator).
             unsafe {
                 if !kernel.early {
                     return result::launch_kernel(
@@ -324,7 +327,8 @@ impl Card {
             // The driver takes a size in the place of a pointer.
             let mut values = [log.as_mut_ptr().cast(), std::ptr::without_provenance_mut::<c_void>(LOG_BYTES)];
             let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
-            // SAFETY: the text of a module, which ends with a zero, and a buffer of so many bytes for what is wrong with it.
+            // SAFETY: the text of a module, which ends with a zero, and a buffer of so many bytes for what is wrong
+            // with it.
             unsafe { sys::cuModuleLoadDataEx(&raw mut module, text.as_ptr().cast(), 2, options, values) }.result()
         });
         loaded.map(|()| module).map_err(|problem| {

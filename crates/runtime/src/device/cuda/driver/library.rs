@@ -1,4 +1,5 @@
-//! Libraries of the vendor that come beside the driver: where they lie outside of the system's own places, and how they are opened.
+//! Libraries of the vendor that come beside the driver: where they lie outside of the system's own places, and how they
+//! are opened.
 //!
 //! ```text
 //!  the system's loader, LD_LIBRARY_PATH ─▶ a toolkit ─▶ packages of the active Python environment ─▶ the user's packages ─▶ the system's
@@ -19,8 +20,8 @@ pub fn load_first(folders: &[PathBuf], names: &[&str]) -> bool {
     folders.iter().any(|folder| names.iter().any(|name| load(&folder.join(name))))
 }
 
-/// Folders outside of the system's own places that hold a library of the vendor's: of a toolkit, and of Python's packages, by the names of their folders
-/// in `nvidia`. Others are named to the system's loader, by `LD_LIBRARY_PATH`.
+/// Folders outside of the system's own places that hold a library of the vendor's: of a toolkit, and of Python's
+/// packages, by the names of their folders in `nvidia`. Others are named to the system's loader, by `LD_LIBRARY_PATH`.
 pub fn packages(names: &[&str]) -> Vec<PathBuf> {
     let prefixes = prefixes(std::env::var_os("VIRTUAL_ENV"), std::env::home_dir());
     let toolkit = PathBuf::from("/usr/local/cuda/lib64");

@@ -32,8 +32,8 @@ impl Allocation {
         Ok(start.map(|start| Allocation { card: Arc::clone(card), start, bytes }))
     }
 
-    /// Bytes of the card that an allocation of so many takes. What the driver does is not written down: small ones share pages of 2 MiB, those of a
-    /// MiB and more are seen to have pages of their own.
+    /// Bytes of the card that an allocation of so many takes. What the driver does is not written down: small ones
+    /// share pages of 2 MiB, those of a MiB and more are seen to have pages of their own.
     pub fn taken_bytes(bytes: u64) -> u64 {
         bytes.next_multiple_of(if bytes < OWN_PAGES_FROM { ALIGN_BYTES } else { PAGE_BYTES })
     }
@@ -102,7 +102,8 @@ impl Pinned {
         Ok(Pinned { card: Arc::clone(card), start, bytes })
     }
 
-    /// So many of its bytes, from `first` on. A copy that was asked for and is not done may change them, or find them changed.
+    /// So many of its bytes, from `first` on. A copy that was asked for and is not done may change them, or find them
+    /// changed.
     pub fn part(&mut self, first: usize, len: usize) -> &mut [u8] {
         assert!(
             first.checked_add(len).is_some_and(|end| end <= self.bytes),

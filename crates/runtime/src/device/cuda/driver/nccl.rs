@@ -1,5 +1,5 @@
-//! Halves of results that two cards have computed, brought to both by NCCL's all-gather, where it is installed: found as library.rs has it. Simulated cards
-//! have a stand-in beside their own library (`kernels/cuda/sim/nccl`).
+//! Halves of results that two cards have computed, brought to both by NCCL's all-gather, where it is installed: found
+//! as library.rs has it. Simulated cards have a stand-in beside their own library (`kernels/cuda/sim/nccl`).
 //!
 //! ```text
 //!            before                          behind it
@@ -33,7 +33,8 @@ type Communicator = *mut c_void;
 /// `ncclResult_t`, of which 0 is good.
 type Code = c_int;
 
-/// What a group of cards is asked for comes to all of them in one order, whoever asks: else two groups could wait for each other.
+/// What a group of cards is asked for comes to all of them in one order, whoever asks: else two groups could wait for
+/// each other.
 static ASKING: Mutex<()> = Mutex::new(());
 
 /// The library, where it is installed: looked for when it is first needed.
@@ -80,7 +81,8 @@ struct Functions {
 impl Functions {
     /// The functions of a library that has them all.
     fn of(library: &libloading::Library) -> Result<Functions, libloading::Error> {
-        // SAFETY: functions of these names are the library's, which have these forms in all versions 2. It stays open as long as the process lives.
+        // SAFETY: functions of these names are the library's, which have these forms in all versions 2. It stays open
+        // as long as the process lives.
         unsafe {
             Ok(Functions {
                 version: *library.get(b"ncclGetVersion")?,
@@ -120,7 +122,8 @@ pub struct Rank<'a> {
 }
 
 impl Nccl {
-    /// The library, where it is installed, has what is needed and says a version; beside `simulator` for simulated cards.
+    /// The library, where it is installed, has what is needed and says a version; beside `simulator` for simulated
+    /// cards.
     fn open(simulator: Option<&Path>) -> Option<Nccl> {
         // SAFETY: the vendor's library, or ours in its place; its start registers what it has.
         let by_name = || unsafe { libloading::Library::new(NAME) }.ok();
@@ -142,7 +145,8 @@ impl Nccl {
         &self.name
     }
 
-    /// Completes the results of two cards, of which each has computed the half that is its: so many bytes. Comes behind what both were asked for before.
+    /// Completes the results of two cards, of which each has computed the half that is its: so many bytes. Comes behind
+    /// what both were asked for before.
     pub fn gather(&self, ranks: [Rank; 2], half: usize) -> Result<(), String> {
         let cards = ranks.map(|rank| rank.allocation.card());
         let firsts = [0, 1].map(|index: usize| ranks[index].allocation.place(ranks[index].first, 2 * half));
@@ -178,7 +182,8 @@ impl Pair {
         let mut communicators = [ptr::null_mut(); 2];
         // The driver's numbers of cards are the library's.
         let numbers = cards.map(|card| card.device);
-        // SAFETY: two cards that are open, whose contexts live as long as these communicators; the library writes two of them.
+        // SAFETY: two cards that are open, whose contexts live as long as these communicators; the library writes two
+        // of them.
         let made =
             cards[0].call(|| Ok(unsafe { (functions.init_all)(communicators.as_mut_ptr(), 2, numbers.as_ptr()) }))?;
         functions.expect(made)?;
@@ -199,7 +204,8 @@ impl Pair {
             let (first, stream) = (firsts[index], cards[index].stream);
             let own = first + (index * half) as u64;
             let communicator = self.communicators[index];
-            // SAFETY: two halves on the card of this rank, which waits for its own work before they are freed; the stream is that card's.
+            // SAFETY: two halves on the card of this rank, which waits for its own work before they are freed; the
+            // stream is that card's.
             let code = unsafe {
                 (self.functions.all_gather)(
                     own as *const c_void,

@@ -8,7 +8,8 @@ use std::sync::{Arc, PoisonError};
 const TRIED_BYTES: usize = 4096;
 
 impl Allocation {
-    /// Takes bytes of another card, behind all that both were asked for before; what that card is asked for from now on comes behind the copy.
+    /// Takes bytes of another card, behind all that both were asked for before; what that card is asked for from now on
+    /// comes behind the copy.
     pub fn copy_from(&self, first: usize, source: &Allocation, source_first: usize, len: usize) -> Result<(), String> {
         let (to, from) = (self.card(), source.card());
         let (target, start) = (self.place(first, len)?, source.place(source_first, len)?);
@@ -16,8 +17,8 @@ impl Allocation {
         let computed = Event::new(from)?;
         computed.mark()?;
         to.follow(&computed)?;
-        // SAFETY: both lie within allocations of these cards. The target's card waits for its own work before the target is freed, and the source's
-        // for the copy, which it follows from here on.
+        // SAFETY: both lie within allocations of these cards. The target's card waits for its own work before the
+        // target is freed, and the source's for the copy, which it follows from here on.
         to.call(|| unsafe { result::memcpy_peer_async(to.context, target, from.context, start, len, to.stream) })?;
         let copied = Event::new(to)?;
         copied.mark()?;
@@ -43,7 +44,8 @@ impl Card {
         // SAFETY: cards that the driver named.
         self.call(|| unsafe { sys::cuDeviceCanAccessPeer(&mut can, self.device, other.device) }.result())?;
         if can != 0 {
-            // SAFETY: the other's context is retained as long as it lives. Another user of this card may have asked before.
+            // SAFETY: the other's context is retained as long as it lives. Another user of this card may have asked
+            // before.
             self.call(|| match unsafe { sys::cuCtxEnablePeerAccess(other.context, 0) } {
                 // Where the system has no more of it to give, copies go through the host too.
                 sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
@@ -64,7 +66,8 @@ impl Card {
         Ok(())
     }
 
-    /// Whether known bytes of the other card arrive: behind some bridges they do not, though both cards say that they can.
+    /// Whether known bytes of the other card arrive: behind some bridges they do not, though both cards say that they
+    /// can.
     fn tries(self: &Arc<Card>, other: &Arc<Card>) -> Result<bool, String> {
         let sent: Vec<u8> = (0..TRIED_BYTES).map(|place| (place % 251) as u8).collect();
         let full = || "not enough memory to test whether bytes arrive".to_owned();

@@ -41,14 +41,16 @@ impl Half for Staged {
         first: usize,
     ) -> Result<(), String> {
         let (staged, target) = (self.memory.part(from, len), target.place(first, len)?);
-        // SAFETY: the bytes lie within an allocation, which waits before it is freed; what is staged is left alone until the event.
+        // SAFETY: the bytes lie within an allocation, which waits before it is freed; what is staged is left alone
+        // until the event.
         card.call(|| unsafe { result::memcpy_htod_async(target, staged, card.stream) })?;
         self.done.mark()
     }
 
     fn fetch(&mut self, card: &Card, len: usize, source: &Allocation, first: usize) -> Result<(), String> {
         let (staged, source) = (self.memory.part(0, len), source.place(first, len)?);
-        // SAFETY: the bytes lie within an allocation, which waits before it is freed; what is staged is read behind the event.
+        // SAFETY: the bytes lie within an allocation, which waits before it is freed; what is staged is read behind the
+        // event.
         card.call(|| unsafe { result::memcpy_dtoh_async(staged, source, card.stream) })?;
         self.done.mark()
     }

@@ -1,5 +1,5 @@
-//! A norm, attention, or two products with the function between them: whoever computes it writes the 8-bit blocks that the products behind it take, beside its
-//! result.
+//! A norm, attention, or two products with the function between them: whoever computes it writes the 8-bit blocks that
+//! the products behind it take, beside its result.
 
 use super::product_behind;
 use crate::device::Step;

@@ -1,11 +1,12 @@
-//! What comes behind the products for queries, keys and values: biases, norms of heads, rotation and stores into the cache. A warp does all of that for a
-//! head of a token, by the kernel of the products or by one of its own.
+//! What comes behind the products for queries, keys and values: biases, norms of heads, rotation and stores into the
+//! cache. A warp does all of that for a head of a token, by the kernel of the products or by one of its own.
 //!
 //! ```text
 //!  product ─▶ + bias ─▶ norm of heads ─▶ rotation ─▶ store        each may be missing, but one of the rotations
 //! ```
 //!
-//! Steps may stand in any order in which each finds what it reads, with views between them. The first that does not fit ends the group.
+//! Steps may stand in any order in which each finds what it reads, with views between them. The first that does not fit
+//! ends the group.
 
 use super::memory::{is_same, overlap};
 use crate::device::cuda::launches::{Recorder, call, operand};
@@ -84,7 +85,8 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// Takes steps as long as they fit; how many that are. Streams begin where a step reads what none of them holds, if they may.
+    /// Takes steps as long as they fit; how many that are. Streams begin where a step reads what none of them holds, if
+    /// they may.
     fn walk(&mut self, steps: &'a [Step], begins: bool) -> usize {
         let mut taken = 0;
         for (place, step) in steps.iter().enumerate() {
@@ -185,7 +187,8 @@ impl<'a> Found<'a> {
         type_fits && is_alike && tokens && cache.shape.is_dense() && rows.ty.shape.is_dense()
     }
 
-    /// Whether no step writes what another one reads or writes, but what it reads of those before it; with products that stand before them.
+    /// Whether no step writes what another one reads or writes, but what it reads of those before it; with products
+    /// that stand before them.
     fn are_apart(&self, products: &[Step]) -> bool {
         let all: Vec<&Step> = products.iter().chain(self.steps.iter().copied()).collect();
         all.iter().enumerate().all(|(place, writer)| {

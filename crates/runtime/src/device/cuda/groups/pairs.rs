@@ -1,4 +1,5 @@
-//! Of many tokens: queries and keys rotated alike, keys and values stored alike, one kernel for both. What few tokens have is in heads.rs.
+//! Of many tokens: queries and keys rotated alike, keys and values stored alike, one kernel for both. What few tokens
+//! have is in heads.rs.
 
 use super::memory::{are_apart, is_same, overlap};
 use crate::device::Step;

@@ -1,4 +1,5 @@
-//! Products of the same tokens: one grid goes through the rows of up to three matrices, and does what comes behind queries, keys and values.
+//! Products of the same tokens: one grid goes through the rows of up to three matrices, and does what comes behind
+//! queries, keys and values.
 
 use super::memory::{are_apart, is_same};
 use super::{by_rows, heads, is_matrix, way};

@@ -1,4 +1,5 @@
-//! A product, what is added to it, and the norm of the sum: one kernel writes all three, and the 8-bit blocks that products take of the norm.
+//! A product, what is added to it, and the norm of the sum: one kernel writes all three, and the 8-bit blocks that
+//! products take of the norm.
 
 use super::memory::{is_same, overlap};
 use super::{by_rows, is_matrix, product_behind};

@@ -1,4 +1,5 @@
-//! Attention, of both operators that compute it: which kernels for which shapes, what these declare, and their launches.
+//! Attention, of both operators that compute it: which kernels for which shapes, what these declare, and their
+//! launches.
 //!
 //! ```text
 //!  few tokens                   attention_split                       positions divided among blocks, heads that share keys together
@@ -6,8 +7,8 @@
 //!  anything else                kv_attention, flash_attn              the plain kernels: a block for each head of a token
 //! ```
 //!
-//! Whose tokens stand together only the card knows: where a cache has several sequences, tiles and splits are both launched, and each block asks
-//! whether it is its turn.
+//! Whose tokens stand together only the card knows: where a cache has several sequences, tiles and splits are both
+//! launched, and each block asks whether it is its turn.
 
 use super::kv_scores::KEY_LANES;
 use super::soft_max::{self, EXPONENTIAL_ULP};
@@ -15,7 +16,8 @@ use super::{Argument, Call, Grid, Means, Needed, Operand, View, suffix};
 use crate::profile::Profile;
 use trueup_blocks::DType;
 
-/// Attention with views in the order of dimensions that the fast kernels take, whatever an operator's own is; types are the operator's.
+/// Attention with views in the order of dimensions that the fast kernels take, whatever an operator's own is; types are
+/// the operator's.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
     /// Queries, `[D, tokens, heads, batch]`.
@@ -61,13 +63,15 @@ const TILES_SIZES: [usize; 2] = [64, 128];
 const THREADS: u32 = 128;
 const WARPS: usize = 4;
 
-/// Positions of a chunk, rows and positions of a tile, elements of a scale: as `attention_split.cu` and `attention_tiles.cu` have them.
+/// Positions of a chunk, rows and positions of a tile, elements of a scale: as `attention_split.cu` and
+/// `attention_tiles.cu` have them.
 const CHUNK: usize = 32;
 const TILE_ROWS: usize = 64;
 const TILE: usize = 32;
 const SCALE_LEN: usize = 32;
 
-/// Blocks of `attention_split` that a processor has at once; how many of them it is given so that lengths balance, and positions of one then.
+/// Blocks of `attention_split` that a processor has at once; how many of them it is given so that lengths balance, and
+/// positions of one then.
 const BLOCKS_AT_ONCE: usize = 3;
 const BLOCKS_IN_TURN: usize = 16;
 const POSITIONS_EACH: usize = 1024;
@@ -91,8 +95,8 @@ impl Attention {
         }
     }
 
-    /// Whether `attention_split` takes it: rows of whole pieces that begin at multiples of 16 bytes (those of `q8_0` of two), one type of keys and
-    /// values, one mask for all heads.
+    /// Whether `attention_split` takes it: rows of whole pieces that begin at multiples of 16 bytes (those of `q8_0` of
+    /// two), one type of keys and values, one mask for all heads.
     fn is_split(&self) -> bool {
         let rows = [&self.k, &self.v].into_iter().all(|rows| {
             let size = rows.view.sizes[0];
@@ -102,8 +106,8 @@ impl Attention {
         types && rows && self.mask.is_none_or(|mask| mask.view.sizes[2] == 1)
     }
 
-    /// Whether `attention_tiles` takes it too: a cache of f16 or q8_0, rows for which a block of threads has room, a mask without slopes whose
-    /// positions lie behind each other.
+    /// Whether `attention_tiles` takes it too: a cache of f16 or q8_0, rows for which a block of threads has room, a
+    /// mask without slopes whose positions lie behind each other.
     fn has_tiles(&self, means: &Means) -> bool {
         let room = self.tile_size().is_some_and(|size| self.tile_shared_bytes(size) <= means.shared_bytes_max);
         let plain = self.max_bias == 0.0 && self.mask.is_none_or(|mask| mask.view.steps[0] == 1);
@@ -124,9 +128,10 @@ impl Attention {
         numbers * DType::F16.block_bytes() + scales * size_of::<f32>()
     }
 
-    /// What the kernels of this way declare. `attention_split` sums a score in lanes of eight neighbours. Tensor cores add the products of 16
-    /// elements at a time, and cut off what does not fit instead of rounding it: one chain of as many roundings as there are elements is declared
-    /// for these D / 16 larger errors, and for those of queries and weights in two parts of f16, which keep 22 bits.
+    /// What the kernels of this way declare. `attention_split` sums a score in lanes of eight neighbours. Tensor cores
+    /// add the products of 16 elements at a time, and cut off what does not fit instead of rounding it: one chain of as
+    /// many roundings as there are elements is declared for these D / 16 larger errors, and for those of queries and
+    /// weights in two parts of f16, which keep 22 bits.
     pub fn profile(&self, way: Way) -> Profile {
         let pieces = self.q.view.sizes[0] / PIECE;
         let lanes = match way {
@@ -177,8 +182,8 @@ impl Attention {
     }
 }
 
-/// Launches the kernels of a way that is not [`Way::Plain`]. `y` is `[E, tokens, heads, batch]`. Where `codes` is not 0, [`Way::Split`] brings the result into
-/// 8-bit blocks there: of one batch, with E a multiple of 32.
+/// Launches the kernels of a way that is not [`Way::Plain`]. `y` is `[E, tokens, heads, batch]`. Where `codes` is not
+/// 0, [`Way::Split`] brings the result into 8-bit blocks there: of one batch, with E a multiple of 32.
 pub fn launch(attention: &Attention, way: Way, y: View, codes: u64, call: &mut Call) -> Result<(), String> {
     let split = way != Way::Tiles;
     let splits = if split { Split::of(attention, call.means).count } else { 1 };
@@ -261,8 +266,8 @@ struct Split {
 }
 
 impl Split {
-    /// One token fills the card with as many blocks as it has at once. Of several some may see little: they are divided further, into parts that
-    /// follow each other.
+    /// One token fills the card with as many blocks as it has at once. Of several some may see little: they are divided
+    /// further, into parts that follow each other.
     fn of(attention: &Attention, means: &Means) -> Split {
         let group = attention.group();
         let heads = if group == 1 { 1 } else { 4 };

@@ -42,7 +42,8 @@ fn some_tokens<'a>(call: &Call<'a>, first: usize, tokens: usize) -> Call<'a> {
     Call { inputs, output: call.output.part(1, first, count), ..*call }
 }
 
-/// The part of a call that computes some batches along a dimension, of which `shared` neighbours have a matrix together.
+/// The part of a call that computes some batches along a dimension, of which `shared` neighbours have a matrix
+/// together.
 fn part<'a>(call: &Call<'a>, dimension: usize, shared: usize, run: &Range<usize>) -> Call<'a> {
     let (x, weights) = (call.inputs.len() - 1, run.start / shared..run.end.div_ceil(shared));
     let part = |(place, operand): (usize, &super::Operand)| {

@@ -1,5 +1,5 @@
-//! Products of many tokens with weights in blocks whose codes are not multiplied as they are: weights become f16, some rows at a time, and tensor cores
-//! multiply them.
+//! Products of many tokens with weights in blocks whose codes are not multiplied as they are: weights become f16, some
+//! rows at a time, and tensor cores multiply them.
 //!
 //! ```text
 //!   rows of w ─decode.cu─▶ room of the call, f16 ─cuBLASLt, else mul_mat_halves.cu─▶ these rows of y      and the rows behind them, in the same room
@@ -10,8 +10,9 @@ use super::{ALIGNMENT, Argument, Call, Grid, Means, Operand, View, suffix};
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 
-/// Bytes of decoded weights for each processor of a card, at most: with rows of 4096, 64 rows a processor, so that a prompt of 512 tokens keeps all of
-/// them busy with two tiles each. More rows at once would take more room, and less of them would still lie in the card's cache when they are multiplied.
+/// Bytes of decoded weights for each processor of a card, at most: with rows of 4096, 64 rows a processor, so that a
+/// prompt of 512 tokens keeps all of them busy with two tiles each. More rows at once would take more room, and less of
+/// them would still lie in the card's cache when they are multiplied.
 const ROOM_OF_PROCESSOR: usize = 512 << 10;
 
 /// Weights that a thread of the kernel decodes.

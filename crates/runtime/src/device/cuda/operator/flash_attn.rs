@@ -1,5 +1,5 @@
-//! Attention in one operator: the plain kernel, a block of threads for each row of the result, some positions at a time; and how its inputs look to
-//! the fast ones.
+//! Attention in one operator: the plain kernel, a block of threads for each row of the result, some positions at a
+//! time; and how its inputs look to the fast ones.
 
 use super::attention::{self, Attention, Way};
 use super::kv_attention::{grid, shared_bytes};

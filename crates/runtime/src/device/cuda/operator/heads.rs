@@ -1,5 +1,6 @@
-//! What comes behind the products for queries, keys and values, head by head: biases, norms, rotations and stores into the cache, by a warp for each head of a
-//! token (`kernels/cuda/heads.cuh`). It is a launch by itself, or the tail of the products' launch, whose last warp of a head goes on with it.
+//! What comes behind the products for queries, keys and values, head by head: biases, norms, rotations and stores into
+//! the cache, by a warp for each head of a token (`kernels/cuda/heads.cuh`). It is a launch by itself, or the tail of
+//! the products' launch, whose last warp of a head goes on with it.
 
 use super::matrix::WARP;
 use super::rms_norm::number_of;

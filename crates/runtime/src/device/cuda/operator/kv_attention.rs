@@ -1,5 +1,5 @@
-//! Attention over the KV cache: the plain kernel, a block of threads for each head of a token, some positions at a time; and how the cache looks to
-//! the fast ones.
+//! Attention over the KV cache: the plain kernel, a block of threads for each head of a token, some positions at a
+//! time; and how the cache looks to the fast ones.
 
 use super::attention::{self, Attention, Way};
 use super::kv_scores::expect_kv_cache;
@@ -39,8 +39,8 @@ pub fn launch(op: &KvAttention, call: &mut Call) -> Result<(), String> {
     }
 }
 
-/// As [`launch`], and brings the result into the 8-bit blocks that products behind it take; whether it did: not where many tokens go other ways, or where heads are
-/// not whole blocks. Then nothing is launched.
+/// As [`launch`], and brings the result into the 8-bit blocks that products behind it take; whether it did: not where
+/// many tokens go other ways, or where heads are not whole blocks. Then nothing is launched.
 pub fn launch_for_products(op: &KvAttention, call: &mut Call) -> Result<bool, String> {
     let attention = arranged(op, &call.inputs);
     if attention.way(call.means) != Way::Split || attention.v.view.sizes[0] % 32 != 0 {

@@ -174,7 +174,8 @@ fn loads_runs(w: &TensorType, x: &TensorType) -> bool {
     plain && w.shape[0].is_multiple_of(run(w)) && begins_whole(w) && begins_whole(x)
 }
 
-/// Whether rows of plain numbers begin at multiples of a wide load, as buffers do, and whole ones are all that they have.
+/// Whether rows of plain numbers begin at multiples of a wide load, as buffers do, and whole ones are all that they
+/// have.
 fn begins_whole(ty: &TensorType) -> bool {
     let (strides, run) = (ty.shape.strides(), run(ty));
     let mut rows = ty.shape.sizes().into_iter().zip(strides.steps).skip(1);
@@ -236,7 +237,8 @@ fn blocks(x: &TensorType) -> usize {
     x.shape.elements() / BLOCK_LEN
 }
 
-/// Brings activations into the form that a way takes with these weights, unless a product before this one did; where they lie then.
+/// Brings activations into the form that a way takes with these weights, unless a product before this one did; where
+/// they lie then.
 pub fn take(call: &Call, way: Way, weights: DType, x: &Operand) -> Result<u64, String> {
     let form = call.means.form(way, weights);
     if form == Form::Same {
@@ -265,13 +267,14 @@ fn launch_taking(call: &Call, form: Form, x: &Operand, taken: u64) -> Result<(),
     call.launch(&kernel, Grid::elements(x.ty.shape.elements())?, &[Argument::View(x.view), Argument::View(dense)])
 }
 
-/// Whether a launch of these tokens is so short that it gains from being another one's: the kernels of groups take one or two.
+/// Whether a launch of these tokens is so short that it gains from being another one's: the kernels of groups take one
+/// or two.
 fn is_short(x: &TensorType) -> bool {
     x.shape[1] <= 2 && batches(x) == 1
 }
 
-/// Products by rows of the same tokens with two or three matrices of one type, each with where its result goes, and what comes behind them; `call` is of the
-/// first. None where the kernel does not take them: then nothing is launched.
+/// Products by rows of the same tokens with two or three matrices of one type, each with where its result goes, and
+/// what comes behind them; `call` is of the first. None where the kernel does not take them: then nothing is launched.
 pub fn multiply_three(call: &mut Call, parts: &[[Operand; 2]], heads: Option<&HeadsTail>) -> Result<bool, String> {
     let x = call.inputs[1];
     let ([first, y], third) = (parts[0], parts.get(2));
@@ -294,7 +297,8 @@ pub fn multiply_three(call: &mut Call, parts: &[[Operand; 2]], heads: Option<&He
     call.launch(&kernel, grid, &arguments).map(|()| true)
 }
 
-/// A product by rows, `call`, and what is added to it: the sum goes to `total`; and its norm, where one is behind it. None where the kernel does not take them.
+/// A product by rows, `call`, and what is added to it: the sum goes to `total`; and its norm, where one is behind it.
+/// None where the kernel does not take them.
 pub fn multiply_add(
     call: &mut Call,
     addend: Operand,
@@ -315,7 +319,8 @@ pub fn multiply_add(
     call.launch(&kernel, grid, &arguments).map(|()| true)
 }
 
-/// `y = w x` as `mul_mat` has it; at the first place is what [`take`] gave, at the second room of [`Means::decoded_bytes`].
+/// `y = w x` as `mul_mat` has it; at the first place is what [`take`] gave, at the second room of
+/// [`Means::decoded_bytes`].
 pub fn multiply(
     call: &Call,
     way: Way,
@@ -352,7 +357,8 @@ pub fn is_readable(w: &Operand) -> bool {
     w.divided.is_some() || !has_codes(w.ty.dtype)
 }
 
-/// Whether cuBLASLt computes a product of f16: where it is installed, rows of weights lie behind each other, and all three matrices begin where buffers may.
+/// Whether cuBLASLt computes a product of f16: where it is installed, rows of weights lie behind each other, and all
+/// three matrices begin where buffers may.
 pub fn by_library(library: &BlasLibrary, w: &View, taken: u64, y: &Operand) -> bool {
     let begins = [w.data, taken, y.view.data].iter().all(|address| address.is_multiple_of(ALIGNMENT as u64));
     let one = batches(&y.ty) == 1 && w.steps[1] == w.sizes[0] && y.ty.shape.elements() > 0 && w.sizes[0] > 0;
@@ -400,7 +406,8 @@ pub fn rows_grid(call: &Call, kernel: &str, y: &TensorType, rows: usize, tokens:
     Grid::of([filling(call, kernel, blocks, groups * batches)?, groups, batches], threads)
 }
 
-/// How many of some blocks of threads of a kernel, each of which goes through rows, fill the card where there are as many beside them: each goes on equally often.
+/// How many of some blocks of threads of a kernel, each of which goes through rows, fill the card where there are as
+/// many beside them: each goes on equally often.
 pub fn filling(call: &Call, kernel: &str, blocks: usize, beside: usize) -> Result<usize, String> {
     let resident = call.resident(kernel, (WARPS * WARP) as u32)?.clamp(1, RESIDENT_MAX);
     Ok(equally_often(call.means.processors as usize * resident, blocks, beside))
@@ -424,7 +431,8 @@ pub fn takes_library(way: Way, library: &BlasLibrary, w: &TensorType, y: &Tensor
     let result = Operand::unplaced(y);
     match way {
         Way::Halves => by_library(library, &Operand::unplaced(w).view, 0, &result),
-        // Matrix by matrix, and batch by batch of the last dimension; decoded rows lie behind each other, whatever the weights do.
+        // Matrix by matrix, and batch by batch of the last dimension; decoded rows lie behind each other, whatever the
+        // weights do.
         Way::Decoded => y.shape[2] == w.shape[2] && y.shape.elements() > 0 && w.shape[0] > 0 && library.is_used(),
         Way::Plain | Way::Rows | Way::Tiles => false,
     }

@@ -1,5 +1,6 @@
-//! Two weight matrices applied to each token and the gated activation of both results, with activations brought into the weights' form once:
-//! one kernel where both matrices are of one type and a fast way of ours takes them, else the kernels of the three operators that it stands for.
+//! Two weight matrices applied to each token and the gated activation of both results, with activations brought into
+//! the weights' form once: one kernel where both matrices are of one type and a fast way of ours takes them, else the
+//! kernels of the three operators that it stands for.
 //!
 //! ```text
 //!   g x ─▶ room of the call ─┐
@@ -22,8 +23,8 @@ pub fn profile(op: &MulMatGated, inputs: &[TensorType]) -> Result<Profile, Strin
     Ok(Profile { function_ulp: unary::declared(&op.gated.function()).function_ulp, ..gate })
 }
 
-/// As [`launch`], and brings the result into the 8-bit blocks that products behind it take; whether it did: not where another way is taken or where rows are not whole
-/// blocks. Then nothing is launched.
+/// As [`launch`], and brings the result into the 8-bit blocks that products behind it take; whether it did: not where
+/// another way is taken or where rows are not whole blocks. Then nothing is launched.
 pub fn launch_for_products(op: &MulMatGated, call: &Call) -> Result<bool, String> {
     let (gate, up, x, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
     let [rows, tokens, n2, n3] = y.ty.shape.sizes();
@@ -45,8 +46,8 @@ fn are_alike(gate: &Operand, up: &Operand) -> bool {
     gate.ty.dtype == up.ty.dtype && is_readable(gate) && is_readable(up)
 }
 
-/// Decoded weights and the gate's product, where the kernels are others than for both at once; activations; counters of the blocks that products behind it
-/// take. Weights of 32 codes a block lie in planes, as those of models do.
+/// Decoded weights and the gate's product, where the kernels are others than for both at once; activations; counters of
+/// the blocks that products behind it take. Weights of 32 codes a block lie in planes, as those of models do.
 pub fn needed(inputs: &[TensorType], y: &TensorType, means: &Means, library: &BlasLibrary) -> Needed {
     let ([gate, up], x) = ([&inputs[0], &inputs[1]], &inputs[2]);
     let way = means.way(&inputs[..2], x);
@@ -90,8 +91,8 @@ fn launch_part(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
     call.launch(&kernel, Grid::elements(y.ty.shape.elements())?, &arguments)
 }
 
-/// One kernel for both matrices, of one type; `taken` is where activations lie in the form that it takes, and `codes` where those of the result go, by rows, and
-/// their counters: 0 for nowhere.
+/// One kernel for both matrices, of one type; `taken` is where activations lie in the form that it takes, and `codes`
+/// where those of the result go, by rows, and their counters: 0 for nowhere.
 fn launch_at_once(op: &MulMatGated, call: &Call, way: Way, taken: u64, codes: [u64; 2]) -> Result<(), String> {
     let (gate, up, x, y) = (call.inputs[0], call.inputs[1], call.inputs[2], call.output);
     let (weights, ends) = (suffix(gate.ty.dtype), [Argument::View(y.view), Argument::Int(op.gated as i32)]);

@@ -1,4 +1,5 @@
-//! Root mean square normalisation of each innermost row: a block of threads each, which reads by 16 bytes where rows begin so.
+//! Root mean square normalisation of each innermost row: a block of threads each, which reads by 16 bytes where rows
+//! begin so.
 
 use super::matrix::Form;
 use super::{Argument, Call, Grid, Operand, View, expect_f32, expect_plain, suffix};
@@ -38,7 +39,8 @@ pub struct NormBehind {
 }
 
 impl NormBehind {
-    /// The norm of a call, whose rows products of these weights may take; `None` where its rows cannot be read by 16 bytes.
+    /// The norm of a call, whose rows products of these weights may take; `None` where its rows cannot be read by 16
+    /// bytes.
     pub fn of(op: &RmsNorm, call: &Call, product: Option<DType>) -> Option<NormBehind> {
         let (x, w, y) = (call.inputs[0], call.inputs[1], call.output);
         is_wide(&x, &w).then_some(NormBehind { w, y, epsilon: op.epsilon, product })
@@ -76,8 +78,8 @@ fn norm_arguments([w, y]: [View; 2], w_type: i32, epsilon: f32, [codes, counter]
     [w, Argument::Int(w_type), y, Argument::Float(epsilon), codes, counter]
 }
 
-/// As [`launch`], and brings the rows into the 8-bit blocks that products with weights of this type take; whether it did: not where these take others, where rows
-/// are not whole blocks or cannot be read by 16 bytes.
+/// As [`launch`], and brings the rows into the 8-bit blocks that products with weights of this type take; whether it
+/// did: not where these take others, where rows are not whole blocks or cannot be read by 16 bytes.
 pub fn launch_for_products(op: &RmsNorm, call: &mut Call, weights: DType) -> Result<bool, String> {
     let (x, w, y) = (call.inputs[0], call.inputs[1], call.output);
     if !call.means.takes_codes(weights) || !is_wide(&x, &w) || !x.ty.shape[0].is_multiple_of(32) {

@@ -1,4 +1,5 @@
-//! Rotation of pairs by an angle that grows with the position. Angles are sums of two f32, less whole turns; sines and the rotation itself in f32.
+//! Rotation of pairs by an angle that grows with the position. Angles are sums of two f32, less whole turns; sines and
+//! the rotation itself in f32.
 
 use super::{Argument, Call, Grid, Rotation, expect_f32, expect_plain, suffix};
 use crate::profile::Profile;

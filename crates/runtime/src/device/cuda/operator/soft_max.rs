@@ -29,7 +29,8 @@ fn is_wide(x: &Operand, mask: Option<&Operand>) -> bool {
     x.ty.shape[0].is_multiple_of(4) && x.begins_at(16) && mask
 }
 
-/// A mask as kernels take it: its view, that of `other` where there is none, and the number of its type in `kernels/cuda/masks.cuh`.
+/// A mask as kernels take it: its view, that of `other` where there is none, and the number of its type in
+/// `kernels/cuda/masks.cuh`.
 pub fn mask(mask: Option<&Operand>, other: &Operand) -> [Argument; 2] {
     let number = match mask.map(|mask| mask.ty.dtype) {
         None => 0,

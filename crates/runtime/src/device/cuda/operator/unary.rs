@@ -5,7 +5,8 @@ use crate::profile::{Accumulator, Profile};
 use trueup_graph::op::Unary;
 use trueup_graph::{Op, TensorType};
 
-/// Largest errors of the functions of f32, in units in the last place (CUDA C++ Programming Guide, mathematical functions).
+/// Largest errors of the functions of f32, in units in the last place (CUDA C++ Programming Guide, mathematical
+/// functions).
 const EXP_ULP: f32 = 2.0;
 const EXPM1_ULP: f32 = 1.0;
 const ERFC_ULP: f32 = 4.0;

@@ -22,7 +22,8 @@ pub fn dot_int8(rounds: usize, weights: &[[u8; CODES]], xs: &[[i8; CODES]], sums
     });
 }
 
-/// The same with the instructions that add the products of 32 weights and activations, four in each lane, to a register of sums.
+/// The same with the instructions that add the products of 32 weights and activations, four in each lane, to a register
+/// of sums.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in super::super) fn passes(

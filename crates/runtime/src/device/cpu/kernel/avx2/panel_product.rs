@@ -1,5 +1,5 @@
-//! Products of panels: a 256-bit register holds four codes of each of eight rows, half a panel, and four tokens use it before the next is
-//! loaded.
+//! Products of panels: a 256-bit register holds four codes of each of eight rows, half a panel, and four tokens use it
+//! before the next is loaded.
 //!
 //! `vpmaddubsw` multiplies unsigned by signed bytes and adds neighbours in 16 bits:
 //!
@@ -118,8 +118,8 @@ fn dots_of_nibbles<const S: usize, const G: usize, const T: usize>(
     dots
 }
 
-/// Codes of each row that count from 0: elements `4 group ...` and `16 + 4 group ...`. `fifth_bits` are shifted so that those of the first
-/// are the lowest.
+/// Codes of each row that count from 0: elements `4 group ...` and `16 + 4 group ...`. `fifth_bits` are shifted so that
+/// those of the first are the lowest.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in super::super) fn load_nibbles<const S: usize, const G: usize>(
@@ -164,7 +164,8 @@ fn widen(halves: &[u16; LANES]) -> __m256 {
     _mm256_cvtph_ps(unsafe { _mm_loadu_si128(halves.as_ptr().cast()) })
 }
 
-/// Adds a block's products, each by its scales, and its minima, each by the sum of its activations, to the totals of rows `8 half ...`.
+/// Adds a block's products, each by its scales, and its minima, each by the sum of its activations, to the totals of
+/// rows `8 half ...`.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in super::super) fn multiply_add<const S: usize, const G: usize, const T: usize>(

@@ -1,4 +1,5 @@
-//! Rows of a KV cache in blocks of 32 codes, as registers of numbers: products of numbers of 11 and 8 bits, which f32 holds exactly.
+//! Rows of a KV cache in blocks of 32 codes, as registers of numbers: products of numbers of 11 and 8 bits, which f32
+//! holds exactly.
 
 use super::super::decode_q8_0::BLOCK_BYTES;
 use super::super::rows::Rows;
@@ -67,7 +68,8 @@ fn turned_codes(blocks: [&Block; LANES]) -> [__m512i; BLOCK_LEN / CODES] {
         // SAFETY: the array holds 32 bytes; the load needs no alignment.
         unsafe { _mm256_loadu_si256(codes.as_ptr().cast()) }
     };
-    // Quarters of number e: codes of rows 0 to 3 in dword e, in dword 4 + e, and those of rows 4 to 7; the rows count from `first` on.
+    // Quarters of number e: codes of rows 0 to 3 in dword e, in dword 4 + e, and those of rows 4 to 7; the rows count
+    // from `first` on.
     let eight = |first: usize| -> [__m512i; 4] {
         let rows: [__m512i; 4] = std::array::from_fn(|i| {
             _mm512_inserti64x4::<1>(_mm512_castsi256_si512(codes(first + i)), codes(first + 4 + i))

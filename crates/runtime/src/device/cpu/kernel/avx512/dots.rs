@@ -1,4 +1,5 @@
-//! Dot products: tiles of four rows by three vectors, or of one row by one, each pair with its 32 lanes in two registers.
+//! Dot products: tiles of four rows by three vectors, or of one row by one, each pair with its 32 lanes in two
+//! registers.
 
 use super::super::element::Element;
 use super::super::lanes::{DOT_LANES, STEPS, padded};

@@ -1,4 +1,5 @@
-//! Scores of keys: 64 keys are turned over into registers that hold one element of each, and 6 queries use these before the next.
+//! Scores of keys: 64 keys are turned over into registers that hold one element of each, and 6 queries use these before
+//! the next.
 
 use super::super::decode_q8_0::BLOCK_BYTES;
 use super::super::element::Element;
@@ -91,7 +92,8 @@ fn key_scores(
     }
 }
 
-/// Elements from `first` on of the keys from `first_key` on: squares of a register's size are turned over. Keys behind the last are zero.
+/// Elements from `first` on of the keys from `first_key` on: squares of a register's size are turned over. Keys behind
+/// the last are zero.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn turn<E: Element>(
@@ -141,8 +143,8 @@ fn square<E: Element>(
         if asked {
             ask_for_line(elements.wrapping_add(KEYS * stride));
         }
-        // SAFETY: `Rows` hold cells for each of their rows, a stride behind each other; the caller saw that sixteen of them are there from
-        // `start` on, each with sixteen elements from `at` on.
+        // SAFETY: `Rows` hold cells for each of their rows, a stride behind each other; the caller saw that sixteen of
+        // them are there from `start` on, each with sixteen elements from `at` on.
         *row = load(unsafe { &*elements.cast::<[E; LANES]>() });
     }
     rows

@@ -42,7 +42,8 @@ fn mix<E: Element>(rows: Rows<E>, weights: Rows<f32>, sums: &mut [f32], load: im
     rest(rows, weights, sums);
 }
 
-/// The places of so many rows of this length that fill registers. `wide` and `narrow` give those of a row from a place on.
+/// The places of so many rows of this length that fill registers. `wide` and `narrow` give those of a row from a place
+/// on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn mix_registers<const N: usize>(

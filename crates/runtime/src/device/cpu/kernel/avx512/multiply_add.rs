@@ -1,4 +1,5 @@
-//! Multiplications and additions in registers: ten of sums, two of which are computed in each cycle where the processor can.
+//! Multiplications and additions in registers: ten of sums, two of which are computed in each cycle where the processor
+//! can.
 
 use super::super::multiply_add::SUMS;
 use super::{LANES, load_f32};

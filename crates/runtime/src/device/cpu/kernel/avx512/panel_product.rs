@@ -16,8 +16,8 @@ use super::{ask_for_again, ask_for_once, store};
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
 use std::arch::x86_64::*;
 
-/// Up to so many tokens, panels are multiplied faster than they come from memory: they are read one by one. With more, two of them share
-/// each register of activations.
+/// Up to so many tokens, panels are multiplied faster than they come from memory: they are read one by one. With more,
+/// two of them share each register of activations.
 const TOKENS_STREAMED: usize = 4;
 
 /// Most tokens whose sums, of two panels, find room in registers.

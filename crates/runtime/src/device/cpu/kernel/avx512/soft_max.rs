@@ -42,7 +42,8 @@ pub fn soft_max(x: &mut [f32], mask: &[f32], scale: f32) {
     }
 }
 
-/// Up to sixteen scores and masks: the places that there are, both with zeros behind them, and the places of which something is to be seen.
+/// Up to sixteen scores and masks: the places that there are, both with zeros behind them, and the places of which
+/// something is to be seen.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn loaded(x: &[f32], mask: &[f32]) -> (__mmask16, __m512, __m512, __mmask16) {

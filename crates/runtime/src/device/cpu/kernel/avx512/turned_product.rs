@@ -1,4 +1,5 @@
-//! Products of turned rows: two registers hold one element of 32 rows, and up to six vectors use them before the next are loaded.
+//! Products of turned rows: two registers hold one element of 32 rows, and up to six vectors use them before the next
+//! are loaded.
 
 use super::super::element::Element;
 use super::super::lanes::{DOT_LANES, STEPS, padded};
@@ -188,7 +189,8 @@ impl<E> Places<'_, E> {
     }
 }
 
-/// Turns over a panel's rows at a time, 32 elements of each: `columns` brings each lane's element of all rows to its place.
+/// Turns over a panel's rows at a time, 32 elements of each: `columns` brings each lane's element of all rows to its
+/// place.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn turn<E: Element>(
@@ -247,7 +249,8 @@ fn turn_halves<E>(chunk: &[&[E; DOT_LANES]; LANES], lanes: &mut Places<E>) {
     }
 }
 
-/// Sixteen vectors at a time: squares of so many elements are turned over, and the columns stored as far as there are vectors.
+/// Sixteen vectors at a time: squares of so many elements are turned over, and the columns stored as far as there are
+/// vectors.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn turn_vectors(xs: Rows<f32>, turned: &mut [f32]) {
     let (chunks, count) = (turned_len(xs.len()) / DOT_LANES, xs.count());

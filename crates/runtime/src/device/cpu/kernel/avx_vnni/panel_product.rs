@@ -1,5 +1,5 @@
-//! Products of panels: a 256-bit register holds four codes of each of eight rows, half a panel, and up to six tokens use it before the next
-//! is loaded.
+//! Products of panels: a 256-bit register holds four codes of each of eight rows, half a panel, and up to six tokens
+//! use it before the next is loaded.
 //!
 //! `vpdpbusd` multiplies unsigned by signed bytes as its wider form in AVX-512 does (`avx512/panel_product.rs`).
 

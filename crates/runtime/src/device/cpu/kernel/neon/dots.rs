@@ -1,5 +1,5 @@
-//! Dot products: tiles of one row by one vector with all 32 lanes in eight registers, or of four rows by three vectors with eight lanes at a
-//! time, which read what they need again from the nearest cache.
+//! Dot products: tiles of one row by one vector with all 32 lanes in eight registers, or of four rows by three vectors
+//! with eight lanes at a time, which read what they need again from the nearest cache.
 
 use super::super::element::Element;
 use super::super::lanes::{DOT_LANES, STEPS, padded};
@@ -87,7 +87,8 @@ fn tile<E: Element, const R: usize, const T: usize, const V: usize>(
         for part in 0..REGISTERS / V {
             let mut lanes: Lanes<R, T, V> = [[[vdupq_n_f32(0.0); V]; T]; R];
             for c in first..chunks.min(first + STEPS) {
-                // SAFETY: rows and vectors have one length, as `dots` asserts, and therefore `chunks` whole chunks each.
+                // SAFETY: rows and vectors have one length, as `dots` asserts, and therefore `chunks` whole chunks
+                // each.
                 let (w, x) = unsafe { (weights.map(|w| w.0.get_unchecked(c)), vectors.map(|x| x.0.get_unchecked(c))) };
                 multiply_add(&w, &x, part, &mut lanes, load);
             }

@@ -1,7 +1,8 @@
-//! Products of panels: a register holds four codes of each of four rows, and up to four tokens use it before the next is loaded.
+//! Products of panels: a register holds four codes of each of four rows, and up to four tokens use it before the next
+//! is loaded.
 //!
-//! `sdot` multiplies signed bytes and adds four products to a lane of 32 bits; the four bytes of activations that all rows are
-//! multiplied with are one lane of a register:
+//! `sdot` multiplies signed bytes and adds four products to a lane of 32 bits; the four bytes of activations that all
+//! rows are multiplied with are one lane of a register:
 //!
 //! ```text
 //!  codes      │ row 0: 4 g ... │ row 1: 4 g ... │ row 2: 4 g ... │ row 3: 4 g ... │

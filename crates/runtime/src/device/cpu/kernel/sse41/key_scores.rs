@@ -1,4 +1,5 @@
-//! Scores of keys: 8 keys are turned over into registers that hold one element of each, and 2 queries use these before the next.
+//! Scores of keys: 8 keys are turned over into registers that hold one element of each, and 2 queries use these before
+//! the next.
 
 use super::super::element::Element;
 use super::super::lanes::padded;
@@ -62,7 +63,8 @@ fn key_scores<E: Element>(
     }
 }
 
-/// Elements from `first` on of the keys from `first_key` on: squares of a register's size are turned over. Keys behind the last are zero.
+/// Elements from `first` on of the keys from `first_key` on: squares of a register's size are turned over. Keys behind
+/// the last are zero.
 #[inline]
 #[target_feature(enable = "sse4.1,ssse3")]
 fn turn<E: Element>(

@@ -1,4 +1,5 @@
-//! Products of panels: a register holds four codes of each of four rows, and up to four tokens use it before the next is loaded.
+//! Products of panels: a register holds four codes of each of four rows, and up to four tokens use it before the next
+//! is loaded.
 //!
 //! `pmaddubsw` multiplies and adds as its wider form in AVX2 does (`avx2/panel_product.rs`).
 
@@ -120,8 +121,8 @@ fn dots_of_nibbles<const S: usize, const G: usize, const T: usize>(
     dots
 }
 
-/// Codes of each of rows `4 register ...` that count from 0: elements `4 group ...` and `16 + 4 group ...`. `fifth_bits` are shifted so that
-/// those of the first are the lowest.
+/// Codes of each of rows `4 register ...` that count from 0: elements `4 group ...` and `16 + 4 group ...`.
+/// `fifth_bits` are shifted so that those of the first are the lowest.
 #[inline]
 #[target_feature(enable = "sse4.1,ssse3")]
 fn load_nibbles<const S: usize, const G: usize>(
@@ -150,7 +151,8 @@ fn with_fifth(codes: __m128i, bits: __m128i) -> __m128i {
     _mm_or_si128(codes, _mm_and_si128(set, _mm_set1_epi8(16)))
 }
 
-/// Adds a block's products, each by its scales, and its minima, each by the sum of its activations, to the totals of rows `4 register ...`.
+/// Adds a block's products, each by its scales, and its minima, each by the sum of its activations, to the totals of
+/// rows `4 register ...`.
 #[inline]
 #[target_feature(enable = "sse4.1,ssse3")]
 fn add_block<const S: usize, const G: usize, const T: usize>(
