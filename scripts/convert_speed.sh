@@ -5,7 +5,7 @@
 # copy of the same bytes by cat.
 #
 #   scripts/convert_speed.sh PATH/TO/trueup PYTHON [WORK]     (Python with the packages of scripts/requirements.txt; a C
-#   compiler)
+#                                                             compiler)
 set -euo pipefail
 trueup="$(realpath "$1")"
 python="$2"

@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Builds the simulator: a library that stands in for the NVIDIA driver and computes the kernels of kernels/cuda on the
-# processor. Needs a C++20 compiler ($CXX or g++ or clang++). Only what changed is compiled, two files at a time.
+# Builds the simulator: a library that replaces the NVIDIA driver and runs the kernels of kernels/cuda on the CPU. Needs
+# a C++20 compiler ($CXX, g++ or clang++). Only changed files are compiled, two at a time.
 #
-#   scripts/cuda_sim.sh [--sanitize] FOLDER     FOLDER/libtrueup_cuda_sim.so, and beside it libtrueup_cublaslt_sim.so
-#   and libtrueup_nccl_sim.so, which
-#                                               stand in for cuBLASLt and NCCL
-#   scripts/cuda_sim.sh [--sanitize] --check    kernels with planted faults, each of which must be found, and all else
-#   that the simulator does scripts/cuda_sim.sh --run PROGRAM [ARGUMENT...]            runs a program with a simulator
-#   that is built with --sanitize; needs g++ scripts/cuda_sim.sh --faulty FOLDER TARGET FILE.cu...
-#   TARGET/libtrueup_cuda_sim.so, with changed files in the place of those kernels of
-#                                                              FOLDER's simulator that have their names; it says that it is the right one
+#   scripts/cuda_sim.sh [--sanitize] FOLDER
+#       FOLDER/libtrueup_cuda_sim.so, with libtrueup_cublaslt_sim.so and libtrueup_nccl_sim.so, which replace cuBLASLt
+#       and NCCL
+#   scripts/cuda_sim.sh [--sanitize] --check
+#       tests the simulator: kernels with injected faults, each of which must be found, and everything else it does
+#   scripts/cuda_sim.sh --run PROGRAM [ARGUMENT...]
+#       runs a program with a simulator that is built with --sanitize; needs g++
+#   scripts/cuda_sim.sh --faulty FOLDER TARGET FILE.cu...
+#       TARGET/libtrueup_cuda_sim.so, in which the given files replace the kernels of the same name of FOLDER's
+#       simulator; it reports the hashes of the unchanged sources
 #
-#   --sanitize   with the address and undefined behaviour sanitizers, which name a kernel's line; --run loads them into
-#   a program that is built without
+#   --sanitize   uses the address and undefined behaviour sanitizers, which report the line of a kernel; --run loads
+#                them into a program that is built without them
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -2,7 +2,7 @@
 # Licences, sources and known faults of all dependencies, by cargo-deny and deny.toml.
 #
 #   scripts/dependencies.sh [--required]     fails where cargo-deny is absent, instead of saying that nothing was
-#   checked
+#                                            checked
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

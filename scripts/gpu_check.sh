@@ -4,11 +4,13 @@
 #
 #   scripts/gpu_check.sh TRUEUP FOLDER [STAGE...]        all stages, in this order, unless some are named
 #
-#   environment   the card, its driver, the processor operators     the operator suite with three seeds, and once on the
-#   plain kernels models        verify on every fixture in f16, q8_0 and q4_0: fused, plain, and with the plain kernels
+#   environment   the card, its driver, the processor
+#   operators     the operator suite with three seeds, and once on the plain kernels
+#   models        verify on every fixture in f16, q8_0 and q4_0: fused, plain, and with the plain kernels
 #   cards         two cards, where they are there: layers over both, and products divided over both, by NCCL where that
-#   is installed, and copied sanitizers    compute-sanitizer's memcheck and racecheck on a few cases of each operator
-#   and on a model, whose steps are one launch and a graph, where
+#                 is installed, and copied
+#   sanitizers    compute-sanitizer's memcheck and racecheck on a few cases of each operator and on a model, whose steps
+#                 are one launch and a graph, where
 #                 that is installed and the machine lets it run
 #   speed         ops perf, beside what the card copies and multiplies in the same run
 #   decode        bench on models of a known shape, made in memory: prompts, and tokens behind them

@@ -4,11 +4,12 @@
 #
 #   scripts/kernels.sh [--check] [--assemble] [--cubin] [--if-possible] [PYTHON]
 #
-#   --check       writes nothing, and fails where a file is not what its source gives --assemble    brings the PTX to
-#   the machine code of five generations of cards, by ptxas, and fails where a kernel needs more registers than there
-#   are --cubin       makes the machine code for H100 and H200 too, in target/kernels/cubin, which `cargo build
-#   --features cubin` takes into the program --if-possible says that nothing was compiled, instead of failing, where the
-#   packages cannot be had
+#   --check       writes nothing, and fails where a file is not what its source gives
+#   --assemble    brings the PTX to the machine code of five generations of cards, by ptxas, and fails where a kernel
+#                 needs more registers than there are
+#   --cubin       makes the machine code for H100 and H200 too, in target/kernels/cubin, which `cargo build --features
+#                 cubin` takes into the program
+#   --if-possible says that nothing was compiled, instead of failing, where the packages cannot be had
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -4,7 +4,7 @@
 # which counts memory that can be written and no pages of files.
 #
 #   scripts/memory_check.sh TRUEUP [PYTHON]     PYTHON has numpy and gguf; $TMPDIR needs room for 5 GB; SHAPE names one
-#   of make_large_gguf.py, LIMIT_MIB the limit
+#                                               of make_large_gguf.py, LIMIT_MIB the limit
 #
 # SHAPE=chatglm-6b-slimmed makes ChatGLM-6B's checkpoint of 13.4 GB (make_chatglm6b.py; $TMPDIR needs room for 18 GB)
 # and converts it with --prune-vocab, below the limit too.

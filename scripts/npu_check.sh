@@ -5,10 +5,12 @@
 #
 #   scripts/npu_check.sh TRUEUP FOLDER [STAGE...]        all stages, in this order, unless some are named
 #
-#   environment   the cards, the driver, the processor operators     the operator suite with three seeds models
-#   verify on every fixture in f16, q8_0 and, where the chip has it, q4_0 speed         ops perf on a card, and on the
-#   host's processor decode        bench on models of the shapes of Llama-3-8B and Qwen2.5, in f16, q8_0 and q4_0, on 1
-#   to 3 cards, and of 1 to 100 sequences, beside the published figures
+#   environment   the cards, the driver, the processor
+#   operators     the operator suite with three seeds
+#   models        verify on every fixture in f16, q8_0 and, where the chip has it, q4_0
+#   speed         ops perf on a card, and on the host's processor
+#   decode        bench on models of the shapes of Llama-3-8B and Qwen2.5, in f16, q8_0 and q4_0, on 1 to 3 cards, and
+#                 of 1 to 100 sequences, beside the published figures
 #
 # FOLDER/STAGE.json holds what each stage found, FOLDER/result.json all of them, FOLDER/log.txt what was printed: attach
 # them to a report. Exit code 1 where something is wrong. A rehearsal: DEVICE=npu-sim:910bx2:0 ONE_OF=100 FIXTURES=1

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds the simulator of the C interface of CANN and puts it where a program finds it under the vendor's names.
+# Builds the simulator of the C interface of CANN, and links it under the vendor's library names.
 #
 #   scripts/npu_sim.sh FOLDER     FOLDER/libtrueup_npu_sim.so, and links to it: libascendcl.so, libacl_rt.so,
-#   libnnopbase.so, libopapi.so
+#                                 libnnopbase.so, libopapi.so
 #
-# A program that is linked against CANN runs on it by   LD_LIBRARY_PATH=FOLDER PROGRAM   and, with other settings than
-# the defaults, TRUEUP_NPU_SIM=settings.json beside that: docs/npu-sim.md. The last line is the library's path.
+# To run a program that is linked against CANN: LD_LIBRARY_PATH=FOLDER PROGRAM. To change the settings, also set
+# TRUEUP_NPU_SIM=settings.json: see docs/npu-sim.md. The last line of output is the path of the library.
 set -euo pipefail
 
 if [ "$#" -ne 1 ] || [[ "$1" == -* ]]; then

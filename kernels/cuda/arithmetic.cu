@@ -1,7 +1,7 @@
 // Arithmetic of two tensors, each repeated along the dimensions where the other is longer: y = a o b.
 //
 //   a  f32, any strides          b  f32, f16 or bf16, any strides          y  f32, without gaps          a thread for
-//   each element
+//      each element
 //
 // A kernel's last word is the type of b. Powers are computed in f64 and rounded once.
 #include "elements.cuh"

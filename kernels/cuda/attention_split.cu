@@ -4,8 +4,9 @@
 // arguments in attention_rows.cuh.
 //
 //   positions, 32 a chunk   one after the other to the warps of all splits in turn, so that what a mask shows is shared
-//   evenly, however little it is a warp                  HEADS heads that share keys and values: eight neighbouring
-//   elements of a key a lane, 16 bytes of f16, and as many keys
+//                           evenly, however little it is
+//   a warp                  HEADS heads that share keys and values: eight neighbouring elements of a key a lane, 16
+//                           bytes of f16, and as many keys
 //                           side by side as there are lanes for
 //   a part                  of each head the largest score m, total = sum exp(s - m), mixed = sum exp(s - m) v
 //

@@ -1,5 +1,6 @@
-// compute_80 Attention for many tokens of one sequence, on a cache of f16 or q8_0, by tensor cores. Formulas at
-// kv_attention.cu and flash_attn.cu, arguments in attention_rows.cuh.
+// compute_80
+// Attention for many tokens of one sequence, on a cache of f16 or q8_0, by tensor cores. Formulas at kv_attention.cu
+// and flash_attn.cu, arguments in attention_rows.cuh.
 //
 //   a block    64 rows, a row being a token and one of the heads that share keys and values; a warp 16 of them
 //   a tile     32 positions, whose keys and values are brought to shared memory while the tile before is computed with

@@ -1,8 +1,9 @@
 // How elements of each stored type are read: plain numbers, which are blocks of one, and blocks as in files (layouts:
 // crates/blocks/src/NAME.rs).
 //
-//   F::LEN, F::BYTES            elements and bytes of a block F::element(block, e)        element number e as f32, each
-//   operation rounded by itself: the bits of the codec's decode
+//   F::LEN, F::BYTES            elements and bytes of a block
+//   F::element(block, e)        element number e as f32, each operation rounded by itself: the bits of the codec's
+//                               decode
 //
 // and of those with 32 codes of up to 8 bits, whose products with other codes are integers:
 //

@@ -1,6 +1,7 @@
-// compute_80 y[k, m] = w[k, m], decoded to f32 as the codec does and rounded to f16, to the nearest, halves to even: w
-// [K, M] of any type of blocks, as in the file, y [K, M] without gaps from a multiple of 16 bytes on. Beyond 65504 a
-// weight is infinite.
+// compute_80
+// y[k, m] = w[k, m], decoded to f32 as the codec does and rounded to f16, to the nearest, halves to even: w [K, M] of
+// any type of blocks, as in the file, y [K, M] without gaps from a multiple of 16 bytes on. Beyond 65504 a weight is
+// infinite.
 //
 // For products by tensor cores (mul_mat_halves.cu). A thread takes 8 neighbours of a row, which it writes by one store.
 #include "blocks.cuh"

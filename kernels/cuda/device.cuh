@@ -4,12 +4,14 @@
 // simulator, with KERNEL_SIM (sim/emulation.h). Both give the same bits but for functions like exp, which have the
 // errors that profiles declare. Rules for kernels:
 //
-//   KERNEL(name, arguments)            declares one; a template has an instance for each type BOUNDED_KERNEL(threads,
-//   blocks, name, arguments)   the same, for so many threads a block, of which a processor holds so many blocks
+//   KERNEL(name, arguments)            declares one; a template has an instance for each type
+//   BOUNDED_KERNEL(threads, blocks, name, arguments)   the same, for so many threads a block, of which a processor
+//                                                      holds so many blocks
 //   LIMITED_KERNEL(registers, name, arguments)         the same, with so many registers a thread at most
-//   DYNAMIC_SHARED(T, name)            the shared memory that a launch asks for collectives only as *_sync         all
-//   lanes of a warp take part, none has returned before fused multiply-add only as fmaf    the compiler makes none by
-//   itself no inline PTX outside of ptx.cuh   each wrapper there has a plain body for the simulator
+//   DYNAMIC_SHARED(T, name)            the shared memory that a launch asks for
+//   collectives only as *_sync         all lanes of a warp take part, none has returned before
+//   fused multiply-add only as fmaf    the compiler makes none by itself
+//   no inline PTX outside of ptx.cuh   each wrapper there has a plain body for the simulator
 #pragma once
 
 #if defined(KERNEL_SIM)

@@ -2,7 +2,7 @@
 // past + i, else x[j, i].
 //
 //   x  f32 [positions, tokens, ...], any strides          y  f32, the same sizes, without gaps          a thread for
-//   each element
+//      each element
 #include "elements.cuh"
 
 // `upper` is 1 for j > past + i, else 0 for j < past + i.

@@ -3,7 +3,7 @@
 // each tensor with the bits of arithmetic.cu, rms_norm.cu (its wide kernels), rope.cu and kv_store.cu.
 //
 //   x ─▶ sum = x + bias ─▶ normed ─▶ rotated ─▶ cache[:, rows[t]]      all f32 [rows, tokens] without gaps, but for the
-//   cache
+//                                                                      cache
 #pragma once
 
 #include "codec.cuh"

@@ -2,7 +2,7 @@
 // among `index`.
 //
 //   index  i32 [n]          y  words, without gaps          a thread for each index and each place of the other
-//   dimensions
+//          dimensions
 //
 // What the number is as a word is the host's business. An index outside of the dimension is told and not used; of a
 // tensor without elements too, by a thread for each index.

@@ -2,7 +2,7 @@
 // last stays.
 //
 //   x  f32 [width, tokens], any strides     rows  i32 [tokens], counted over all sequences     cache  [width, context,
-//   sequences], without gaps
+//      sequences], without gaps
 //
 // A block of threads for each token. A kernel's last words are the types of the caches; one with two stores keys and
 // values of the same tokens.

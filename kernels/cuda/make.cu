@@ -1,10 +1,12 @@
 // Tensors made from parameters, in f64 but for the result; a thread for each element.
 //
-//   arange              y[i] = start + i step fill                y = value timestep_embedding  y[j, i] = cos(t[i]
-//   f[j]), y[j + half, i] = sin(t[i] f[j]),  f[j] = period_max^(-j / half), half = dimensions / 2;
+//   arange              y[i] = start + i step
+//   fill                y = value
+//   timestep_embedding  y[j, i] = cos(t[i] f[j]), y[j + half, i] = sin(t[i] f[j]),  f[j] = period_max^(-j / half), half
+//                       = dimensions / 2;
 //                       the last of an odd number of dimensions is 0
 //   alibi_slopes        y[h] = 2^(-bias_max (h + 1) / p)          h < p, the largest power of two that is not above
-//   heads
+//                       heads
 //                       y[h] = 2^(-bias_max (2 (h - p) + 1) / 2 p)  else
 //
 //   t  f32 [n], any strides          y  f32, without gaps

@@ -2,7 +2,7 @@
 // by one warp, and the function of gated.cu behind them.
 //
 //   gate, up [K, M, b2, b3] of one type      x [K, N, n2, n3] as quantize_q8_1 leaves it, or f32      y f32 [M, N, n2,
-//   n3]
+//                                            n3]
 //
 // Where `codes` is not 0, there go the bytes that quantize_q8_1 gives for y [M, N], M a multiple of 32, N no more than
 // the kernel's tokens (tail.cuh).

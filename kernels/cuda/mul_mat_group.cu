@@ -1,15 +1,14 @@
 // Neighbouring steps of one token or two in one launch, each with the bits of mul_mat_rows.cu and arithmetic.cu:
 //
 //   three   y = w x, y' = w' x, y'' = w'' x: the projections of one x; there may be no third. Where `counters` is not
-//   0, also what comes behind those for
+//           0, also what comes behind those for
 //           queries, keys and values (heads.cuh), by the warp that wrote the last rows of a head
 //   add     y = w x and s = y + a: a projection and what is added to it; where `counter` is not 0, also the norm of s
-//   as rms_norm_wide has it, and where
+//           as rms_norm_wide has it, and where
 //           `codes` is not 0 its codes, by the last block of threads (tail.cuh)
 //
-//   w [K, M] of 32 codes a block in planes (split_blocks.cuh), or plain in rows that begin at multiples of 16 bytes
-//   x [K, N] as quantize_q8_1 leaves it, or f32 y, s f32 [M, N] without gaps between rows      a f32 [M, N], any
-//   strides, or the same for all tokens
+//   w [K, M] of 32 codes a block in planes (split_blocks.cuh), or plain in rows that begin at multiples of 16 bytes      x [K, N] as quantize_q8_1 leaves it, or f32
+//   y, s f32 [M, N] without gaps between rows      a f32 [M, N], any strides, or the same for all tokens
 //
 // A warp takes neighbouring rows of one matrix and as many tokens as stand behind the kernel's name, again and again
 // until all rows are taken.

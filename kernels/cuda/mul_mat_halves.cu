@@ -1,9 +1,11 @@
-// compute_80 y = w x as in mul_mat.cu for many tokens, by tensor cores on f16: w [K, M, b2, b3] f16 and x [K, N, n2,
-// n3] rounded to f16 behind each other, K a multiple of 8 and rows from multiples of 16 bytes on; y f32 [M, N, n2, n3].
-// With two matrices, f(gate x) (up x) as in mul_mat_gated.cu.
+// compute_80
+// y = w x as in mul_mat.cu for many tokens, by tensor cores on f16: w [K, M, b2, b3] f16 and x [K, N, n2, n3] rounded
+// to f16 behind each other, K a multiple of 8 and rows from multiples of 16 bytes on; y f32 [M, N, n2, n3]. With two
+// matrices, f(gate x) (up x) as in mul_mat_gated.cu.
 //
-//   a block of threads   a tile as tiles.cuh has it a step               32 elements along K, in one of three stages of
-//   shared memory; two are on their way while one is multiplied
+//   a block of threads   a tile as tiles.cuh has it
+//   a step               32 elements along K, in one of three stages of shared memory; two are on their way while one
+//                        is multiplied
 //
 // Tensor cores cut off what does not fit into their sums: they add 64 products, whose sums are then added one after the
 // other in f32. Rows, tokens and elements beyond the last are zero.

@@ -1,9 +1,11 @@
-// compute_80 y = w x as in mul_mat.cu for many tokens, by tensor cores on integers: w [K, M, b2, b3] of 32 codes a
-// block in planes (split_blocks.cuh), x [K, N, n2, n3] as quantize_q8_1 leaves it, y f32 [M, N, n2, n3]. With two
-// matrices, f(gate x) (up x) as in mul_mat_gated.cu.
+// compute_80
+// y = w x as in mul_mat.cu for many tokens, by tensor cores on integers: w [K, M, b2, b3] of 32 codes a block in planes
+// (split_blocks.cuh), x [K, N, n2, n3] as quantize_q8_1 leaves it, y f32 [M, N, n2, n3]. With two matrices, f(gate x)
+// (up x) as in mul_mat_gated.cu.
 //
-//   a block of threads   a tile as tiles.cuh has it a step               2 blocks of 32 along K, in one of three stages
-//   of shared memory; two are on their way while one is multiplied
+//   a block of threads   a tile as tiles.cuh has it
+//   a step               2 blocks of 32 along K, in one of three stages of shared memory; two are on their way while
+//                        one is multiplied
 //
 // The product of a tile with one block is exact in 32 bits; blocks are then added one after the other, by fmaf(d dx,
 // sum(q c), .), and where there is a minimum m fmaf(m, dx sum(c), .). Rows, tokens and blocks beyond the last are zero.

@@ -1,7 +1,8 @@
 // Products of a row of weights with activations, by a warp, a few tokens at a time.
 //
-//   plain numbers and decoded blocks   element k to lane k mod 32, fused multiply-adds in f32 blocks of 32 codes
-//   block b to lane b mod 32: integers within, then fmaf(d dx, sum(q c), .), and where there is a minimum m
+//   plain numbers and decoded blocks   element k to lane k mod 32, fused multiply-adds in f32
+//   blocks of 32 codes                 block b to lane b mod 32: integers within, then fmaf(d dx, sum(q c), .), and
+//                                      where there is a minimum m
 //                                      fmaf(m, dx sum(c), .)
 //
 // Lanes are then added as warp_sum does. A token's sum does not depend on what is multiplied beside it.

@@ -2,13 +2,16 @@
 // (sim/ptx.h), and for older cards either plain code or a trap: kernels that call those are compiled for cards that
 // have the instruction.
 //
-//   mma_m16n8k32_s8, mma_m16n8k16_f16      compute_80: a warp's product of tiles load_matrices_x2, _x4, _transposed
-//   compute_75: 8 x 8 tiles of 16-bit numbers from shared memory to fragments of mma copy_async_16, _commit, _wait
-//   compute_80: from global to shared memory, past the registers; plain copies before load_once_16
-//   16 bytes that nobody reads again soon wait_for_turn                          behind it all launches before are
-//   done, and the next may begin to wait prefetch                               16 bytes on their way to the second
-//   level cache, for cards on which wait_for_turn waits anew                                   a number from which
-//   nothing is computed ahead of a loop
+//   mma_m16n8k32_s8, mma_m16n8k16_f16      compute_80: a warp's product of tiles
+//   load_matrices_x2, _x4, _transposed     compute_75: 8 x 8 tiles of 16-bit numbers from shared memory to fragments of
+//                                          mma
+//   copy_async_16, _commit, _wait          compute_80: from global to shared memory, past the registers; plain copies
+//                                          before
+//   load_once_16                           16 bytes that nobody reads again soon
+//   wait_for_turn                          behind it all launches before are done, and the next may begin to wait
+//   prefetch                               16 bytes on their way to the second level cache, for cards on which
+//                                          wait_for_turn waits
+//   anew                                   a number from which nothing is computed ahead of a loop
 #pragma once
 
 #include "device.cuh"

@@ -2,8 +2,9 @@
 //
 //   [ key of the number, 32 bits | place, 32 bits ]      so that equal numbers stay in the order in which they lie
 //
-//   argmax          the place of the largest              a block of threads for each row argsort, top_k  rank_pairs,
-//   then rank_merge on runs of 1, 2, 4, ... pairs until a run is a row, then rank_places: a thread for each pair
+//   argmax          the place of the largest              a block of threads for each row
+//   argsort, top_k  rank_pairs, then rank_merge on runs of 1, 2, 4, ... pairs until a run is a row, then rank_places: a
+//                   thread for each pair
 //
 //   x  f32 [n, ...], any strides          y  i32, without gaps
 //

@@ -1,8 +1,10 @@
 // Sums and means, in f64 but for the result.
 //
 //   sum       y = sum of all elements                      a block of threads for each chunk of 16384 elements, then
-//   one for their sums sum_rows  y[r] = sum_i x[i, r]                         a block for each innermost row mean
-//   y[r] = sum_i x[i, r] / n cumsum    y[j, r] = sum_{i <= j} x[i, r]
+//             one for their sums
+//   sum_rows  y[r] = sum_i x[i, r]                         a block for each innermost row
+//   mean      y[r] = sum_i x[i, r] / n
+//   cumsum    y[j, r] = sum_{i <= j} x[i, r]
 //
 //   x  f32, any strides          y  f32, without gaps
 //

@@ -1,8 +1,10 @@
 // What a card can do at most, measured by kernels that do nothing else: `device/cuda/roof.rs` times them.
 //
 //   roof_read     all of an array, 16 bytes a load, four loads in flight            roof_copy     the same, written to
-//   another array roof_floats   independent chains of f32 fused multiply-adds in registers        roof_codes
-//   products of 8-bit codes added up in i32 roof_tiles_s8, roof_tiles_f16   the same by matrix units (roof_tiles.cu)
+//                 another array
+//   roof_floats   independent chains of f32 fused multiply-adds in registers        roof_codes    products of 8-bit
+//                 codes added up in i32
+//   roof_tiles_s8, roof_tiles_f16   the same by matrix units (roof_tiles.cu)
 //
 // What is computed goes to memory only where it is a number that it cannot be: the compiler has to compute it.
 #include "roof.cuh"

@@ -1,5 +1,6 @@
-// compute_80 Products by matrix units, in registers: what a card can multiply at most. A warp has several tiles of sums
-// that do not wait for each other; roof.cu.
+// compute_80
+// Products by matrix units, in registers: what a card can multiply at most. A warp has several tiles of sums that do
+// not wait for each other; roof.cu.
 #include "ptx.cuh"
 #include "roof.cuh"
 

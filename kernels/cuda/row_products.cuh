@@ -1,8 +1,9 @@
 // Products of a few neighbouring rows of weights with a few tokens, by a warp: the fast way to what products.cuh sums,
 // with many bytes of weights under way and each activation used for several rows.
 //
-//   blocks of 32 codes   block b to lane b mod 32, as in products.cuh: the same bits plain numbers        16 bytes a
-//   load, R numbers: element k to sum k mod R of lane (k / R) mod 32, which is sum k mod 32 R of all; the sums of
+//   blocks of 32 codes   block b to lane b mod 32, as in products.cuh: the same bits
+//   plain numbers        16 bytes a load, R numbers: element k to sum k mod R of lane (k / R) mod 32, which is sum k
+//                        mod 32 R of all; the sums of
 //                        a lane are added one after the other, then lanes as warp_sum does
 #pragma once
 

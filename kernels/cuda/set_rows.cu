@@ -2,7 +2,7 @@
 // several on one row stays.
 //
 //   x  f32 [width, t], any strides          rows  i32 [t]          y  [width, n], without gaps          a block of
-//   threads for each row of x
+//      threads for each row of x
 //
 // A kernel's last word is the type of the table. A row outside of the table is told and not written.
 #include "set_row.cuh"

@@ -7,9 +7,10 @@
 //
 // The three addresses are multiples of 16. A form S has
 //
-//   S::File                     the format in the file (blocks.cuh) S::unpack(block, codes)     codes 4 i to 4 i + 3
-//   plus OFFSET as signed bytes of word i, the first lowest S::pair(codes, rest, t)     codes 4 t to 4 t + 3, and 16 +
-//   4 t to 19 + 4 t, as signed bytes: of word t of `codes`, and of word t of the rest
+//   S::File                     the format in the file (blocks.cuh)
+//   S::unpack(block, codes)     codes 4 i to 4 i + 3 plus OFFSET as signed bytes of word i, the first lowest
+//   S::pair(codes, rest, t)     codes 4 t to 4 t + 3, and 16 + 4 t to 19 + 4 t, as signed bytes: of word t of `codes`,
+//                               and of word t of the rest
 //                               where that has 16 bytes, else all of it
 #pragma once
 

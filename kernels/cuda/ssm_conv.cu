@@ -2,7 +2,8 @@
 // c, s] w[k, c].
 //
 //   x  f32 [taps - 1 + tokens, channels, sequences], any strides          w  f32, f16 or bf16 [taps, channels], any
-//   strides y  f32 [channels, tokens, sequences], without gaps                    a thread for each element
+//      strides
+//   y  f32 [channels, tokens, sequences], without gaps                    a thread for each element
 //
 // A kernel's last word is the type of w. Taps are summed in f32, one after the other.
 #include "elements.cuh"

@@ -2,7 +2,7 @@
 // driver.cpp, the stand-in for the driver library; how lanes wait for each other is in lanes.h.
 //
 //   KERNEL(add_f32, View x, View y) { ... }     is listed under its name, with its arguments, where the library is
-//   loaded
+//                                               loaded
 //
 // Stricter than a card: who is named by a mask must come, at the same collective, and all threads must reach a barrier.
 // Shared memory begins as 0xff, as fresh memory does.
