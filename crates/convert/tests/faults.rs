@@ -224,7 +224,11 @@ fn the_cause_of_many_missing_tensors_is_named() {
     let cases: [(Rename, &[&str]); 6] = [
         (
             |name| format!("language_model.{name}"),
-            &["all names have the prefix `language_model.`", "a multimodal checkpoint", "language_model.lm_head.weight"],
+            &[
+                "all names have the prefix `language_model.`",
+                "a multimodal checkpoint",
+                "language_model.lm_head.weight",
+            ],
         ),
         (
             |name| name.replace("model.", "model.language_model."),
