@@ -254,7 +254,7 @@ fn explain(folder: &Path, error: &io::Error, bytes: u64) -> (String, &'static st
                 |_| "an unknown number".to_owned(),
                 |facts| facts.f_bavail.saturating_mul(facts.f_frsize).to_string(),
             );
-            let problem = format!("not enough space on the disk: {needed}{available} bytes available");
+            let problem = format!("no space left on the disk: {needed}{available} bytes available");
             (problem, "free some space or write to another disk; the old file, if any, is unchanged")
         }
         ErrorKind::QuotaExceeded => {

@@ -87,8 +87,9 @@ impl SafetensorsDir {
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let name = path.file_name().and_then(|name| name.to_str());
-        let name = name
-            .ok_or_else(|| Error::new(path, "expected a file name in UTF-8, found another").help("rename the file"))?;
+        let name = name.ok_or_else(|| {
+            Error::new(path, "expected a file name in UTF-8, found other bytes").help("rename the file")
+        })?;
         SafetensorsDir::open_files(path, folder, Some(name), vocabularies)
     }
 

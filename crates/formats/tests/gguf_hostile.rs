@@ -243,7 +243,7 @@ fn a_survey_keeps_what_stands_before_the_damage() {
     let kinds: Vec<_> = survey.faults.kept().iter().map(|fault| fault.kind).collect();
     assert_eq!(kinds, [FaultKind::HeaderBroken]);
     let other = Gguf::survey(write(folder.path(), "other.gguf", b"no model at all")).unwrap_err().to_string();
-    assert!(other.contains("expected a file that starts with GGUF"), "{other}");
+    assert!(other.contains("expected the magic bytes GGUF"), "{other}");
     let one = |dtype: u32, shape: &[u64], offset: u64| {
         let file = two_tensors().tensor("t", shape, dtype, offset).tensor("u", &[8], 0, 32).data(64);
         let survey = Gguf::survey(write(folder.path(), "one.gguf", &file)).unwrap();
@@ -307,7 +307,7 @@ fn a_file_that_changes_is_noticed() {
         "touched",
         model.unchanged().map_err(|error| error.at("x")),
         "model.gguf",
-        &["modification is another"],
+        &["modification time changed"],
     );
     faults.report();
 }

@@ -257,7 +257,7 @@ fn another_job_begins_anew_and_says_why() {
     let times = fs::metadata(&input).unwrap().modified().unwrap();
     fs::write(&input, b"WEIGHTS").unwrap();
     fs::File::options().append(true).open(&input).unwrap().set_modified(times).unwrap();
-    assert!(start(&input, "m", "test").note().is_some_and(|note| note.contains("changed since")));
+    assert!(start(&input, "m", "test").note().is_some_and(|note| note.contains("or they have changed")));
 }
 
 #[test]

@@ -379,7 +379,7 @@ fn every_lie_is_refused_with_its_place() {
         let heads = write(folder.path(), "m.bin", &with_number(bytes.clone(), first + 12, 3));
         faults.refused(version, Llama2c::open(heads, None), "m.bin", &["header", "dim 16 and n_heads 3"]);
         let odd = write(folder.path(), "m.bin", &with_number(bytes.clone(), first + 12, 16));
-        faults.refused(version, Llama2c::open(odd, None), "m.bin", &["header", "even number"]);
+        faults.refused(version, Llama2c::open(odd, None), "m.bin", &["header", "expected an even dim"]);
         let kv_heads = write(folder.path(), "m.bin", &with_number(bytes.clone(), first + 16, 3));
         faults.refused(
             version,

@@ -390,11 +390,11 @@ fn a_folder_without_a_model_says_what_to_do() {
     write(path, "config.json", b"{}");
     faults.refused("no weights", open(), "", &["model.safetensors", "get the weights"]);
     write(path, "model.gguf", b"GGUF");
-    faults.refused("GGUF", open(), "", &["name the GGUF file"]);
+    faults.refused("GGUF", open(), "", &["give the GGUF file"]);
     write(path, "pytorch_model.bin", b"PK\x03\x04");
     faults.refused("pickle", open(), "", &["pickles", "convert it to safetensors"]);
     write(path, "adapter.safetensors", b"");
-    faults.refused("other name", open(), "", &["name the safetensors file"]);
+    faults.refused("other name", open(), "", &["give the safetensors file"]);
     std::fs::create_dir(path.join("model.safetensors")).unwrap();
     faults.refused("folder", open(), "model.safetensors", &["found a folder"]);
     faults.report();

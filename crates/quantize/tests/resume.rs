@@ -176,7 +176,7 @@ fn damaged_tensors_are_done_again_and_other_jobs_begin_anew() {
     fs::write(&source, bytes).unwrap();
     let report = run(&source, &target, &options);
     assert_eq!(report.resumed.unwrap().taken_over, 0);
-    assert!(report.notes.iter().any(|note| note.contains("changed since")), "{:?}", report.notes);
+    assert!(report.notes.iter().any(|note| note.contains("or they have changed")), "{:?}", report.notes);
     assert!(expected(&options) == fs::read(&target).unwrap());
 }
 

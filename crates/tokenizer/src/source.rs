@@ -332,12 +332,13 @@ fn note_unread(files: &TokenizerFiles, model: &ModelTokens, notes: &mut Vec<Stri
 /// Why there is no vocabulary.
 fn no_vocabulary(files: &TokenizerFiles, path: &Path) -> Error {
     if files.is_left_out {
-        let error = Error::new(path, "the file holds no vocabulary: it was written without tokens");
-        return error.help("give token ids instead of text, or name a tokenizer with --tokenizer");
+        let error = Error::new(path, "the file has no vocabulary");
+        return error.help("give token ids instead of text, or a tokenizer with --tokenizer");
     }
     Error::new(
         path,
-        "there is no tokenizer: looked for tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, vocab.json with merges.txt, and tokenizer.bin",
+        "no tokenizer found; looked for tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, \
+         vocab.json with merges.txt, and tokenizer.bin",
     )
-    .help("put the tokenizer of the model beside it, or name it with --tokenizer")
+    .help("put the model's tokenizer into its folder, or give it with --tokenizer")
 }

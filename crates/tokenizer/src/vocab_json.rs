@@ -200,9 +200,7 @@ pub(crate) fn read(
         "model": {"type": "BPE", "vocab": vocab, "merges": merges},
     });
     tokenizer_json::read(file.to_string().as_bytes(), vocab_size, path, &mut Vec::new()).map_err(|error| {
-        error.help(
-            "vocab.json and merges.txt were read as one tokenizer.json; use the files of one and the same tokenizer",
-        )
+        error.help("vocab.json and merges.txt were read as one tokenizer.json; use the files of the same tokenizer")
     })
 }
 

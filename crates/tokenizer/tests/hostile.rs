@@ -39,7 +39,7 @@ fn lies_in_tokenizer_json() {
         ("/model/type", json!("Unigram"), "expected a list of tokens and scores"),
         ("/model/type", json!("WordPiece"), "type WordPiece is not supported"),
         ("/model/vocab", json!([["a", -1.0]]), "model.vocab"),
-        ("/model/vocab", json!({"a": 0, "b": 0}), "id 0 is given to"),
+        ("/model/vocab", json!({"a": 0, "b": 0}), "id 0 is assigned to both"),
         ("/model/vocab", json!({"a": 4_000_000_000u32}), "only 1000 ids"),
         ("/model/vocab", json!({"a": -1}), "JSON"),
         ("/model/vocab", json!({"a": 0, "b": 1, "ab": 2, "c": 1000}), "only 1000 ids"),
@@ -52,7 +52,7 @@ fn lies_in_tokenizer_json() {
         ("/model/end_of_word_suffix", json!("</w>"), "end_of_word_suffix"),
         ("/added_tokens/0/content", json!(""), "no text"),
         ("/added_tokens/0/content", json!("x".repeat(5000)), "5000 bytes"),
-        ("/added_tokens/0/id", json!(1), "id 1 is given to"),
+        ("/added_tokens/0/id", json!(1), "id 1 is assigned to both"),
         ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": ""}), "the character map has 0 bytes"),
         ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "!"}), "is not base64"),
         ("/normalizer", json!({"type": "Precompiled"}), "precompiled_charsmap"),
@@ -88,7 +88,7 @@ fn lies_in_tokenizer_json() {
         assert!(error.starts_with("model: ") && error.contains(expected), "{place}: {error}");
     }
     let twice = small().to_string().replace("\"a\":0", "\"a\":0,\"a\":1");
-    assert!(open_json(twice.into_bytes()).unwrap_err().contains("stands there twice"));
+    assert!(open_json(twice.into_bytes()).unwrap_err().contains("appears twice"));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn truncated_files() {
         assert!(error.starts_with("model: tokenizer.model"), "{end}: {error}");
     }
     let none = Vocabulary::from_files(&TokenizerFiles::default(), &ModelTokens::default(), Path::new("model"));
-    assert!(none.unwrap_err().to_string().contains("there is no tokenizer"));
+    assert!(none.unwrap_err().to_string().contains("no tokenizer found"));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn large_ids_cost_nothing() {
     for vocab_size in [None, Some(1000)] {
         let model = ModelTokens { vocab_size, ..ModelTokens::default() };
         let error = Vocabulary::from_files(&files, &model, Path::new("model")).unwrap_err().to_string();
-        assert!(error.contains("zz has id 2097150, but there can be only"), "{error}");
+        assert!(error.contains("zz has id 2097150, but at most"), "{error}");
     }
     let small_files = TokenizerFiles {
         tokenizer_model: fs::read(fixture("stories-1M/tokenizer.model")).ok(),
@@ -257,7 +257,7 @@ fn large_ids_cost_nothing() {
         ..TokenizerFiles::default()
     };
     let error = Vocabulary::from_files(&small_files, &ModelTokens::default(), Path::new("model")).unwrap_err();
-    assert!(error.to_string().contains("it has id 2097150, but there can be only"), "{error}");
+    assert!(error.to_string().contains("it has id 2097150, but at most"), "{error}");
 }
 
 /// A normalizer that makes much of little: at conversion, in added tokens, and when text is encoded.

@@ -175,7 +175,7 @@ fn unigram_models_without_an_unknown_token() {
     assert_eq!(with.encode("aabcc", false).unwrap(), [0, 1, 2]);
     let without = Tokenizer::new(open(json(Value::Null)).unwrap()).unwrap();
     assert_eq!(without.encode("aab", false).unwrap(), [0, 1]);
-    assert!(without.encode("abc", false).unwrap_err().to_string().contains("no token for what is unknown"));
+    assert!(without.encode("abc", false).unwrap_err().to_string().contains("the vocabulary has no `<unk>`"));
     assert!(open(json(json!(3))).unwrap_err().contains("model.unk_id"));
 }
 

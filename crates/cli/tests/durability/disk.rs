@@ -138,7 +138,7 @@ pub fn limited(bench: &Bench) -> Vec<Tally> {
             let limit = random.between(16, largest >> 10);
             let end = scene.start_under(&format!("ulimit -f {limit}; exec \"$0\" \"$@\"")).wait();
             let what = format!("{}, {limit} KiB: {end:?}: {}", job.name, scene.said());
-            let judged = must_keep_old(&scene, end, &["more than a file may have", "ulimit -f"]);
+            let judged = must_keep_old(&scene, end, &["more than the maximum file size", "ulimit -f"]);
             size.add(&what, judged.and_then(|held| scene.check_next_run().map(|()| held)));
 
             let scene = Scene::new(job, had_old);

@@ -49,7 +49,7 @@ const FAULTS: &[Fault] = &[
         errors: &[
             (Errno::NOSPC, "bytes needed, "),
             (Errno::DQUOT, "quota"),
-            (Errno::FBIG, "more than a file may have"),
+            (Errno::FBIG, "more than the maximum file size"),
             (Errno::IO, "input/output error"),
         ],
     },
@@ -59,7 +59,7 @@ const FAULTS: &[Fault] = &[
         errors: &[
             (Errno::NOSPC, "bytes needed, "),
             (Errno::DQUOT, "quota"),
-            (Errno::FBIG, "more than a file may have"),
+            (Errno::FBIG, "more than the maximum file size"),
             (Errno::IO, "input/output error"),
             (Errno::ROFS, "the file system is read-only"),
         ],
@@ -205,7 +205,7 @@ fn judge(scene: &Scene, place: Place, words: &str, end: End) -> Result<Held, Str
     if !fits {
         return Err(format!("{held:?} is held"));
     }
-    if said.contains("as it was") && !old {
+    if said.contains("is unchanged") && !old {
         return Err("the message says that the old file is as it was".to_owned());
     }
     if new && !said.contains("new file") {

@@ -405,7 +405,7 @@ const MEANING: &[Lie] = &[
         p.set("architectures", "['LlamaForCausalLM', 'Qwen2ForCausalLM']")
     }),
     ("width 0", "embedding_length must lie between 1 and 4194304, found 0", |p, _| p.set("hidden_size", "0")),
-    ("width 63", "4 attention heads do not divide a width of 63", |p, _| p.set("hidden_size", "63")),
+    ("width 63", "4 attention heads do not divide a hidden size of 63", |p, _| p.set("hidden_size", "63")),
     ("width 2^40", "embedding_length must lie between 1 and 4194304, found 1099511627776", |p, _| {
         p.set("hidden_size", "1099511627776")
     }),
@@ -420,8 +420,8 @@ const MEANING: &[Lie] = &[
     ("layers 2^31", "2147483648 layers are claimed, but the file has 30 tensors", |p, _| {
         p.set("num_hidden_layers", "2147483648")
     }),
-    ("heads 0", "0 attention heads do not divide a width of 64", |p, _| p.set("num_attention_heads", "0")),
-    ("heads 3", "3 attention heads do not divide a width of 64", |p, _| p.set("num_attention_heads", "3")),
+    ("heads 0", "0 attention heads do not divide a hidden size of 64", |p, _| p.set("num_attention_heads", "0")),
+    ("heads 3", "3 attention heads do not divide a hidden size of 64", |p, _| p.set("num_attention_heads", "3")),
     ("KV heads 3", "4 attention heads cannot share 3 KV heads evenly", |p, _| p.set("num_key_value_heads", "3")),
     (
         "vocabulary of one less",
