@@ -7,8 +7,10 @@
 //           as rms_norm_wide has it, and where
 //           `codes` is not 0 its codes, by the last block of threads (tail.cuh)
 //
-//   w [K, M] of 32 codes a block in planes (split_blocks.cuh), or plain in rows that begin at multiples of 16 bytes      x [K, N] as quantize_q8_1 leaves it, or f32
-//   y, s f32 [M, N] without gaps between rows      a f32 [M, N], any strides, or the same for all tokens
+//   w [K, M] of 32 codes a block in planes (split_blocks.cuh), or plain in rows that begin at multiples of 16 bytes
+//   x [K, N] as quantize_q8_1 leaves it, or f32
+//   y, s f32 [M, N] without gaps between rows
+//   a f32 [M, N], any strides, or the same for all tokens
 //
 // A warp takes neighbouring rows of one matrix and as many tokens as stand behind the kernel's name, again and again
 // until all rows are taken.

@@ -1,7 +1,8 @@
 // Pairs (x_1, x_2) of each head rotated by an angle that grows with the position: x [head size, heads, tokens] f32,
 // positions i32 [tokens] or [tokens, 2], factors [dimensions / 2] where there are some, y like x.
 //
-//   a_i = position base^(-2 i / dimensions) / factors[i] ((1 - r_i) / factor + r_i),  r_i = 1 - clamp((i - low) / max(0.001, high - low), 0, 1)
+//   a_i = position base^(-2 i / dimensions) / factors[i] ((1 - r_i) / factor + r_i)
+//   r_i = 1 - clamp((i - low) / max(0.001, high - low), 0, 1)
 //   y_1 = s (x_1 cos a_i - x_2 sin a_i),  y_2 = s (x_1 sin a_i + x_2 cos a_i)
 //
 // Angles are computed by rotation.cuh. A thread takes one pair of some heads of a token, or an element that is not

@@ -1,7 +1,8 @@
 // Rotation of pairs (x_1, x_2) of a head: the angle at a position, its sine and cosine, and what becomes of the pair.
 // The formulas of pairs are at the head of rope.cu.
 //
-//   a_i = position base^(-2 i / dimensions) / factors[i] ((1 - r_i) / factor + r_i),  r_i = 1 - clamp((i - low) / max(0.001, high - low), 0, 1)
+//   a_i = position base^(-2 i / dimensions) / factors[i] ((1 - r_i) / factor + r_i)
+//   r_i = 1 - clamp((i - low) / max(0.001, high - low), 0, 1)
 //
 // The product of a position and a frequency needs more bits than an f32 has, and most cards compute with f64 at a small
 // part of the rate: frequencies and angles are sums of two f32, of 47 bits together. They count turns, so that whole
