@@ -8,7 +8,6 @@
 //! GLM-4 has the same two before every text, and bytes with ranks instead of pieces.
 
 use crate::added_files::Listed;
-use crate::pre_tokenizer_names::{self, Known};
 use crate::ranked::{self, is_ranks, put_at};
 use crate::vocabulary::{AddedToken, Parts};
 use serde_json::Value;
@@ -47,8 +46,6 @@ const TURNS: [&str; 4] = ["<|system|>", USER, "<|assistant|>", "<|observation|>"
 
 /// How GLM-4 cuts text, as GGUF calls it.
 pub(crate) const CUT: &str = "chatglm-bpe";
-/// The same where words that are tokens stay whole.
-pub(crate) const WHOLE_CUT: &str = "glm4";
 /// What errors call GLM-4's file of ranks.
 const RANKED: &str = "tokenizer.model";
 
@@ -78,11 +75,6 @@ pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> 
         return Err(Error::new(path, problem).at(RANKED).help(help));
     }
     ranked::parts(file, RANKED, CUT, path)
-}
-
-/// Whether a name cuts text as GLM-4 does.
-pub(crate) fn cuts(known: &Known) -> bool {
-    pre_tokenizer_names::by_name(CUT).is_some_and(|own| own.cuts_like(known))
 }
 
 /// Whether a vocabulary is of this family: `[gMASK]` is among the tokens that were added.

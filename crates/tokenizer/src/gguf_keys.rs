@@ -22,7 +22,7 @@ use crate::chatglm;
 use crate::decoder::Decoder;
 use crate::normalizer::Normalizer;
 use crate::pattern::CompileBudget;
-use crate::pre_tokenizer_names::{self, Bos, Known};
+use crate::pre_tokenizer_names::{self, Known};
 use crate::sentencepiece_model::{added_by_kind, own_rule_parts, sentencepiece_parts};
 use crate::special_tokens::{ends_by_name, mark_ends};
 use crate::unigram::UnigramRule;
@@ -62,7 +62,6 @@ const OWN_ENDS: &str = "trueup.tokenizer.end_of_generation_ids";
 const SENTENCEPIECE: &str = "llama";
 const UNIGRAM: &str = "t5";
 const BYTE_LEVEL: &str = "gpt2";
-const GEMMA4: &str = "gemma4";
 
 /// How words are merged, where the family does not say.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
@@ -238,16 +237,10 @@ fn pre_name(parts: &Parts, byte_level: bool, notes: &mut Vec<String>) -> &'stati
     let ignore_merges = matches!(parts.algorithm, Algorithm::Merges { ignore_merges: true, .. });
     let known = parts.pre_tokenizer.as_ref().and_then(|own| pre_tokenizer_names::by_pre_tokenizer(own, ignore_merges));
     // Names that stand for one cut differ in what other programs put around texts.
-    let is_glm4 = known.is_some_and(chatglm::cuts) && chatglm::is_of(parts);
-    match known {
-        Some(known) if byte_level && is_glm4 => {
-            if known.ignore_merges {
-                chatglm::WHOLE_CUT
-            } else {
-                chatglm::CUT
-            }
-        }
-        Some(known) if byte_level => known.name,
+    let is_glm4 = known.is_some_and(|known| known.names.contains(&chatglm::CUT)) && chatglm::is_of(parts);
+    match known.and_then(|known| known.names.first()) {
+        Some(_) if byte_level && is_glm4 => chatglm::CUT,
+        Some(name) if byte_level => name,
         _ => {
             if byte_level {
                 notes.push(format!(
@@ -314,10 +307,10 @@ fn read_plain(metadata: &Metadata, path: &Path, notes: &mut Vec<String>) -> Resu
     let mut parts = match model {
         SENTENCEPIECE => read_sentencepiece(tokens, metadata, path)?,
         UNIGRAM => read_unigram(tokens, metadata, path)?,
-        BYTE_LEVEL | GEMMA4 => read_byte_level(tokens, metadata, path)?,
+        BYTE_LEVEL => read_byte_level(tokens, metadata, path)?,
         other => {
             let problem = format!(
-                "the tokenizer {} is not supported, only {SENTENCEPIECE}, {UNIGRAM}, {BYTE_LEVEL} and {GEMMA4}",
+                "the tokenizer {} is not supported, only {SENTENCEPIECE}, {UNIGRAM} and {BYTE_LEVEL}",
                 quote(other)
             );
             return Err(Error::new(path, problem).at(MODEL));
@@ -433,15 +426,14 @@ fn read_map(metadata: &Metadata, path: &Path) -> Result<Option<CharacterMap>> {
 
 fn read_byte_level(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Result<Parts> {
     let known = known_pre_tokenizer(metadata, path)?;
-    let bytes = known.is_byte_level();
     let merges = read_merges(&tokens, metadata, path)?;
     let algorithm =
-        Algorithm::Merges { merges, byte_fallback: !bytes, fuse_unknown: false, ignore_merges: known.ignore_merges };
+        Algorithm::Merges { merges, byte_fallback: false, fuse_unknown: false, ignore_merges: known.ignore_merges };
     Ok(Parts {
         algorithm,
-        normalizer: known.normalizer(),
+        normalizer: None,
         pre_tokenizer: Some(known.pre_tokenizer()),
-        decoder: decoder(known),
+        decoder: Decoder::byte_level(),
         added: added_by_kind(&tokens),
         special: Special::default(),
         prefix: Vec::new(),
@@ -451,35 +443,23 @@ fn read_byte_level(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Resu
     })
 }
 
-/// How ids become text under a name: words that are not bytes may have marked spaces and tokens such as `<0x0A>`.
-fn decoder(known: &Known) -> Decoder {
-    match (known.is_byte_level(), known.normalizer()) {
-        (true, _) => Decoder::byte_level(),
-        (false, Some(_)) => Decoder::sentencepiece(false),
-        (false, None) => Decoder { byte_fallback: true, ..Decoder::default() },
-    }
-}
-
-/// The name of the pre-tokenizer; a file of the family `gemma4` need not have one.
-fn name_of<'m>(metadata: &'m Metadata, path: &Path) -> Result<Option<&'m str>> {
-    if metadata.string(MODEL).is_ok_and(|model| model == GEMMA4) {
-        return Ok(Some(GEMMA4));
-    }
-    optional(metadata, PRE, path, Metadata::string)
-}
-
-/// Whether a family merges by a list, so that the name of a pre-tokenizer counts.
-fn is_merged(model: &str) -> bool {
-    model == BYTE_LEVEL || model == GEMMA4
-}
-
 /// What the name stands for; a file without a name or with our own description gets `default`.
 fn known_pre_tokenizer(metadata: &Metadata, path: &Path) -> Result<&'static Known> {
-    let Some(name) = name_of(metadata, path)? else { return Ok(&pre_tokenizer_names::DEFAULT) };
+    let Some(name) = optional(metadata, PRE, path, Metadata::string)? else { return Ok(&pre_tokenizer_names::DEFAULT) };
     pre_tokenizer_names::by_name(name).ok_or_else(|| {
-        let names: Vec<&str> = pre_tokenizer_names::ALL.iter().map(|known| known.name).collect();
-        Error::new(path, format!("the pre-tokenizer {} is not supported, only {}", quote(name), names.join(", ")))
-            .at(PRE)
+        let names: Vec<&str> = pre_tokenizer_names::ALL.iter().flat_map(|known| known.names).copied().collect();
+        Error::new(
+            path,
+            format!(
+                "the pre-tokenizer {} is not supported, only {}",
+                quote(name),
+                names.join(
+                    ", \
+            "
+                )
+            ),
+        )
+        .at(PRE)
     })
 }
 
@@ -499,10 +479,9 @@ fn read_merges(tokens: &[Token], metadata: &Metadata, path: &Path) -> Result<Vec
 }
 
 fn read_around(parts: &mut Parts, model: &str, metadata: &Metadata, path: &Path) -> Result<()> {
-    let named = name_of(metadata, path)?.and_then(pre_tokenizer_names::by_name);
-    let bos = named.filter(|_| is_merged(model)).map_or(Bos::IfSet, |known| known.bos);
-    let default_bos = model == SENTENCEPIECE || bos == Bos::ByDefault;
-    let add_bos = optional(metadata, ADD_BOS, path, Metadata::bool)?.unwrap_or(default_bos) || bos == Bos::Always;
+    let named = optional(metadata, PRE, path, Metadata::string)?.and_then(pre_tokenizer_names::by_name);
+    let default_bos = model == SENTENCEPIECE || named.is_some_and(|known| known.adds_bos);
+    let add_bos = optional(metadata, ADD_BOS, path, Metadata::bool)?.unwrap_or(default_bos);
     let add_eos = optional(metadata, ADD_EOS, path, Metadata::bool)?.unwrap_or(model == UNIGRAM);
     parts.prefix = parts.special.bos.filter(|_| add_bos).into_iter().collect();
     parts.suffix = parts.special.eos.filter(|_| add_eos).into_iter().collect();

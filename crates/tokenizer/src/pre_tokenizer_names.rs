@@ -1,336 +1,132 @@
-//! The names that GGUF gives to pre-tokenizers (`tokenizer.ggml.pre`), and the rule of each name.
+//! The names that GGUF gives to pre-tokenizers (`tokenizer.ggml.pre`), each with what it stands for.
 //!
-//! A name is found by comparing the pre-tokenizer of the model's own file with this table, never by encoding sample
-//! texts. Where several names have one rule, the first is written and all are read.
-//!
-//! The names are those of llama.cpp as vendored by llama-cpp-python 0.3.36. Most rules are the original patterns that
-//! llama.cpp's source quotes; where it quotes none, the rule is its own pattern. llama.cpp approximates some patterns;
-//! `tests/pre_tokenizer_names.rs` lists the texts where the results differ.
+//! A name is found by comparing the description in the model's own file with this table, never by trying out texts.
+//! Where the table has several names for one description, the first is written and all are read.
 
-use crate::normalizer::Normalizer;
 use crate::pattern::{Behavior, Pattern};
 use crate::pre_tokenizer::{GPT2_PATTERN, PreTokenizer};
 
-/// One name.
-#[derive(Clone, Copy, Debug)]
+/// One description and its names.
 pub struct Known {
-    /// The value of `tokenizer.ggml.pre`.
-    pub name: &'static str,
-    /// How text is cut into words.
-    rule: &'static Rule,
-    /// Whether a word that is a token stays whole.
-    pub ignore_merges: bool,
-    /// Whether a text begins with the bos token.
-    pub bos: Bos,
-}
-
-/// Whether a text begins with the bos token.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Bos {
-    /// Only if the file says so.
-    IfSet,
-    /// Unless the file says otherwise.
-    ByDefault,
-    /// Whatever the file says.
-    Always,
-}
-
-/// A rule that one or several names share.
-#[derive(Debug)]
-struct Rule {
-    /// The steps, in order.
+    /// All names; the first is the one to write.
+    pub names: &'static [&'static str],
+    /// Steps before the bytes are written as characters.
     steps: &'static [Cut],
-    /// What the tokens are made of.
-    alphabet: Alphabet,
+    /// Whether GPT-2's own cutting comes last.
+    then_gpt2: bool,
+    /// Whether words that are tokens stay whole.
+    pub ignore_merges: bool,
+    /// Whether texts begin with bos when the file does not say.
+    pub adds_bos: bool,
 }
 
-/// What the tokens of a vocabulary are made of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Alphabet {
-    /// Bytes in the printable alphabet.
-    Bytes,
-    /// Characters, and `<0x0A>` for the bytes of a character that is not a token.
-    Characters,
-    /// The same, and a space is written as `▁`.
-    MarkedCharacters,
-}
-
-/// One step of a rule.
-#[derive(Clone, Copy, Debug)]
+/// One way to cut.
+#[derive(Clone, Copy)]
 enum Cut {
-    /// Each match of a pattern is a piece.
+    /// Matches of a pattern are pieces of their own.
     Isolated(&'static str),
     /// Digits.
     Digits { individual: bool },
-    /// Punctuation.
-    Punctuation(Behavior),
-    /// The pattern of GPT-2. Afterwards bytes are in the printable alphabet.
+    /// Runs of punctuation.
+    Punctuation,
+    /// GPT-2's cutting with the bytes written as characters, before the steps that follow.
     Gpt2,
 }
 
 /// The pattern of Llama 3.
-const LLAMA3_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// The pattern of Qwen 2.
-const QWEN2_PATTERN: &str =
+const QWEN2: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The pattern of Qwen 3.5: like Qwen 2, but a word may hold combining marks.
-const QWEN35_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The pattern of Ufakzeka: like Qwen 2, but without English contractions.
-const UFAKZEKA_PATTERN: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The pattern of Jais 2: like Llama 3, but long runs of white space are cut at powers of two.
-const JAIS2_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}";
-/// The pattern of MiniCPM 5, after numbers were cut into groups of three.
-const MINICPM5_PATTERN: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The pattern of Seed-Coder.
-const SEED_CODER_PATTERN: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The pattern of Bailing MoE.
-const BAILING_MOE_PATTERN: &str =
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
-/// The pattern of EXAONE MoE: a run of words is one piece.
-const EXAONE_MOE_PATTERN: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+";
 /// The pattern of Mistral's Tekken.
-const TEKKEN_PATTERN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// The pattern of GPT-4o.
-const GPT4O_PATTERN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The pattern of Youtu: like GPT-4o, but each digit is one piece.
-const YOUTU_PATTERN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-/// The pattern of Kimi K2: like GPT-4o, but Han characters are pieces of their kind only.
-const KIMI_K2_PATTERN: &str = r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Letters with case as DeepSeek LLM lists them. Escapes stand for characters that composition would change.
 const DEEPSEEK_LETTERS: &str = "\\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u{1f7d}ᾀ-ᾴᾶ-ᾼ\u{1fbe}ῂ-ῄῆ-ῌῐ-\u{1fd3}ῖ-\u{1fdb}ῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u{2126}ℨ\u{212a}-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
-/// Words and punctuation of DeepSeek V3.
+/// Letters and signs as DeepSeek V3 has them.
 const DEEPSEEK3_REST: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
-/// The same of Spark 2.5, which cuts each line break.
-const SPARK_REST: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+"##;
-/// Han characters, hiragana and katakana of DeepSeek V3.
-const HAN_AND_KANA: &str = "[一-龥぀-ゟ゠-ヿ]+";
-/// Han characters and hangul of DeepSeek's first models.
-const HAN_AND_HANGUL: &str = "[一-龥ࠀ-一가-\u{d7ff}]+";
-/// Words of Bloom.
-const BLOOM_WORDS: &str = r" ?[^(\s|[.,!?…。，、।۔،])]+";
-/// Groups of three digits from the right.
-const GROUPS_FROM_RIGHT: &str = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))";
-/// Lines and line breaks.
-const LINES: &str = r"[^\n]+|[\n]+";
-/// Each digit, then GPT-2's pattern.
-const EACH_DIGIT: Cut = Cut::Digits { individual: true };
 
-/// Punctuation, GPT-2's pattern, numbers in threes: what llama.cpp calls `default`.
-const DEFAULT_RULE: Rule = bytes(&[
-    Cut::Isolated(r"[\p{P}\$\+<=>\^~\|]+"),
-    Cut::Isolated(GPT2_PATTERN),
-    Cut::Isolated(r"\p{N}+"),
-    Cut::Isolated("[0-9][0-9][0-9]"),
-]);
-const LLAMA3: Rule = bytes(&[Cut::Isolated(LLAMA3_PATTERN)]);
-const QWEN2: Rule = bytes(&[Cut::Isolated(QWEN2_PATTERN)]);
-const QWEN35: Rule = bytes(&[Cut::Isolated(QWEN35_PATTERN)]);
-const UFAKZEKA: Rule = bytes(&[Cut::Isolated(UFAKZEKA_PATTERN)]);
-const JAIS2: Rule = bytes(&[Cut::Isolated(JAIS2_PATTERN)]);
-const MINICPM5: Rule = bytes(&[Cut::Isolated(r"\p{N}{1,3}"), Cut::Isolated(MINICPM5_PATTERN)]);
-const SEED_CODER: Rule = bytes(&[Cut::Isolated(SEED_CODER_PATTERN)]);
-const BAILING_MOE: Rule = bytes(&[Cut::Isolated(BAILING_MOE_PATTERN)]);
-const EXAONE_MOE: Rule = bytes(&[Cut::Isolated(EXAONE_MOE_PATTERN)]);
-const TEKKEN: Rule = bytes(&[Cut::Isolated(TEKKEN_PATTERN)]);
-const GPT4O: Rule = bytes(&[Cut::Isolated(GPT4O_PATTERN)]);
-const YOUTU: Rule = bytes(&[
-    Cut::Isolated("[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+"),
-    Cut::Isolated(YOUTU_PATTERN),
-]);
-const KIMI_K2: Rule = bytes(&[Cut::Isolated(KIMI_K2_PATTERN)]);
-const TINY_AYA: Rule = bytes(&[Cut::Isolated(r"\d{1,3}(?=(?:\d{3})*\b)"), Cut::Isolated(GPT4O_PATTERN)]);
-const GPT2: Rule = bytes(&[Cut::Gpt2]);
-const STARCODER: Rule = bytes(&[EACH_DIGIT, Cut::Gpt2]);
-const FALCON: Rule = bytes(&[
-    Cut::Punctuation(Behavior::Contiguous),
-    Cut::Gpt2,
-    Cut::Digits { individual: false },
-    Cut::Isolated("[0-9][0-9][0-9]"),
-]);
-const CHAMELEON: Rule = bytes(&[
-    Cut::Isolated("<sentinel:[0-9]+>"),
-    Cut::Isolated("(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z"),
-    Cut::Isolated("([\t\n]|    |  )"),
-    EACH_DIGIT,
-    Cut::Punctuation(Behavior::Isolated),
-    Cut::Gpt2,
-]);
-const DEEPSEEK_LLM: Rule = bytes(&[
-    Cut::Isolated("[\r\n]"),
-    Cut::Isolated(DEEPSEEK_LETTERS),
-    Cut::Isolated(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"),
-    Cut::Isolated(r"\s+$"),
-    Cut::Isolated(HAN_AND_HANGUL),
-    EACH_DIGIT,
-]);
-const DEEPSEEK_CODER: Rule = bytes(&[
-    Cut::Isolated("[\r\n]"),
-    Cut::Isolated(r"\s?\p{L}+"),
-    Cut::Isolated(r"\s?\p{P}+"),
-    Cut::Isolated(HAN_AND_HANGUL),
-    EACH_DIGIT,
-]);
-const DEEPSEEK3: Rule =
-    bytes(&[Cut::Isolated(r"\p{N}{1,3}"), Cut::Isolated(HAN_AND_KANA), Cut::Isolated(DEEPSEEK3_REST)]);
-const SPARK: Rule = bytes(&[
-    Cut::Isolated(r"\p{N}{1,3}"),
-    Cut::Isolated(HAN_AND_KANA),
-    Cut::Isolated(SPARK_REST),
-    Cut::Isolated(r"\p{N}"),
-]);
-const AFMOE: Rule = bytes(&[
-    Cut::Isolated(GROUPS_FROM_RIGHT),
-    Cut::Isolated("[一-鿿㐀-䶿豈-\u{faff}぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿\u{e80}-\u{eff}ក-៿က-႟ꩠ-ꩿꧠ-\u{a9ff}가-\u{d7af}ᄀ-ᇿ]+"),
-    Cut::Isolated(DEEPSEEK3_REST),
-]);
-const BLOOM: Rule = bytes(&[Cut::Isolated(BLOOM_WORDS)]);
-const VIKING: Rule = bytes(&[Cut::Isolated(BLOOM_WORDS), EACH_DIGIT]);
-const SUPERBPE: Rule = bytes(&[Cut::Isolated(r"\p{N}+"), Cut::Isolated(r"(?=(\d{3})+(?!\d))")]);
-const LAGUNA: Rule = bytes(&[Cut::Isolated(LINES), Cut::Isolated(QWEN2_PATTERN)]);
-const LINES_OF_CHARACTERS: Rule = Rule { steps: &[Cut::Isolated(LINES)], alphabet: Alphabet::MarkedCharacters };
-const WORDS_OF_CHARACTERS: Rule = Rule { steps: &[Cut::Isolated(r"\S+")], alphabet: Alphabet::Characters };
+/// What the name `default` stands for in programs that read it: punctuation, GPT-2's cutting, numbers in threes.
+pub const DEFAULT: Known = known(
+    &["default"],
+    &[
+        Cut::Isolated(r"[\p{P}\$\+<=>\^~\|]+"),
+        Cut::Isolated(GPT2_PATTERN),
+        Cut::Isolated(r"\p{N}+"),
+        Cut::Isolated("[0-9][0-9][0-9]"),
+    ],
+    false,
+);
 
-/// The name of a file that has none.
-pub const DEFAULT: Known = name("default", &DEFAULT_RULE);
-
-/// All names. Of the names with one rule, the one to write comes first.
-#[rustfmt::skip]
-pub const ALL: &[Known] = &[
+/// All descriptions.
+pub const ALL: [Known; 14] = [
+    Known {
+        ignore_merges: true,
+        adds_bos: true,
+        ..known(&["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1"], &[Cut::Isolated(LLAMA3)], false)
+    },
+    known(&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], &[Cut::Isolated(LLAMA3)], false),
+    known(&["qwen2", "deepseek-r1-qwen", "stablelm2", "hunyuan", "megrez"], &[Cut::Isolated(QWEN2)], false),
+    known(&["gpt-2", "phi-2", "mpt", "olmo", "jais", "roberta-bpe", "gigachat", "jina-v2-code", "trillion"], &[], true),
+    known(
+        &["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"],
+        &[Cut::Digits { individual: true }],
+        true,
+    ),
+    known(
+        &["falcon"],
+        &[Cut::Punctuation, Cut::Gpt2, Cut::Digits { individual: false }, Cut::Isolated("[0-9][0-9][0-9]")],
+        false,
+    ),
+    known(
+        &["deepseek-llm"],
+        &[
+            Cut::Isolated("[\r\n]"),
+            Cut::Isolated(DEEPSEEK_LETTERS),
+            Cut::Isolated(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"),
+            Cut::Isolated(r"\s+$"),
+            Cut::Isolated("[一-龥ࠀ-一가-\u{d7ff}]+"),
+            Cut::Digits { individual: true },
+        ],
+        false,
+    ),
+    known(
+        &["deepseek-coder"],
+        &[
+            Cut::Isolated("[\r\n]"),
+            Cut::Isolated(r"\s?\p{L}+"),
+            Cut::Isolated(r"\s?\p{P}+"),
+            Cut::Isolated("[一-龥ࠀ-一가-\u{d7ff}]+"),
+            Cut::Digits { individual: true },
+        ],
+        false,
+    ),
+    known(
+        &["deepseek-v3"],
+        &[Cut::Isolated(r"\p{N}{1,3}"), Cut::Isolated("[一-龥぀-ゟ゠-ヿ]+"), Cut::Isolated(DEEPSEEK3_REST)],
+        false,
+    ),
+    known(&["bloom", "gpt3-finnish", "poro-chat"], &[Cut::Isolated(r" ?[^(\s|[.,!?…。，、।۔،])]+")], false),
+    Known { ignore_merges: true, adds_bos: true, ..known(&["tekken"], &[Cut::Isolated(TEKKEN)], false) },
+    known(&["gpt-4o", "llama4"], &[Cut::Isolated(GPT4O)], false),
+    known(&["viking"], &[Cut::Isolated(r" ?[^(\s|[.,!?…。，、।۔،])]+"), Cut::Digits { individual: true }], false),
     DEFAULT,
-    name("llama-bpe", &LLAMA3).whole().bos(Bos::ByDefault),
-    name("llama3", &LLAMA3).whole().bos(Bos::ByDefault),
-    name("llama-v3", &LLAMA3).whole().bos(Bos::ByDefault),
-    name("falcon3", &LLAMA3).whole().bos(Bos::ByDefault),
-    name("falcon-h1", &LLAMA3).whole().bos(Bos::ByDefault),
-    name("pixtral", &LLAMA3).whole().bos(Bos::ByDefault),
-    name("midm-2.0", &LLAMA3).whole().bos(Bos::ByDefault),
-    name("lfm2", &LLAMA3).whole().bos(Bos::ByDefault),
-    name("jina-v5-nano", &LLAMA3).whole().bos(Bos::ByDefault),
-    name("dbrx", &LLAMA3),
-    name("smaug-bpe", &LLAMA3),
-    name("chatglm-bpe", &LLAMA3),
-    name("glm4", &LLAMA3).whole(),
-    name("glm5", &LLAMA3).whole(),
-    name("qwen2", &QWEN2),
-    name("deepseek-r1-qwen", &QWEN2),
-    name("stablelm2", &QWEN2),
-    name("hunyuan", &QWEN2),
-    name("megrez", &QWEN2),
-    name("kormo", &QWEN2),
-    name("f2llmv2", &QWEN2),
-    name("solar-open", &QWEN2),
-    name("grok-2", &QWEN2),
-    name("qwen35", &QWEN35),
-    name("ufakzeka", &UFAKZEKA),
-    name("laguna", &LAGUNA),
-    name("jais-2", &JAIS2),
-    name("minicpm5", &MINICPM5).whole(),
-    name("seed-coder", &SEED_CODER),
-    name("bailingmoe", &BAILING_MOE),
-    name("bailingmoe2", &BAILING_MOE),
-    name("llada-moe", &BAILING_MOE),
-    name("exaone-moe", &EXAONE_MOE),
-    name("tekken", &TEKKEN).whole().bos(Bos::ByDefault),
-    name("gpt-4o", &GPT4O),
-    name("llama4", &GPT4O),
-    name("kanana2", &GPT4O),
-    name("talkie", &GPT4O),
-    name("minimax-m2", &GPT4O),
-    name("granite-embed-multi-97m", &GPT4O).whole(),
-    name("youtu", &YOUTU).whole(),
-    name("kimi-k2", &KIMI_K2),
-    name("tiny_aya", &TINY_AYA),
-    name("cohere2moe", &TINY_AYA),
-    name("gpt-2", &GPT2),
-    name("phi-2", &GPT2),
-    name("mpt", &GPT2),
-    name("olmo", &GPT2),
-    name("jais", &GPT2),
-    name("roberta-bpe", &GPT2),
-    name("gigachat", &GPT2),
-    name("jina-v2-code", &GPT2),
-    name("trillion", &GPT2),
-    name("jina-v1-en", &GPT2),
-    name("jina-es", &GPT2),
-    name("jina-de", &GPT2),
-    name("jina-v2-es", &GPT2),
-    name("jina-v2-de", &GPT2),
-    name("a.x-4.0", &GPT2),
-    name("mellum", &GPT2),
-    name("modern-bert", &GPT2),
-    name("exaone4", &GPT2),
-    name("granite-docling", &GPT2),
-    name("starcoder", &STARCODER),
-    name("refact", &STARCODER),
-    name("command-r", &STARCODER),
-    name("smollm", &STARCODER),
-    name("codeshell", &STARCODER),
-    name("exaone", &STARCODER),
-    name("minerva-7b", &STARCODER),
-    name("mellum2", &STARCODER),
-    name("falcon", &FALCON),
-    name("chameleon", &CHAMELEON).bos(Bos::ByDefault),
-    name("deepseek-llm", &DEEPSEEK_LLM),
-    name("deepseek-coder", &DEEPSEEK_CODER),
-    name("deepseek-v3", &DEEPSEEK3),
-    name("hunyuan-dense", &DEEPSEEK3),
-    name("joyai-llm", &DEEPSEEK3),
-    name("hy_v4", &DEEPSEEK3),
-    name("spark2_5", &SPARK),
-    name("afmoe", &AFMOE),
-    name("bloom", &BLOOM),
-    name("gpt3-finnish", &BLOOM),
-    name("poro-chat", &BLOOM),
-    name("viking", &VIKING),
-    name("superbpe", &SUPERBPE),
-    name("gemma4", &LINES_OF_CHARACTERS).bos(Bos::Always),
-    name("granite-embed-multi-311m", &LINES_OF_CHARACTERS).bos(Bos::Always),
-    name("sarvam-moe", &LINES_OF_CHARACTERS),
-    name("whitespace", &WORDS_OF_CHARACTERS),
 ];
 
-const fn bytes(steps: &'static [Cut]) -> Rule {
-    Rule { steps, alphabet: Alphabet::Bytes }
-}
-
-const fn name(name: &'static str, rule: &'static Rule) -> Known {
-    Known { name, rule, ignore_merges: false, bos: Bos::IfSet }
+const fn known(names: &'static [&'static str], steps: &'static [Cut], then_gpt2: bool) -> Known {
+    Known { names, steps, then_gpt2, ignore_merges: false, adds_bos: false }
 }
 
 impl Known {
-    const fn whole(self) -> Known {
-        Known { ignore_merges: true, ..self }
-    }
-
-    const fn bos(self, bos: Bos) -> Known {
-        Known { bos, ..self }
-    }
-
-    /// The rule in the words of `tokenizer.json`.
+    /// The description in the words of `tokenizer.json`.
     pub fn pre_tokenizer(&self) -> PreTokenizer {
-        let mut steps: Vec<PreTokenizer> = self.rule.steps.iter().map(Cut::pre_tokenizer).collect();
-        if self.is_byte_level() && !self.rule.steps.iter().any(|cut| matches!(cut, Cut::Gpt2)) {
-            steps.push(PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: false });
+        let bytes = |use_regex| PreTokenizer::ByteLevel { add_prefix_space: false, use_regex };
+        let mut pretokenizers: Vec<PreTokenizer> = self.steps.iter().map(|cut| cut.pre_tokenizer()).collect();
+        if self.then_gpt2 || !self.steps.iter().any(|cut| matches!(cut, Cut::Gpt2)) {
+            pretokenizers.push(bytes(self.then_gpt2));
         }
-        sequence(steps)
-    }
-
-    /// What happens to a text before it is cut.
-    pub fn normalizer(&self) -> Option<Normalizer> {
-        (self.rule.alphabet == Alphabet::MarkedCharacters)
-            .then(|| Normalizer::Replace { pattern: Pattern::String(" ".to_owned()), content: "▁".to_owned() })
-    }
-
-    /// Whether tokens are bytes in the printable alphabet.
-    pub fn is_byte_level(&self) -> bool {
-        self.rule.alphabet == Alphabet::Bytes
-    }
-
-    /// Whether two names cut text alike.
-    pub fn cuts_like(&self, other: &Known) -> bool {
-        self.pre_tokenizer() == other.pre_tokenizer()
+        sequence(pretokenizers)
     }
 }
 
@@ -343,7 +139,7 @@ impl Cut {
                 invert: false,
             },
             Cut::Digits { individual } => PreTokenizer::Digits { individual_digits: *individual },
-            Cut::Punctuation(behavior) => PreTokenizer::Punctuation { behavior: *behavior },
+            Cut::Punctuation => PreTokenizer::Punctuation { behavior: Behavior::Contiguous },
             Cut::Gpt2 => PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: true },
         }
     }
@@ -373,12 +169,12 @@ fn flat(pre_tokenizer: &PreTokenizer) -> PreTokenizer {
     sequence(steps)
 }
 
-/// The entry of a name.
+/// The description of a name.
 pub fn by_name(name: &str) -> Option<&'static Known> {
-    ALL.iter().find(|known| known.name == name)
+    ALL.iter().find(|known| known.names.contains(&name))
 }
 
-/// The entry whose rule equals a pre-tokenizer; of entries that differ in `ignore_merges` only, the one that has it right.
+/// The description that a pre-tokenizer equals; of two that differ only in `ignore_merges` the one that has it right.
 pub fn by_pre_tokenizer(pre_tokenizer: &PreTokenizer, ignore_merges: bool) -> Option<&'static Known> {
     let flat = flat(pre_tokenizer);
     let mut equal = ALL.iter().filter(|known| known.pre_tokenizer() == flat).collect::<Vec<_>>();
@@ -392,13 +188,12 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_lead_back() {
-        let mut names: Vec<&str> = ALL.iter().map(|known| known.name).collect();
+        let mut names: Vec<&str> = ALL.iter().flat_map(|known| known.names).copied().collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
-        for known in ALL {
+        for known in &ALL {
             let found = by_pre_tokenizer(&known.pre_tokenizer(), known.ignore_merges).unwrap();
-            assert!(found.cuts_like(known), "{} {}", found.name, known.name);
-            assert_eq!(found.ignore_merges, known.ignore_merges, "{}", known.name);
+            assert_eq!(found.names[0], known.names[0]);
             let mut budget = crate::pattern::CompileBudget::default();
             crate::pre_tokenizer::compile(Some(&known.pre_tokenizer()), &mut budget).unwrap();
         }
