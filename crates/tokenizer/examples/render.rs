@@ -2,6 +2,7 @@
 //! becomes a line `{"text": ...}` or `{"error": ...}`. `scripts/make_template_fixtures.py --compare` calls it.
 
 use serde_json::{Value, json};
+use std::io::Write;
 use std::path::Path;
 use trueup_tokenizer::ChatTemplate;
 
@@ -13,13 +14,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let date = case["date"].as_str().unwrap_or("2024-07-26").parse()?;
         let template = ChatTemplate::new(source, "", "", Path::new("template")).map(|template| template.at(date));
-        println!(
-            "{}",
-            match template.and_then(|template| template.render_with(variables)) {
-                Ok(text) => json!({"text": text}),
-                Err(error) => json!({"error": error.to_string()}),
-            }
-        );
+        let result = match template.and_then(|template| template.render_with(variables)) {
+            Ok(text) => json!({"text": text}),
+            Err(error) => json!({"error": error.to_string()}),
+        };
+        writeln!(std::io::stdout(), "{result}")?;
     }
     Ok(())
 }

@@ -81,9 +81,9 @@ mod tests {
         for dtype in [DType::Q4_1, DType::Q5_1, DType::Q2K, DType::Q4K, DType::Q5K] {
             let ty = TensorType::new(dtype, &[dtype.block_len()]);
             let mut bytes = vec![0x11; dtype.block_bytes()];
-            let with = crate::operand::decode(&ty, &bytes);
+            let with = decode(&ty, &bytes);
             bytes[place(dtype).unwrap()].fill(0);
-            let without = crate::operand::decode(&ty, &bytes);
+            let without = decode(&ty, &bytes);
             assert!(with.iter().zip(&without).all(|(with, without)| with != without), "{dtype}");
         }
         for dtype in [DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::Q8_1, DType::Q3K, DType::Q6K, DType::Iq4Nl] {

@@ -155,7 +155,7 @@ fn chat_takes_a_template_and_a_date() {
     let model = scratch.gguf(&stories(), "stories.gguf");
     let template = |name: &str, text: &str| {
         let path = scratch.path(name);
-        std::fs::write(&path, text).unwrap();
+        fs::write(&path, text).unwrap();
         path
     };
     let asked = template("asks.jinja", "{{ bos_token }}{{ strftime_now('%B %-d') }} {{ messages[-1]['content'] }}");
