@@ -85,7 +85,8 @@ fn literals(stream: TokenStream, is_doc: bool) -> impl Iterator<Item = Text> {
 
 /// Whether a user reads what the program has in this source.
 fn is_product(source: &Source) -> bool {
-    source.path.starts_with("crates/") && source.path.contains("/src/")
+    let is_test = source.path.contains("/tests/") || source.path.ends_with("tests.rs");
+    source.path.starts_with("crates/") && source.path.contains("/src/") && !is_test
 }
 
 /// Texts that users read in a source, as `path:line: word`.
@@ -172,7 +173,7 @@ fn prose_lines(page: &str) -> Vec<(usize, &str)> {
     lines
 }
 
-/// Lines of a source that are comments, without fenced blocks of doc comments.
+/// Lines of a source that are comments, without the fenced blocks and tables of doc comments.
 fn comment_lines<'text>(path: &str, text: &'text str) -> Vec<(usize, &'text str)> {
     let mark = if path.ends_with(".py") || path.ends_with(".sh") || path.ends_with("/run") { "#" } else { "//" };
     let mut is_code = false;
@@ -180,9 +181,9 @@ fn comment_lines<'text>(path: &str, text: &'text str) -> Vec<(usize, &'text str)
     for (number, line) in text.lines().enumerate() {
         let trimmed = line.trim_start();
         let is_comment = trimmed.starts_with(mark);
-        let is_fence = trimmed.trim_start_matches(['/', '!', '#']).trim_start().starts_with("```");
-        is_code = is_comment && (is_code != is_fence);
-        if is_comment && !is_code && !line.contains("://") {
+        let text = trimmed.trim_start_matches(['/', '!', '#']).trim_start();
+        is_code = is_comment && (is_code != text.starts_with("```"));
+        if is_comment && !is_code && !text.starts_with('|') && !line.contains("://") {
             comments.push((number + 1, line));
         }
     }

@@ -110,14 +110,14 @@ macro_rules! kernel {
         $(#[$doc])*
         pub fn $name $(<$(const $number: usize),*>)? (instructions: $crate::device::cpu::isa::Instructions, $($argument: $Type),*) {
             #[cfg(target_arch = "x86_64")]
-            #[allow(dead_code, reason = "many kernels have variants of their own")]
+            #[allow(dead_code, reason = "many kernels have separate variants")]
             #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
             fn recompiled_wider $(<$(const $number: usize),*>)? ($($argument: $Type),*) {
                 $scalar($($argument),*)
             }
 
             #[cfg(target_arch = "x86_64")]
-            #[allow(dead_code, reason = "many kernels have variants of their own")]
+            #[allow(dead_code, reason = "many kernels have separate variants")]
             #[target_feature(enable = "avx2,fma,f16c")]
             fn recompiled $(<$(const $number: usize),*>)? ($($argument: $Type),*) {
                 $scalar($($argument),*)

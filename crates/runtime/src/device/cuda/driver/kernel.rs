@@ -334,8 +334,8 @@ impl Card {
         loaded.map(|()| module).map_err(|problem| {
             let said = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default();
             let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-            let behind = if lines.is_empty() { String::new() } else { format!(": {}", lines.join("; ")) };
-            format!("{name} cannot be loaded: {problem}{behind}")
+            let details = if lines.is_empty() { String::new() } else { format!(": {}", lines.join("; ")) };
+            format!("{name} cannot be loaded: {problem}{details}")
         })
     }
 }
