@@ -278,10 +278,10 @@ mod tests {
         let path = Path::new("model");
         assert_eq!(all_but(&(2..=5), 8, &steering, &none, path).unwrap(), [0, 1, 6, 7]);
         let faults = [
-            (0..=3, "token 1 steers"),
+            (0..=3, "token 1 is a control token"),
             (7..=8, "has 8 tokens"),
-            (6..=6, "token 6 steers"),
-            (2..=5, "token 3 stands for a single byte"),
+            (6..=6, "token 6 is a control token"),
+            (2..=5, "token 3 is a byte token"),
         ];
         for (range, expected) in faults {
             assert!(all_but(&range, 8, &steering, &bytes, path).unwrap_err().to_string().contains(expected));

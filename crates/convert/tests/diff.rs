@@ -109,7 +109,7 @@ fn slimmed_files_are_compared_with_the_rows_that_were_kept() {
         convert(source.as_ref(), &rounded, &options, &NoProgress).unwrap();
         let rounded = model(&rounded);
         let kept = count - u64::from(dropped.end() - dropped.start() + 1);
-        let said = format!("has {kept} tokens of ");
+        let said = format!("has {kept} of the tokens of ");
         for (what, whole) in [("the source", &source), ("a file", &file)] {
             for found in [compared(whole.as_ref(), fewer.as_ref()), compared(fewer.as_ref(), whole.as_ref())] {
                 let all = found.exact == found.tensors && found.tensors == file.tensors().len() && found.keys > 20;

@@ -232,11 +232,11 @@ fn the_cause_of_many_missing_tensors_is_named() {
         ),
         (
             |name| name.replace("model.", "model.language_model."),
-            &["in place of `model.`", "a multimodal checkpoint", "save it as LlamaForCausalLM"],
+            &["instead of `model.`", "a multimodal checkpoint", "as LlamaForCausalLM"],
         ),
         (|name| format!("_orig_mod.{name}"), &["the wrapper of torch.compile", "save the model inside the wrapper"]),
         (|name| format!("module.{name}"), &["the wrapper of DataParallel", "save the model inside the wrapper"]),
-        (|name| name.replace("model.", ""), &["lack the beginning `model.`", "without its head", "the whole Llama"]),
+        (|name| name.replace("model.", ""), &["lack the prefix `model.`", "without its head", "the whole Llama"]),
         (
             |name| name.replace("model.layers.", "layers.").replace("self_attn.q_proj", "attention.wq"),
             &["Meta's and Mistral's own layout", "layers.0.attention.wq.weight", "in the Hugging Face layout"],

@@ -238,8 +238,8 @@ mod tests {
             (&zip(b"arr_0.npy"), "arrays.npz", "NumPy", "original checkpoint"),
             (b"\x80\x05\x95", "m.pkl", "a Python pickle", "safetensors"),
             (b"\x89HDF\r\n\x1a\n", "tf_model.h5", "HDF5", "safetensors"),
-            (&matrix, "imatrix.dat", "an importance matrix", "name the model"),
-            (b"\xef\xbb\xbf{\"a\": 1}", "config.json", "a JSON file", "name the folder"),
+            (&matrix, "imatrix.dat", "an importance matrix", "give the model"),
+            (b"\xef\xbb\xbf{\"a\": 1}", "config.json", "a JSON file", "the folder"),
             (b"\x08\x07", "m.onnx", "an ONNX graph", "safetensors"),
         ];
         for (start, name, what, help) in cases {
@@ -282,7 +282,10 @@ mod tests {
             (&[("config.json", "{}"), ("tf_model.h5", "x")], &["another framework", "safetensors"]),
             (&[("a-Q4_0.gguf", "x")], &["GGUF files", "for example a-Q4_0.gguf"]),
             (&[("model_index.json", "{}")], &["diffusers", "language model"]),
-            (&[("checkpoint-500/config.json", "{}")], &["models in it: checkpoint-500", "name one of them"]),
+            (
+                &[("checkpoint-500/config.json", "{}")],
+                &["a folder that contains models: checkpoint-500", "name one of them"],
+            ),
             (&[("README.md", "")], &["config.json", "cannot be opened"]),
             (&[], &["an empty folder", "get the files"]),
         ];

@@ -116,7 +116,7 @@ mod tests {
             (Some("bbb\n"), &["aaa", "bbb"], Ok("bbb")),
             (None, &["aaa"], Ok("aaa")),
             (None, &["aaa", "bbb"], Err("found 2 snapshots")),
-            (Some("ccc"), &["aaa"], Err("names the snapshot ccc, which is missing")),
+            (Some("ccc"), &["aaa"], Err("points to the snapshot ccc, which is missing")),
             (None, &[], Err("found none; download the model")),
             (Some("../../x"), &["aaa"], Err("which is missing")),
         ];

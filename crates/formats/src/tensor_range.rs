@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_range_is_aligned_and_inside() {
         assert_eq!(byte_range(32, 64, 32, 96), Ok(64..96));
-        assert!(byte_range(33, 64, 32, 96).unwrap_err().contains("cut short"));
+        assert!(byte_range(33, 64, 32, 96).unwrap_err().contains("truncated"));
         assert!(byte_range(1, 68, 32, 96).unwrap_err().contains("multiple of 32"));
         assert!(byte_range(2, u64::MAX, 1, u64::MAX).unwrap_err().contains("inside the file"));
     }

@@ -195,7 +195,7 @@ fn arrays_nest_eight_deep_and_are_shown_shortened() {
         Gguf::open(&path).map(|model| *model.metadata() == metadata)
     };
     assert_eq!(nested(8), Ok(true));
-    assert!(nested(9).unwrap_err().to_string().contains("at most 8 arrays within each other"));
+    assert!(nested(9).unwrap_err().to_string().contains("at most 8 nested arrays"));
     let shown = |count: u8| Array::U8((0..count).collect()).to_string();
     let found = [0, 1, 2, 6, 7].map(shown);
     assert_eq!(found, ["[]", "[0]", "[0, 1]", "[0, 1, 2, 3, 4, 5]", "[0, 1, 2, 3, 4, 5, … 7 items]"]);

@@ -101,8 +101,8 @@ fn lies_about_keys() -> Vec<Lie> {
         ("value type", one_key().text("k").u32(13).data(64), &["key k", "found 13"]),
         ("item type", one_key().text("k").u32(9).u32(77).u64(0).data(64), &["key k", "found 77"]),
         ("bool", one_key().text("k").u32(7).raw(&[2]).data(64), &["key k", "0 or 1", "found 2"]),
-        ("depth 9", nested(9), &["key deep", "at most 8 arrays"]),
-        ("depth 4000", nested(4000), &["key deep", "at most 8 arrays"]),
+        ("depth 9", nested(9), &["key deep", "at most 8 nested arrays"]),
+        ("depth 4000", nested(4000), &["key deep", "at most 8 nested arrays"]),
         ("key twice", twice, &["key k", "twice"]),
         ("alignment 0", alignment(0), &["general.alignment", "found 0"]),
         ("alignment 3", alignment(3), &["general.alignment", "found 3"]),
@@ -138,7 +138,7 @@ fn lies_about_tensors() -> Vec<Lie> {
             one_tensor().tensor("t", &[8], 0, u64::MAX - 31).data(64),
             &["tensor t", "inside the file"],
         ),
-        ("too large", one_tensor().tensor("t", &[17], 0, 0).data(64), &["tensor t", "68 bytes", "cut short"]),
+        ("too large", one_tensor().tensor("t", &[17], 0, 0).data(64), &["tensor t", "68 bytes", "truncated"]),
         ("name length", one_tensor().u64(1 << 50).data(64), &["name of tensor number 0", "1125899906842624"]),
         ("long name", one_tensor().tensor(&"n".repeat(1025), &[8], 0, 0).data(64), &["1 to 1024 bytes, found 1025"]),
         ("name twice", two_tensors().tensor("t", &[8], 0, 0).tensor("t", &[8], 0, 32).data(64), &["tensor t", "twice"]),
@@ -297,7 +297,7 @@ fn a_file_that_changes_is_noticed() {
     );
     faults.refused("read", model.read(2, 0, &mut [0; 34]), "model.gguf", &["shorter now"]);
     std::fs::remove_file(&path).unwrap();
-    faults.refused("gone", model.unchanged().map_err(|error| error.at("x")), "model.gguf", &["cannot be found"]);
+    faults.refused("gone", model.unchanged().map_err(|error| error.at("x")), "model.gguf", &["it was removed"]);
     std::fs::write(&path, &whole).unwrap();
     faults.refused("replaced", model.unchanged().map_err(|error| error.at("x")), "model.gguf", &["changed while"]);
     let model = Gguf::open(&path).unwrap();

@@ -54,7 +54,7 @@ fn what_is_no_model_is_named() {
         faults.refused(name, open_bytes(name, bytes), name, fragments);
     }
     let flm = open_bytes("m.flm", &2_i32.to_le_bytes());
-    faults.refused("flm", flm, "m.flm", &["table of keys", "cut short"]);
+    faults.refused("flm", flm, "m.flm", &["table of keys", "truncated"]);
     let missing = open("no/such/model.gguf", &OpenOptions::default());
     faults.refused("missing", missing.map_err(|error| error.at("x")), "no/such/model.gguf", &["cannot be opened"]);
     let options = OpenOptions { tokenizer: Some("t.json".into()) };

@@ -208,7 +208,7 @@ const LIES: [(&str, &str, usize, &[&str]); 18] = [
         8,
         &["tensor a", "expected 6 bytes", "0 to 8"],
     ),
-    ("past the end", r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#, 4, &["tensor a", "cut short"]),
+    ("past the end", r#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#, 4, &["tensor a", "truncated"]),
     (
         "overflow",
         r#"{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}"#,
@@ -412,7 +412,7 @@ fn a_second_set_of_weights_is_a_conflict_or_a_leftover() {
     let folder = two_sets();
     let error = SafetensorsDir::open(folder.path()).unwrap_err().to_string();
     assert!(
-        error.contains("found two: model.safetensors, and the 2 files that model.safetensors.index.json"),
+        error.contains("found two: model.safetensors, and the 2 files listed in model.safetensors.index.json"),
         "{error}"
     );
     // Both remedies work: naming a set, and deleting one.
@@ -452,7 +452,7 @@ fn adapters_are_told_from_models() {
     write(folder.path(), "adapter_config.json", adapter.as_bytes());
     let model = SafetensorsDir::open(folder.path()).unwrap();
     let [note] = model.notes() else { panic!("{:?}", model.notes()) };
-    assert!(note.contains("also holds a LoRA adapter of org/base") && note.contains("is not applied"), "{note}");
+    assert!(note.contains("also contains a LoRA adapter of org/base") && note.contains("is not applied"), "{note}");
     assert!(SafetensorsDir::survey(folder.path()).unwrap().others.adapter.is_some());
     // The file itself, whatever its name.
     for name in ["adapter_model.safetensors", "style.safetensors"] {

@@ -160,6 +160,6 @@ fn the_fused_operator_takes_what_both_products_take() {
     assert_eq!(infer(&[64, 10], &[64, 10], &[64, 3]), Ok(ty(F32, &[10, 3])));
     assert_eq!(infer(&[64, 10, 2], &[64, 10, 2], &[64, 3, 4]), Ok(ty(F32, &[10, 3, 4])));
     assert!(infer(&[64, 10], &[64, 11], &[64, 3]).unwrap_err().contains("must have one shape"));
-    assert!(infer(&[64, 10], &[64, 10], &[32, 3]).unwrap_err().contains("as long"));
+    assert!(infer(&[64, 10], &[64, 10], &[32, 3]).unwrap_err().contains("lengths must be equal"));
     assert!(op.infer(&[ty(F32, &[8, 2]), ty(F32, &[8, 2])]).unwrap_err().contains("takes 3 inputs"));
 }

@@ -82,7 +82,11 @@ fn inputs_that_do_not_fit_are_refused_with_the_rule() {
         (rope(16), vec![ty(F32, &[16, 4, 7]), ty(I32, &[6])], "positions must be i32[7] or i32[7, 2], not i32[6]"),
         (rope(16), vec![ty(F32, &[16, 4, 7]), ty(I32, &[7]), ty(F32, &[4])], "factors must be [8]"),
         (KvStore.into(), vec![cache, ty(F32, &[16, 7]), ty(I32, &[7])], "the cache has rows of 32, x of 16"),
-        (KvScores { capacity: 512 }.into(), vec![ty(F32, &[16, 4, 7]), cache, ty(I32, &[7])], "capacity 512 must lie"),
+        (
+            KvScores { capacity: 512 }.into(),
+            vec![ty(F32, &[16, 4, 7]), cache, ty(I32, &[7])],
+            "capacity 512 must be between",
+        ),
         (KvScores { capacity: 64 }.into(), vec![ty(F32, &[16, 3, 7]), cache, ty(I32, &[7])], "3 heads of 16 do not"),
         (
             SoftMax { scale: 1.0, max_bias: 0.0 }.into(),

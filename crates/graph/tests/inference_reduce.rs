@@ -108,7 +108,7 @@ fn what_does_not_fit_is_refused() {
         ),
         (pooled(window([2, 2], [1, 1], [2, 0], [1, 1])), vec![image], "padding of at most half"),
         (pooled(window([2, 2], [1, 1], [0, 0], [2, 1])), vec![image], "no dilation"),
-        (pooled(window([1, 1], [1, 1], [0, 0], [1, 1])), vec![ty(F32, &[0, 4])], "sees nothing"),
+        (pooled(window([1, 1], [1, 1], [0, 0], [1, 1])), vec![ty(F32, &[0, 4])], "covers no element"),
         (Upscale { factors: [0, 1, 1, 1] }.into(), vec![image], "at least 1"),
         (Upscale { factors: [huge, 1, 1, 1] }.into(), vec![image], "overflows"),
         (SsmConv.into(), vec![ty(F32, &[2, 10]), ty(F32, &[4, 10])], "for the 4 taps"),

@@ -320,7 +320,7 @@ mod tests {
             (r#"{"chips": "910b"}"#, "unknown field `chips`"),
             (r#"{"chip": "h100"}"#, "chip is one of 910b, a3, 910a, 310p, 310b"),
             (r#"{"cards": 0}"#, "cards is 1 to 64"),
-            (r#"{"memory_bytes": 5}"#, "a MiB at least"),
+            (r#"{"memory_bytes": 5}"#, "at least 1 MiB"),
             (r#"{"faults": [{"kind": "wrong_tile", "at": 0}]}"#, "counts from 1"),
             (
                 r#"{"faults": [{"kind": "wrong_tile", "operator": "aclnnAdd"}]}"#,

@@ -240,8 +240,8 @@ mod tests {
             let recipe = with(dtype, "blk=q8_0");
             assert_eq!(types(&recipe, &all), [DType::Q8_0, DType::F32, DType::F32, DType::I32]);
             let notes: Vec<String> = recipe.choose(&all).unwrap().into_iter().map(|choice| choice.note).collect();
-            let one = "one dimension is not quantized to q8_0: kept as f32";
-            assert_eq!(notes, ["", one, one, "i32 is not a type of weights: kept as it is instead of q8_0"]);
+            let one = "tensors with one dimension are not quantized to q8_0: kept as f32";
+            assert_eq!(notes, ["", one, one, "i32 is not a weight type: kept instead of q8_0"]);
             let refused = recipe.strict(true).choose(&all).unwrap_err().0;
             assert!(refused.contains(&format!("blk.0.n: {one}")) && refused.contains("blk.0.table: i32"), "{refused}");
             // A plain type is what the rule says.

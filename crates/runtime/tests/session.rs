@@ -197,7 +197,7 @@ fn requests_that_cannot_be_served_say_why() {
     }
     let weights = session.weights().clone();
     for (options, part) in [
-        (SessionOptions { context: Some(161), ..options }, "between 1 and the model's 160"),
+        (SessionOptions { context: Some(161), ..options }, "a context of 1 to 160 tokens"),
         (SessionOptions { sequences: 0, ..options }, "at least one sequence"),
         (SessionOptions { kv: Some(DType::Q4_0), ..options }, "multiple of 32, but the model's is 16"),
         (SessionOptions { kv: Some(DType::Q8_0), ..options }, "multiple of 32, but the model's is 16"),

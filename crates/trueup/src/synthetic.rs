@@ -241,7 +241,7 @@ mod tests {
         let (metadata, tensors) = (made.metadata().clone(), made.tensors().to_vec());
         let short = ModelFile::made("short", metadata, tensors, Box::new(|_| vec![0; 7])).unwrap();
         let error = short.tensor_bytes("output_norm.weight").unwrap_err().to_string();
-        assert!(error.contains("short") && error.contains("expected 1152 bytes, 7 were made"), "{error}");
+        assert!(error.contains("short") && error.contains("expected 1152 bytes, found 7"), "{error}");
     }
 
     #[test]

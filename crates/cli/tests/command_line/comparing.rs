@@ -51,7 +51,7 @@ fn every_format_can_be_inspected() {
     trueup(&["run", &gguf, "-p", "Once", "-n", "0", "--logits", &arrays, "-q"]).exits(0);
     let folder = argument(&stories());
     for (file, format, tensors) in
-        [(&gguf, "GGUF v3", 56), (&folder, "safetensors", 56), (&arrays, "safetensors, arrays only", 1)]
+        [(&gguf, "GGUF v3", 56), (&folder, "safetensors", 56), (&arrays, "safetensors, arrays alone", 1)]
     {
         let answer = trueup(&["inspect", file, "--json", "--hash"]).exits(0).json();
         assert_eq!(answer["format"], format);
@@ -122,7 +122,7 @@ fn planted_faults_are_named() {
     let node = answer["planted"]["node"].as_str().expect("a node");
     assert_eq!((answer["first_bad"]["node"].as_str(), answer["planted"]["op"].as_str()), (Some(node), Some("rope")));
     let told = trueup(&["verify", &model, "--inject-fault", "gain@ffn_up-2", "--steps", "1"]).exits(1);
-    assert!(told.stdout.contains("planted    gain at ffn_up-2"), "{told:?}");
+    assert!(told.stdout.contains("injected   gain at ffn_up-2"), "{told:?}");
     trueup(&["verify", &model, "--inject-fault", "nibble-order"]).refuses(&["q4_0 or q4_1"]);
     trueup(&["verify", &model, "--inject-fault", "nothing"]).refuses(&["--inject-fault list"]);
     trueup(&["verify", "--inject-fault", "gain"]).refuses(&["expected a model to verify"]);

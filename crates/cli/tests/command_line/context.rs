@@ -90,7 +90,11 @@ fn what_leaves_no_room_is_refused() {
     let ids = format!("1{}", " 439".repeat(46));
     for keep in ["46", "5000", "9223372036854775807", "-1"] {
         let refused = run(&model, &["--ids", &ids, "--keep", keep, "--context-shift"]);
-        refused.refuses(&["its first 47 tokens stay", "no room in a context of 48", "keep at most 45 beside the bos"]);
+        refused.refuses(&[
+            "the first 47 tokens are kept",
+            "leave no space in a context of 48",
+            "keep at most 45 in addition to",
+        ]);
         run(&model, &["-p", "Once", "--keep", keep, "--context-shift", "-n", "60"]).exits(0);
     }
     run(&model, &["--ids", &ids, "--keep", "45", "--context-shift", "-n", "60"]).exits(0);

@@ -189,7 +189,7 @@ fn commands_repeat_how_the_device_computes() {
     let call = [&["verify", &model, "-q", "--steps", "1", "--inject-fault", "gain"], how.as_slice(), &reports].concat();
     let told = trueup(&call).exits(1);
     let how = how.join(" ");
-    assert!(told.stdout.contains(&format!("--steps 1 {how}` on the same prompts, without the fault gain")), "{told:?}");
+    assert!(told.stdout.contains(&format!("--steps 1 {how}` on the same prompts without the fault gain")), "{told:?}");
     let next = format!("trueup verify {model} --steps 1 {how}");
     let page = read(&html).replace("&#x2f;", "/");
     assert!(page.contains(&next) && page.contains("--dev cpu --isa scalar --no-repack --inject-fault gain"), "{next}");

@@ -125,7 +125,7 @@ fn a_trace_that_lacks_nodes_is_inconclusive_in_every_report() {
     // Less can be asked for, by the flag or by a gate; the flag counts.
     let with = |more: &[&str]| trueup(&[&call[..], more].concat());
     assert!(with(&["--coverage", "0.2"]).exits(0).stdout.contains(&told));
-    assert!(with(&["--coverage", "0.9"]).exits(3).stdout.contains("where 0.9 was asked for"));
+    assert!(with(&["--coverage", "0.9"]).exits(3).stdout.contains("0.9 required"));
     let gate = scratch.path("gate.toml");
     fs::write(&gate, "coverage = 0.2\n").unwrap();
     with(&["--gate", &gate]).exits(0);
@@ -147,7 +147,7 @@ fn traces_of_other_models_are_refused() {
     let other = scratch.gguf(&tiny("llama2"), "llama2.gguf");
     trueup(&["verify", &other, "--ref", &file]).refuses(&[
         "is a trace of another model",
-        "there and",
+        "in the trace's model and",
         "more tensors differ",
     ]);
     let coarse = scratch.path("coarse.gguf");

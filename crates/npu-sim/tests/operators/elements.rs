@@ -140,7 +140,7 @@ fn tensors_that_are_wrong_in_themselves() {
     let view = |ty, shape: &[i64], strides: &[i64], data: usize| card.view(data as Handle, ty, shape, strides, 0, 2);
     let at = x.data as usize;
     let wrong = [
-        (view(F32, &[4], &[1], at + 4), 161002, "multiples of 32"),
+        (view(F32, &[4], &[1], at + 4), 161002, "aligned to 32"),
         (view(F32, &[4], &[1], 0), 161001, "null data pointer"),
         (view(16, &[4], &[1], at), 161002, "data type 16"),
         (view(F32, &[-4], &[1], at), 161002, "negative size"),
@@ -158,12 +158,12 @@ fn tensors_that_are_wrong_in_themselves() {
 #[test]
 fn chips_without_a_type_or_a_kernel_say_so() {
     let cases: [(&str, &str, i32, i32, &str); 6] = [
-        ("310p", "Silu", BF16, 161002, "self is bf16, Ascend310P3 takes f32, f16"),
-        ("310b", "Silu", BF16, 161002, "takes f32, f16"),
-        ("910a", "Silu", BF16, 161002, "takes f32, f16"),
-        ("910b", "Silu", I8, 161002, "self is i8, Ascend910B1 takes f32, f16, bf16"),
-        ("310b", "SwiGlu", F16, 361001, "no kernel for Ascend310B1"),
-        ("910a", "SwiGlu", F16, 361001, "no kernel for Ascend910A"),
+        ("310p", "Silu", BF16, 161002, "self is bf16, Ascend310P3 supports f32, f16"),
+        ("310b", "Silu", BF16, 161002, "supports f32, f16"),
+        ("910a", "Silu", BF16, 161002, "supports f32, f16"),
+        ("910b", "Silu", I8, 161002, "self is i8, Ascend910B1 supports f32, f16, bf16"),
+        ("310b", "SwiGlu", F16, 361001, "no kernel exists for Ascend310B1"),
+        ("910a", "SwiGlu", F16, 361001, "no kernel exists for Ascend910A"),
     ];
     for (chip, name, ty, code, words) in cases {
         let card = Card::open(&format!(r#"{{"chip": "{chip}"}}"#));

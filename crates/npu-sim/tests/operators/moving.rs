@@ -23,7 +23,7 @@ fn copies_and_casts() {
     card.done("Permute", (x.handle, card.ints(&[1, 0]), permuted.handle));
     assert_eq!(card.values(permuted), card.values(packed_out));
     card.refused("Permute", (x.handle, card.ints(&[1, 1]), permuted.handle), 161002, "refers to an axis twice");
-    card.refused("Permute", (x.handle, card.ints(&[1]), permuted.handle), 161002, "names 1 axes of 2");
+    card.refused("Permute", (x.handle, card.ints(&[1]), permuted.handle), 161002, "refers to 1 axes of 2");
     let fractions = card.numbers(F32, &[4], &[1.9, -1.9, f64::NAN, 1e9]);
     let whole = card.blank(I32, &[4]);
     card.done("Cast", (fractions.handle, I32, whole.handle));
@@ -39,7 +39,7 @@ fn joining_and_cutting() {
     assert_eq!(card.values(out), [x[0], x[1], x[2], y[0], y[1], x[3], x[4], x[5], y[2], y[3]]);
     let (c, _) = counted(&card, F16, &[3, 2]);
     let wrong = card.list(&[card.view(a.data, F16, &[2, 3], &[3, 1], 0, 2), c.handle]);
-    card.refused("Cat", (wrong, 1i64, out.handle), 161002, "does not join along axis 1");
+    card.refused("Cat", (wrong, 1i64, out.handle), 161002, "cannot be concatenated along axis 1");
     let part = card.blank(F16, &[2, 2]);
     card.done("Slice", (out.handle, 1i64, 1i64, 5i64, 2i64, part.handle));
     assert_eq!(card.values(part), [x[1], y[0], x[4], y[2]]);

@@ -155,7 +155,7 @@ fn rotary_positions() {
         "RotaryPositionEmbedding",
         (x.handle, x.handle, x.handle, 0i64, card.blank(F32, &[1, 1, 1, 8]).handle),
         361001,
-        "no kernel for Ascend310P3",
+        "no kernel exists for Ascend310P3",
     );
 }
 

@@ -61,7 +61,7 @@ fn other_chips_have_other_math_types() {
     card.done("Mm", (x.handle, w.handle, out.handle, 1i8));
     near("f16", &card.values(out), &product(&rounded(F16, &a), &rounded(F16, &b), 4, 5, 6), 1e-6);
     let brain = card.blank(BF16, &[4, 5]);
-    card.refused("Mm", (brain.handle, w.handle, out.handle, 1i8), 161002, "self is bf16, Ascend310P3 takes");
+    card.refused("Mm", (brain.handle, w.handle, out.handle, 1i8), 161002, "self is bf16, Ascend310P3 supports");
 }
 
 #[test]
@@ -196,7 +196,12 @@ fn the_product_with_int8_groups_is_that_of_decoded_weights() {
     let narrow = card.view(card.upload(&encode(I8, &quants)), I8, &[96, 10], &[2, 192], 0, 2);
     card.refused(name, call(x.handle, narrow, scale, 32, y.handle), 161002, "weight is strided");
     let wide = card.blank(F32, &[3, 96]);
-    card.refused(name, call(wide.handle, weight, scale, 32, y.handle), 161002, "x is f32, Ascend910B1 takes f16, bf16");
+    card.refused(
+        name,
+        call(wide.handle, weight, scale, 32, y.handle),
+        161002,
+        "x is f32, Ascend910B1 supports f16, bf16",
+    );
     let long = card.blank(F16, &[1, 65_536]);
     let (column, y1) = (card.blank(I8, &[65_536, 1]), card.blank(F16, &[1, 1]));
     let scale1 = card.blank(F16, &[1]);
@@ -272,7 +277,7 @@ fn on_310p_only_int8_is_taken() {
         "WeightQuantBatchMatmulV2",
         (x.handle, w.handle, scale.handle, none, none, none, none, 0i32, y.handle),
         361001,
-        "no kernel for Ascend910A",
+        "no kernel exists for Ascend910A",
     );
 }
 

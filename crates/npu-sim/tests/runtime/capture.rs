@@ -341,7 +341,11 @@ fn tasks_of_a_group_are_given_anew() {
     fine(aclmdlRICaptureTaskUpdateBegin(other, group));
     refused(aclmdlRICaptureTaskUpdateEnd(other), 107034, "0 of the group's 1 tasks");
     fine(aclmdlRICaptureTaskUpdateBegin(other, group));
-    refused(aclrtMemcpyAsync(block, 32, at(block, 32), 32, 3, other), 107033, "has aclrtMemsetAsync here");
+    refused(
+        aclrtMemcpyAsync(block, 32, at(block, 32), 32, 3, other),
+        107033,
+        "the next task of the updated group is aclrtMemsetAsync",
+    );
     fine(aclrtMemsetAsync(block, 64, 9, 64, other));
     refused(aclrtMemsetAsync(block, 64, 9, 64, other), 107033, "no more tasks");
     fine(aclmdlRICaptureTaskUpdateEnd(other));

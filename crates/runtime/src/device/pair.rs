@@ -382,7 +382,10 @@ mod tests {
         for (succeeds, words) in [(true, "none does not gather the bytes that are there"), (false, "no way")] {
             let pair = Pair::new(Arc::new(Gathers(open(), succeeds)), open());
             let description = pair.about().description;
-            assert!(description.contains("halves cannot be gathered") && description.contains(words), "{description}");
+            assert!(
+                description.contains("because they cannot be gathered") && description.contains(words),
+                "{description}"
+            );
             // A matrix of ones, and a token of twos.
             let tensor = |sizes: &[usize], usage, value: f32| {
                 let ty = TensorType::new(DType::F32, sizes);

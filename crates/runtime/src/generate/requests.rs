@@ -100,10 +100,7 @@ impl Requests {
         }
         if list.held.len() >= self.held_max {
             let held = counted(self.held_max, "request");
-            return Err(Error::Request(format!(
-                "{held} requests are waiting, running or not fetched; fetch or \
-                cancel some first"
-            )));
+            return Err(Error::Request(format!("{held} waiting, running or not fetched; fetch or cancel some first")));
         }
         let number = list.next;
         let asked = self.expect_computable(number, prompt, options)?;

@@ -74,7 +74,7 @@ fn it_takes_about_half_the_memory_of_f16_and_is_near_it() {
 #[test]
 fn what_is_no_cache_is_refused_before_anything_is_allocated() {
     let (_folder, model) = model_of(Kind::Wide, CONTEXT, DType::F32);
-    for (kv, part) in [(DType::Q4_0, "floating point or q8_0, not q4_0"), (DType::Q6K, "a multiple of 256 elements")] {
+    for (kv, part) in [(DType::Q4_0, "floating point or q8_0, not q4_0"), (DType::Q6K, "a multiple of 256")] {
         let weights = Arc::new(Weights::new(model.clone(), device("cpu"), None));
         let error = Session::new(weights, &SessionOptions { kv: Some(kv), ..options() }).err().unwrap().to_string();
         assert!(error.contains(part), "{error}");

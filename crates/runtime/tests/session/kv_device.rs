@@ -50,7 +50,7 @@ fn the_cache_lies_where_attention_is_computed_with_the_same_bits() {
         let held: Vec<usize> = report.devices.iter().map(|device| device.kv_bytes).collect();
         assert_eq!(held.iter().sum::<usize>(), kv_bytes);
         assert_eq!(held[host], kv_bytes);
-        assert!(report.to_string().contains("fell back: leaves the KV cache to the host"));
+        assert!(report.to_string().contains("fell back: the KV cache is configured to stay on the host"));
         assert!(bits(&mut Session::new(weights, &options).unwrap(), &entries(&prompts())) == expected);
     }
 }

@@ -156,7 +156,7 @@ fn a_session_that_is_refused_leaves_nothing_mapped() {
     let weights = Arc::new(Weights::new(model.clone(), Arc::new(free), None));
     let large = SessionOptions { sequences: 4000, ..SessionOptions::default() };
     let error = Session::new(weights.clone(), &large).err().unwrap().to_string();
-    assert!(error.contains("make the reduce the context (-c)"), "{error}");
+    assert!(error.contains("reduce the context (-c)"), "{error}");
     assert_eq!(weights.held(), HeldWeights::default());
     let options = SessionOptions { sequences: 4, ..SessionOptions::default() };
     let mut session = Session::new(weights, &options).unwrap();
@@ -197,7 +197,7 @@ fn room_that_a_device_takes_by_itself_is_looked_for_when_it_grows() {
     taken.free.store(0, Ordering::Relaxed);
     let refused = (1..tiny_model::CONTEXT).find_map(|_| decode().err());
     let refused = refused.expect("no room for the scores of the longest row").to_string();
-    assert!(refused.contains("make the reduce the context (-c)"), "{refused}");
+    assert!(refused.contains("reduce the context (-c)"), "{refused}");
 }
 
 /// Parts of the split-scale layout are joined in memory, and stay in no file.

@@ -147,7 +147,7 @@ fn what_does_not_fit_is_its_own_error() {
         (vec![], greedy(2), "has no tokens"),
         (vec![1; 71], greedy(2), "71 tokens, more than the context of 70"),
         (vec![tiny_model::VOCABULARY as u32], greedy(2), "not in the vocabulary"),
-        (vec![1; 70], shift, "leave no room in a context of 70"),
+        (vec![1; 70], shift, "leave no space in a context of 70"),
         (vec![1], GenerateOptions { sampling: Sampling { top_p: f64::NAN, ..Sampling::GREEDY }, ..greedy(2) }, "top-p"),
     ];
     for (prompt, options, part) in cases {
@@ -176,7 +176,7 @@ fn a_million_requests_take_the_memory_of_those_that_are_held() {
     for _ in 0..1_000_000 {
         match requests.submit(vec![1], greedy(1)) {
             Ok(_) => taken += 1,
-            Err(error) => assert!(error.to_string().contains("5 requests wait, run or are not fetched"), "{error}"),
+            Err(error) => assert!(error.to_string().contains("5 requests waiting, running or not fetched"), "{error}"),
         }
     }
     assert_eq!((taken, requests.held()), (5, 5));

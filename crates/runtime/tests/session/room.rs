@@ -107,11 +107,11 @@ fn plans_of_batches_that_cannot_be_say_why() {
     let options = SessionOptions { sequences: 2, ..SessionOptions::default() };
     let most = usize::MAX;
     for (tokens, outputs, length, part) in [
-        (1, 1, most, "longer than the context of 160"),
-        (1, 1, 161, "longer than the context of 160"),
-        (most, 1, 1, "room for 1 to 320"),
-        (321, 1, 160, "room for 1 to 320"),
-        (0, 0, 1, "room for 1 to 320"),
+        (1, 1, most, "exceeds the context of 160"),
+        (1, 1, 161, "exceeds the context of 160"),
+        (most, 1, 1, "a batch of 1 to 320 tokens"),
+        (321, 1, 160, "a batch of 1 to 320 tokens"),
+        (0, 0, 1, "a batch of 1 to 320 tokens"),
         (3, 4, 3, "logits of 4 tokens"),
         (3, 0, 3, "logits of 0 tokens"),
     ] {

@@ -150,7 +150,7 @@ fn what_stays_must_leave_room() {
     };
     for (keep, len) in [(Some(ROOM - 1), ROOM), (Some(usize::MAX), ROOM - 1), (None, ROOM - 1), (None, ROOM)] {
         let error = ask(keep, len).unwrap_err().to_string();
-        assert!(error.contains("leave no room in a context of 24; keep at most 22, or"), "{error}");
+        assert!(error.contains("leave no space in a context of 24; keep at most 22, or"), "{error}");
     }
     // A prompt that is shorter stays whole.
     assert_eq!(ask(Some(usize::MAX), 3).unwrap()[0].ids, ask(None, 3).unwrap()[0].ids);

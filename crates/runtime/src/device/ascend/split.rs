@@ -208,6 +208,6 @@ mod tests {
         let second = split.matrix(4096, 96, [3, 32]).unwrap();
         assert_eq!((second.codes.address, second.scales.address), (4096 + 256, 4096 + 256 + 128));
         assert_eq!(second.rows(1, 2).codes.offset, 32);
-        assert!(split.matrix(4096, 64, [3, 32]).unwrap_err().contains("cut blocks or matrices"));
+        assert!(split.matrix(4096, 64, [3, 32]).unwrap_err().contains("split blocks or matrices"));
     }
 }

@@ -179,11 +179,11 @@ fn nothing_is_written_to_a_file() {
     let given = weight(DType::F32, &[32, 4], 1);
     let tensor = adopted(&cpu, &given, 0, CopyRoom::Enough).unwrap();
     let error = cpu.upload(&given.bytes, &tensor).unwrap_err().to_string();
-    assert!(error.contains("model's file and cannot be written"), "{error}");
+    assert!(error.contains("from the model file and cannot be written"), "{error}");
     let inputs = vec![alone(&cpu, &given), alone(&cpu, &given)];
     let op = Gated::Swiglu.into();
     let error = cpu.execute(&[Step { node: 0, op, inputs, output: tensor.clone() }]).unwrap_err().to_string();
-    assert!(error.contains("model's file and cannot be written"), "{error}");
+    assert!(error.contains("from the model file and cannot be written"), "{error}");
     assert!(downloaded(&cpu, &tensor) == given.bytes);
     let short = cpu.adopt(&mapped(&given, 0), &TensorType::new(DType::F32, &[32, 5]), CopyRoom::Enough);
     assert!(short.unwrap_err().to_string().contains("640 bytes, not 512"));

@@ -46,8 +46,11 @@ fn what_cannot_be_kept_or_computed_says_why() {
     let cpu = default_cpu();
     let message = |result: Result<Buffer>| result.unwrap_err().to_string();
     let f64_type = TensorType::new(DType::F64, &[32, 2]);
-    assert!(message(cpu.alloc(&f64_type, Usage::State)).contains("keeps no f64"));
-    assert!(message(cpu.alloc(&TensorType::new(DType::Iq2Xs, &[256, 2]), Usage::Weight)).contains("keeps no iq2_xs"));
+    assert!(message(cpu.alloc(&f64_type, Usage::State)).contains("does not support f64"));
+    assert!(
+        message(cpu.alloc(&TensorType::new(DType::Iq2Xs, &[256, 2]), Usage::Weight))
+            .contains("does not support iq2_xs")
+    );
     let (w, x) = (TensorType::new(DType::Iq2Xs, &[256, 2]), TensorType::new(DType::F32, &[256, 1]));
     let output = TensorType::new(DType::F32, &[2, 1]);
     assert!(cpu.supports(&MulMat.into(), &[w, x], &output).unwrap_err().contains("iq2_xs weights"));
@@ -65,8 +68,8 @@ fn what_is_larger_than_any_memory_is_refused() {
         let cpu = Cpu::new(CpuOptions { threads: 1, isa: None, repack }).unwrap();
         for (dtype, usage, part) in [
             (DType::F32, Usage::State, "reduce the context (-c)"),
-            (DType::F16, Usage::State, "or take fewer sequences"),
-            (DType::Q8_0, Usage::State, "or take fewer sequences"),
+            (DType::F16, Usage::State, "or use fewer sequences"),
+            (DType::Q8_0, Usage::State, "or use fewer sequences"),
             (DType::I8, Usage::Arena, "shorter prompts"),
             (DType::Bf16, Usage::Weight, "smaller model"),
             (DType::Q4_0, Usage::Weight, "smaller model"),
@@ -105,7 +108,7 @@ fn tensors_outside_their_buffer_and_overlaps_are_refused() {
     assert!(error.contains("overlaps the output"), "{error}");
     for offset_bytes in [1024, 900, 2, usize::MAX - 3] {
         let error = cpu.execute(&[step(vec![at(0), at(0)], at(offset_bytes))]).unwrap_err().to_string();
-        assert!(error.contains("does not lie in a buffer"), "{error}");
+        assert!(error.contains("is outside a buffer"), "{error}");
     }
     let foreign = Tensor { buffer: Buffer(std::sync::Arc::new(5)), offset_bytes: 0, ty };
     assert!(cpu.upload(&[0; 256], &foreign).unwrap_err().to_string().contains("another device"));
@@ -114,7 +117,7 @@ fn tensors_outside_their_buffer_and_overlaps_are_refused() {
 
 #[test]
 fn options_that_cannot_be_are_refused() {
-    for (threads, part) in [(0, "at least 1"), (1025, "more than the 1024"), (usize::MAX, "more than the 1024")] {
+    for (threads, part) in [(0, "at least 1"), (1025, "at most 1024 threads"), (usize::MAX, "at most 1024 threads")] {
         let error = Cpu::new(CpuOptions { threads, isa: None, repack: true }).unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }

@@ -348,7 +348,7 @@ mod tests {
         assert_eq!(fits(12_090, 12_040), Ok("12.9".to_owned()));
         assert_eq!(fits(12_060, 13_000), Ok("12.6".to_owned()));
         let newer = fits(13_010, 12_080).unwrap_err();
-        assert!(newer.contains("CUDA 13.1") && newer.contains("knows 12.8"), "{newer}");
+        assert!(newer.contains("CUDA 13.1") && newer.contains("supports 12.8"), "{newer}");
         assert!(fits(11_080, 12_080).unwrap_err().contains("12.0 or later"));
         assert_eq!(names(12_080), ["libcublasLt.so.12"]);
         assert_eq!(names(13_000), NAMES);
