@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use trueup::blocks::DType;
-use trueup::convert::{Agreement, Options, Slim};
+use trueup::convert::{Agreement, Options, Slim, TensorCheck};
 use trueup::formats::gguf::Split;
 use trueup::formats::{Checkpoint, Gguf, OpenOptions, open};
 use trueup::quantize::NoProgress;
@@ -16,6 +16,15 @@ use trueup_tests::{Fixture, Prompt, Storage, convert, fixtures, nmse, say, write
 
 /// What the oracle's logits may differ from those that transformers computed in f64 and stored as f32.
 const NMSE_MAX: f64 = 1e-9;
+
+/// Whether a tensor is written exactly. A computed table that is omitted may be rounded in the checkpoint.
+fn is_right(check: &TensorCheck) -> bool {
+    match check.agreement {
+        Agreement::Exact => true,
+        Agreement::Rounded { .. } => check.omitted,
+        Agreement::Wrong { .. } => false,
+    }
+}
 
 fn prompt_ids(prompts: &[Prompt]) -> Vec<Vec<u32>> {
     prompts.iter().map(|prompt| prompt.ids.clone()).collect()
@@ -50,7 +59,7 @@ fn logits_and_greedy_text_are_those_of_transformers() {
     for fixture in fixtures() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
         let checks = convert(&fixture.folder, &model, None, None);
-        let inexact = checks.iter().filter(|check| check.agreement != Agreement::Exact);
+        let inexact = checks.iter().filter(|check| !is_right(check));
         faults.extend(inexact.map(|check| format!("{}: {check:?}", fixture.name)));
         compare(&fixture, &model, "ref", Some(NMSE_MAX), &mut faults);
         compare(&fixture, &model, "cpu", None, &mut faults);
@@ -67,7 +76,7 @@ fn every_storage_and_number_of_shards_gives_the_same_tensors() {
             write_variant(&fixture.folder, &folder, storage, shards);
             let model = folder.with_extension("gguf");
             let checks = convert(&folder, &model, Some(DType::F32), None);
-            assert!(checks.iter().all(|check| check.agreement == Agreement::Exact), "{}: {checks:?}", fixture.name);
+            assert!(checks.iter().all(is_right), "{}: {checks:?}", fixture.name);
             tensors(&model)
         };
         let one = of(Storage::F32, 1);
@@ -155,9 +164,7 @@ fn slimmed_as_whole(name: &str, slim: &Slim, text: &str, faults: &mut Vec<String
     trueup::convert::convert(source.as_ref(), &small, &options, &NoProgress).unwrap_or_else(|error| panic!("{error}"));
     let written = Gguf::open(&small).expect("it was just written");
     let checks = trueup::convert::check(source.as_ref(), &written, None).unwrap_or_else(|error| panic!("{error}"));
-    faults.extend(
-        checks.iter().filter(|check| check.agreement != Agreement::Exact).map(|check| format!("{name}: {check:?}")),
-    );
+    faults.extend(checks.iter().filter(|check| !is_right(check)).map(|check| format!("{name}: {check:?}")));
     let old: Vec<u32> =
         written.metadata().i32s("trueup.vocabulary.source_ids").expect("ids").iter().map(|id| *id as u32).collect();
     let tokenizer =

@@ -126,7 +126,7 @@ fn a_trace_without_a_step_a_layer_or_its_end_is_inconclusive() {
     let cases: [(&str, Keep, &str); 6] = [
         ("a step is missing", |step, _| step == 0, "it contains nothing for step 1"),
         ("a layer is missing", |_, node| layer(node) != Some("1"), "it contains nothing for layer 1 in step 0"),
-        ("a layer of a step", |step, node| step == 0 || layer(node) != Some("0"), "nothing of layer 0 in step 1"),
+        ("a layer of a step", |step, node| step == 0 || layer(node) != Some("0"), "nothing for layer 0 in step 1"),
         ("logits alone", |_, node| node == "result_output", "it contains nothing for layer 0 in step 0"),
         ("no end", |_, node| !node.starts_with("result"), "no last result of step 0 (result_output or result_norm)"),
         ("names of another program", |_, node| node.is_empty(), "the names differ"),
@@ -167,7 +167,7 @@ fn our_own_traces_hold_every_node_and_others_lead_to_one() {
         if *whose == "foreign" {
             assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
             assert!(
-                report.sentence.contains("69 of 76 results in 2 steps judged, 7 more computed"),
+                report.sentence.contains("69 of 76 results in 2 steps judged, 7 intermediate results recomputed"),
                 "{}",
                 report.sentence
             );
@@ -303,7 +303,7 @@ fn pieces_of_a_prompt_need_no_logits_but_the_last_one() {
     assert_eq!((report.result, report.coverage.missing), (Outcome::Pass, 0), "{}", report.sentence);
     assert!(report.coverage.judged < 66, "{:?}", report.coverage);
     fs::write(&path, without_logits(&text, true)).expect("a scratch file");
-    inconclusive(&compared(&model, &path), "no last result of step 1", "no logits at all");
+    inconclusive(&compared(&model, &path), "the last result of step 1", "no logits at all");
 }
 
 #[test]

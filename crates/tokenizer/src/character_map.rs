@@ -266,11 +266,11 @@ mod tests {
             (sized(6), "6 bytes of units"),
             (sized(u32::MAX), "expected a multiple of 4"),
             (sized(u32::MAX - 3), "claims 4294967292 bytes"),
-            (with(0x200, LEAF | 6), "leads to no text"),
-            (with(0x200, LEAF | u32::MAX), "leads to no text"),
-            (with(0x200, 0), "leads to no text"),
+            (with(0x200, LEAF | 6), "points to no text"),
+            (with(0x200, LEAF | u32::MAX), "points to no text"),
+            (with(0x200, 0), "points to no text"),
             (with(5, 0x1f_ffff << 10), "unit 5 of the character map points to unit"),
-            (with(5, 0x1f_ffff << 10 | 1 << 9), "leads to unit"),
+            (with(5, 0x1f_ffff << 10 | 1 << 9), "points to unit"),
             ([&small()[..], &[0xff]].concat(), "not UTF-8"),
         ];
         for (bytes, expected) in cases {
@@ -281,7 +281,7 @@ mod tests {
         let mut inside = with(0x200, LEAF | 1);
         inside.truncate(inside.len() - 5);
         inside.extend_from_slice("é\0\0\0".as_bytes());
-        assert!(CharacterMap::read(&inside).unwrap_err().contains("leads to no text"));
+        assert!(CharacterMap::read(&inside).unwrap_err().contains("points to no text"));
     }
 
     /// A node that is its own child makes a key without an end.

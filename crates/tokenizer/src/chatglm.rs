@@ -172,7 +172,7 @@ mod tests {
         };
         assert_eq!(read(&["<|endoftext|>", "[gMASK]", "<sop>"]).expect("a vocabulary"), [3, 4]);
         let error = read(&["<|endoftext|>", "[gMASK]"]).expect_err("a fault").to_string();
-        assert!(error.contains("found ranks of bytes") && error.contains("tokenizer_config.json"), "{error}");
+        assert!(error.contains("found byte ranks") && error.contains("tokenizer_config.json"), "{error}");
     }
 
     #[test]

@@ -282,7 +282,7 @@ mod tests {
             invert: false,
         });
         for (pretokenizers, expected) in [
-            (vec![bytes; 60], "bytes of a text"),
+            (vec![bytes; 60], "expands a text to more than"),
             (vec![PreTokenizer::Whitespace; 65], "more than 64 steps"),
             (patterns.collect(), "compile to more than"),
         ] {

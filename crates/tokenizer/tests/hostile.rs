@@ -40,9 +40,9 @@ fn lies_in_tokenizer_json() {
         ("/model/type", json!("WordPiece"), "type WordPiece is not supported"),
         ("/model/vocab", json!([["a", -1.0]]), "model.vocab"),
         ("/model/vocab", json!({"a": 0, "b": 0}), "id 0 is assigned to both"),
-        ("/model/vocab", json!({"a": 4_000_000_000u32}), "only 1000 ids"),
+        ("/model/vocab", json!({"a": 4_000_000_000u32}), "at most 1000 ids"),
         ("/model/vocab", json!({"a": -1}), "JSON"),
-        ("/model/vocab", json!({"a": 0, "b": 1, "ab": 2, "c": 1000}), "only 1000 ids"),
+        ("/model/vocab", json!({"a": 0, "b": 1, "ab": 2, "c": 1000}), "at most 1000 ids"),
         ("/model/merges", json!(["a c"]), "model.merges[0]"),
         ("/model/merges", json!(["a b", "b a"]), "model.merges[1]"),
         ("/model/merges", json!(["ab"]), "two tokens"),
@@ -257,7 +257,7 @@ fn large_ids_cost_nothing() {
         ..TokenizerFiles::default()
     };
     let error = Vocabulary::from_files(&small_files, &ModelTokens::default(), Path::new("model")).unwrap_err();
-    assert!(error.to_string().contains("it has id 2097150, but at most"), "{error}");
+    assert!(error.to_string().contains("it has id 2097150, but there can be only"), "{error}");
 }
 
 /// A normalizer that makes much of little: at conversion, in added tokens, and when text is encoded.
