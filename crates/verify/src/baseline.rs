@@ -350,11 +350,11 @@ mod tests {
         let other = r#"{"version":9,"model":"m","device":{"name":"cpu"},"prompts":[],"steps":0,"coverage":{"checked":0},
             "tokens":{"logit_sigma":0,"kl_mean":0,"flips":0},"nodes":[]}"#;
         for (text, part) in [
-            ("", "no report"),
+            ("", "not a trueup verify report"),
             ("{}", "missing field"),
-            (&deep, "no report"),
+            (&deep, "not a trueup verify report"),
             (other, "version 9"),
-            (&other.replace("9,", "1,"), "without nodes"),
+            (&other.replace("9,", "1,"), "no nodes to compare"),
         ] {
             let told = Baseline::parse(text.as_bytes()).unwrap_err();
             assert!(told.contains(part) && told.lines().count() == 1, "{told}");

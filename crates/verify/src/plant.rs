@@ -449,9 +449,7 @@ fn fusible(graph: &Graph) -> Vec<&'static str> {
 /// The fault of that name.
 fn known(name: &str) -> Result<&'static Plant> {
     PLANTS.iter().find(|plant| plant.name == name).ok_or_else(|| {
-        Error::Request(format!(
-            "there is no fault {name:?} to plant; `trueup verify --inject-fault list` shows those there are"
-        ))
+        Error::Request(format!("unknown fault {name:?}; `trueup verify --inject-fault list` shows all faults"))
     })
 }
 
@@ -500,17 +498,14 @@ impl Plant {
             (quote(wanted), ops)
         });
         let problem = match &found {
-            None => "no node of this model can have the fault".to_owned(),
+            None => "no node of this model is suitable for the fault".to_owned(),
             Some((node, ops)) if ops.is_empty() => format!("this model has no node {node} for the fault"),
             Some((node, ops)) => {
                 format!("node {node} of this model ({}) cannot have the fault", ops.join(", unfused "))
             }
         };
-        let fused = if fusion || ![FUSED, ATTENTION].contains(&self.ops) {
-            ""
-        } else {
-            ", which is there with --fusion on only"
-        };
+        let fused =
+            if fusion || ![FUSED, ATTENTION].contains(&self.ops) { "" } else { ", which exists only with --fusion on" };
         let places = self.places(graphs);
         let places = if places.is_empty() { String::new() } else { format!("; take {places}") };
         Error::Request(format!("{problem} {name}: it needs {ops}{needs}{fused}{places}"))

@@ -399,11 +399,11 @@ mod tests {
         let waiver = |more: &str| format!("\n[[waiver]]\nnode = \"a\"\nverdict = \"structural_bug\"\n{more}");
         let cases = [
             ("coverage = ".to_owned(), "line 1"),
-            ("\n\ncoverage = 1.5".to_owned(), "line 3: coverage is 1.5"),
+            ("\n\ncoverage = 1.5".to_owned(), "line 3: expected a coverage above 0"),
             ("coverage = nan".to_owned(), "line 1: coverage"),
             ("coverage = \"all\"".to_owned(), "line 1"),
             ("budget = 3".to_owned(), "unknown field"),
-            ("[budgets]\nkl_mean = -1".to_owned(), "no finite number"),
+            ("[budgets]\nkl_mean = -1".to_owned(), "a finite number of at least 0"),
             (waiver("reason = \" \"\nexpires = 2027-01-31"), "line 2: a waiver has no reason"),
             (waiver("expires = 2027-01-31"), "missing field `reason`"),
             (waiver("reason = \"r\""), "missing field `expires`"),
@@ -411,7 +411,7 @@ mod tests {
             (waiver("reason = \"r\"\nexpires = 2027-02-30"), "line 6"),
             (
                 "[[waiver]]\nnode = \"a\"\nverdict = \"rounding\"\nreason = \"r\"\nexpires = 2027-01-31".to_owned(),
-                "no failure",
+                "found \"rounding\"",
             ),
             (
                 "[[waiver]]\nnode = \"\"\nverdict = \"not_finite\"\nreason = \"r\"\nexpires = 2027-01-31".to_owned(),

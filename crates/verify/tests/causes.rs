@@ -174,6 +174,6 @@ fn activations_of_another_node_are_named_with_that_node() {
     let report = verified(&model, Arc::new(misled), &unfused);
     let bad = report.first_bad.unwrap();
     assert_eq!(bad.node, "ffn_gate-1");
-    let expected = "the activations are those of another node: kqv_out-1 in place of ffn_norm-1";
+    let expected = "the activations are those of another node: kqv_out-1 instead of ffn_norm-1";
     assert_eq!(bad.cause.as_deref(), Some(expected));
 }

@@ -48,7 +48,7 @@ fn faulty(model: &ModelFile, plant: &str, node: &str) -> Arc<dyn Device> {
 const FAULTS: [(DType, &str, &str, &str); 24] = [
     (DType::Q8_0, "ffn_up-1", "block-scale", "of row 0 count 1.0"),
     (DType::F32, "attn_out-1", "block-scale", "of row 0 count 1.0"),
-    (DType::Q5_0, "ffn_gate-0", "blocks-swapped", "exchanged"),
+    (DType::Q5_0, "ffn_gate-0", "blocks-swapped", "are swapped"),
     (DType::Q4_1, "ffn_out-1", "neighbour-scale", "it is the scale of the next block"),
     (DType::Q8_0, "ffn_out-0", "row-unwritten", "nothing was written to row"),
     (DType::Q8_0, "ffn_out-1", "k-tail-1", "the last element of"),

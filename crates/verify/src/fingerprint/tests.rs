@@ -299,7 +299,7 @@ fn parameters_that_are_in_no_list_are_estimated() {
             vec![floats(&[16, 2, 4], 3), integers(&[0, 1, 9, 40])],
             "uses a RoPE frequency base of 123000 instead of 10000",
         ),
-        (soft_max(0.25), soft_max(0.37), vec![floats(&[30, 4, 2], 4), mask], "scales scores by 0.37 in place of 0.25"),
+        (soft_max(0.25), soft_max(0.37), vec![floats(&[30, 4, 2], 4), mask], "scales scores by 0.37 instead of 0.25"),
     ];
     for (declared, used, inputs, expected) in cases {
         let mut device = scene(used, profile, inputs);

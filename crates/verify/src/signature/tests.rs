@@ -133,7 +133,7 @@ fn each_pattern_of_a_result_is_found() {
 fn sums_that_end_early_and_wrong_weights_are_found() {
     let scene = right();
     let cases = [
-        (product(&scene, |_, k, w, x| if k < 93 { w * x } else { 0.0 }), "the last 3 elements of 96 are left out"),
+        (product(&scene, |_, k, w, x| if k < 93 { w * x } else { 0.0 }), "the last 3 elements of 96 are omitted"),
         (
             product(&scene, |row, k, w, x| if row == 7 && k / 32 == 2 { 1.1 * w * x } else { w * x }),
             "weights 64 to 95 of row 7 count 1.1000 times",

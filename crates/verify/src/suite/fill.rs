@@ -274,7 +274,7 @@ mod tests {
         }
         for dtype in [DType::Q8_0, DType::F32] {
             let ty = TensorType::new(dtype, &[32]);
-            assert!(fill(&ty, &Fill::Blocks(1.0), 1).unwrap_err().contains("no blocks"));
+            assert!(fill(&ty, &Fill::Blocks(1.0), 1).unwrap_err().contains("cannot be filled with random bytes"));
         }
     }
 

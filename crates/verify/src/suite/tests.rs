@@ -103,7 +103,7 @@ fn selections_are_by_operator_and_by_name() {
         (Some("("), None, "regular expression"),
         (Some("no_such"), None, "expected one of"),
         (Some("ad"), None, "expected one of"),
-        (None, Some("add/99999"), "no case"),
+        (None, Some("add/99999"), "unknown case"),
         (Some("swiglu"), Some("add/0"), "belongs to no operator that swiglu matches"),
     ] {
         let refused = Selection::new(operators, case).unwrap_err().to_string();

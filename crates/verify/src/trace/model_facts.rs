@@ -111,8 +111,8 @@ mod tests {
         assert_eq!(told(&[("a", "f16", 4, "1"), ("b", "f16", 4, "other"), ("c", "f32", 4, "3")]), "", "one of three");
         let quantized = told(&[("a", "q8_0", 4, "x"), ("b", "q8_0", 4, "y"), ("c", "f32", 4, "3")]);
         assert!(quantized.starts_with("2 of 3 tensors differ (sha256 "), "{quantized}");
-        assert!(quantized.ends_with("first a is q8_0 there and f16 here"), "{quantized}");
+        assert!(quantized.ends_with("first a is q8_0 in the trace's model and f16 in this file"), "{quantized}");
         let smaller = told(&[("a", "f16", 2, "1"), ("b", "f16", 4, "2"), ("d", "f32", 4, "3")]);
-        assert_eq!(smaller, "tensor a is [2] there and [4] here, and 2 more tensors differ");
+        assert_eq!(smaller, "tensor a is [2] in the trace's model and [4] in this file, and 2 more tensors differ");
     }
 }
