@@ -239,7 +239,7 @@ mod tests {
             (b"\x80\x05\x95", "m.pkl", "a Python pickle", "safetensors"),
             (b"\x89HDF\r\n\x1a\n", "tf_model.h5", "HDF5", "safetensors"),
             (&matrix, "imatrix.dat", "an importance matrix", "give the model"),
-            (b"\xef\xbb\xbf{\"a\": 1}", "config.json", "a JSON file", "the folder"),
+            (b"\xef\xbb\xbf{\"a\": 1}", "config.json", "a JSON file", "give its folder"),
             (b"\x08\x07", "m.onnx", "an ONNX graph", "safetensors"),
         ];
         for (start, name, what, help) in cases {

@@ -17,7 +17,8 @@ const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 /// # Errors
 /// The mark says UTF-16, and the bytes after it are not; the message says so.
 pub fn to_utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>, &'static str> {
-    let (rest, unit): (&[u8], fn([u8; 2]) -> u16) = match bytes {
+    type ToUnit = fn([u8; 2]) -> u16;
+    let (rest, unit): (&[u8], ToUnit) = match bytes {
         [0xff, 0xfe, rest @ ..] => (rest, u16::from_le_bytes),
         [0xfe, 0xff, rest @ ..] => (rest, u16::from_be_bytes),
         _ => return Ok(Cow::Borrowed(without_mark(bytes))),
