@@ -128,7 +128,7 @@ fn a_trace_without_a_step_a_layer_or_its_end_is_inconclusive() {
         ("a layer is missing", |_, node| layer(node) != Some("1"), "it contains nothing for layer 1 in step 0"),
         ("a layer of a step", |step, node| step == 0 || layer(node) != Some("0"), "nothing for layer 0 in step 1"),
         ("logits alone", |_, node| node == "result_output", "it contains nothing for layer 0 in step 0"),
-        ("no end", |_, node| !node.starts_with("result"), "no last result of step 0 (result_output or result_norm)"),
+        ("no end", |_, node| !node.starts_with("result"), "the last result of step 0 (result_output or result_norm)"),
         ("names of another program", |_, node| node.is_empty(), "the names differ"),
     ];
     for (whose, parts) in &all {

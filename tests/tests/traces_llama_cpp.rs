@@ -193,7 +193,8 @@ fn another_base_or_epsilon_is_named_in_quantized_traces() {
 #[test]
 fn a_wrong_result_in_a_quantized_trace_is_named() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let cases: [(&str, fn(&mut Arrays)); 6] = [
+    type Change = fn(&mut Arrays);
+    let cases: [(&str, Change); 6] = [
         ("kqv_out-1", |arrays| *values(arrays, "0/kqv_out-1") = values(arrays, "0/kqv_out-0").clone()),
         ("Qcur_rope-1", |arrays| values(arrays, "0/Qcur_rope-1").rotate_left(32)),
         ("l_out-0", |arrays| *values(arrays, "0/l_out-0") = values(arrays, "0/ffn_out-0").clone()),

@@ -353,7 +353,7 @@ mod tests {
             ("", "not a trueup verify report"),
             ("{}", "missing field"),
             (&deep, "not a trueup verify report"),
-            (other, "version 9"),
+            (other, "found 9"),
             (&other.replace("9,", "1,"), "no nodes to compare"),
         ] {
             let told = Baseline::parse(text.as_bytes()).unwrap_err();

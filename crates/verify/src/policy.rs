@@ -400,7 +400,7 @@ mod tests {
         let cases = [
             ("coverage = ".to_owned(), "line 1"),
             ("\n\ncoverage = 1.5".to_owned(), "line 3: expected a coverage above 0"),
-            ("coverage = nan".to_owned(), "line 1: coverage"),
+            ("coverage = nan".to_owned(), "line 1: expected a coverage above 0"),
             ("coverage = \"all\"".to_owned(), "line 1"),
             ("budget = 3".to_owned(), "unknown field"),
             ("[budgets]\nkl_mean = -1".to_owned(), "a finite number of at least 0"),
