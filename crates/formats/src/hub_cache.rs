@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn the_snapshot_of_a_model_is_the_one_that_main_names() {
-        let cases: [(Option<&str>, &[&str], Result<&str, &str>); 6] = [
+        type Case<'a> = (Option<&'a str>, &'a [&'a str], Result<&'a str, &'a str>);
+        let cases: [Case<'_>; 6] = [
             (Some("bbb\n"), &["aaa", "bbb"], Ok("bbb")),
             (None, &["aaa"], Ok("aaa")),
             (None, &["aaa", "bbb"], Err("found 2 snapshots")),
