@@ -143,7 +143,7 @@ class Texts(Fixtures):
         prompt = "Lily"
         while len(self.stories.tokenize(prompt)) < context - 1:
             prompt += " Lily"
-        with self.assertRaisesRegex(trueup.TrueupError, "no room in a context"):
+        with self.assertRaisesRegex(trueup.TrueupError, "no space in a context"):
             self.stories.generate(prompt, context_shift=True, keep=context)
 
 
@@ -159,7 +159,7 @@ class Numbers(Fixtures):
             self.assertLess(nmse, 1e-9)
 
     def test_the_context_is_as_asked_for(self):
-        for context, error in [(16, "16"), (0, "between 1 and"), (10**6, "between 1 and")]:
+        for context, error in [(16, "16"), (0, "expected a context of 1 to"), (10**6, "expected a context of 1 to")]:
             model = trueup.Model(self.stories_file, context=context)
             with self.assertRaisesRegex(trueup.TrueupError, error):
                 model.logits(range(17))
@@ -231,7 +231,7 @@ class Services(Fixtures):
         service = trueup.Service(trueup.Model(self.stories_file, device="ref"), sequences=1, requests=2)
         endless = service.submit("Lily", context_shift=True, temperature=9.0, top_k=0, top_p=1.0, min_p=0.0)
         waiting = service.submit("Lily", 3)
-        with self.assertRaisesRegex(trueup.TrueupError, "2 requests wait, run or are not fetched"):
+        with self.assertRaisesRegex(trueup.TrueupError, "2 requests waiting, running or not fetched"):
             service.submit("Lily", 3)
         self.assertIsNone(service.fetch(waiting, timeout=0.01))
         self.assertTrue(service.cancel(endless))
@@ -394,12 +394,12 @@ class Files(Fixtures):
         cases = [
             ("damaged.gguf", lambda: trueup.Model(damaged)),
             ("missing", lambda: trueup.convert(self.folder / "missing", target)),
-            ("no device called gpu", lambda: trueup.Model(self.stories_file, device="gpu")),
+            ("unknown device gpu", lambda: trueup.Model(self.stories_file, device="gpu")),
             ('found "q9_9"', lambda: trueup.quantize(self.stories_file, target, "q9_9")),
             ('found "flat"', lambda: trueup.quantize(self.stories_file, target, "q4_0", layout="flat")),
             ("expected 4, 8 or 16", lambda: trueup.quantize(self.stories_file, target, bits=5)),
             ("pass only one", lambda: trueup.quantize(self.stories_file, target, "q4_0", bits=4)),
-            ("holds 16, 8 or 4 bits", lambda: trueup.quantize(TINY, self.folder / "never.flm", "q8_0")),
+            ("16, 8 or 4 bits", lambda: trueup.quantize(TINY, self.folder / "never.flm", "q8_0")),
             ("diff", lambda: trueup.convert(TINY, self.folder / "never.flm", check=True)),
             ("expected \"layers\"", lambda: trueup.convert(STORIES, target, split="heads")),
             ("ids:FILE", lambda: trueup.convert(STORIES, target, prune_vocab="some")),
@@ -409,7 +409,7 @@ class Files(Fixtures):
             ("vocabulary", lambda: self.stories.logits([10**6])),
             ("no tokens", lambda: self.stories.logits([])),
             ("temperature", lambda: self.stories.generate("Lily", 1, temperature=-1.0)),
-            ("no device called gpu", lambda: trueup.verify(self.stories_file, reference="gpu")),
+            ("unknown device gpu", lambda: trueup.verify(self.stories_file, reference="gpu")),
         ]
         for part, call in cases:
             with self.subTest(part=part), self.assertRaises(trueup.TrueupError) as caught:
