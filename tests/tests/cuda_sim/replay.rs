@@ -58,7 +58,7 @@ pub fn without_graphs(model: &Path, card: &CudaOptions) -> Option<String> {
         }
         let (now, graphs) = (device.about().description, device.launched().graphs);
         let added = now.strip_prefix(&said).unwrap_or(&now);
-        let right = graphs == 0 && added.contains("launched one by one: CUDA_ERROR_OUT_OF_MEMORY");
+        let right = graphs == 0 && added.contains("launched without a CUDA graph: CUDA_ERROR_OUT_OF_MEMORY");
         Ok((!right).then(|| format!("{graphs} graphs were launched, and the device says: {now}")))
     };
     run().unwrap_or_else(|error| Some(format!("without graphs: {error}")))

@@ -230,7 +230,7 @@ fn no_memory(device: &Arc<Ascend>) -> Result<Option<String>, Error> {
     for round in 0..4 {
         if round == 2 {
             let huge = device.alloc(&TensorType::new(F32, &[1 << 40]), Usage::Input);
-            if !huge.as_ref().is_err_and(|error| error.to_string().contains("no room for")) {
+            if !huge.as_ref().is_err_and(|error| error.to_string().contains("not enough memory for")) {
                 return Ok(Some("there was room for more than the card has".to_owned()));
             }
         }

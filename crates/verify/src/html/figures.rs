@@ -149,12 +149,16 @@ pub(super) fn error_map(map: &MapReport, width: f64) -> String {
     for level in "01234567.".chars() {
         let mut path = String::new();
         for (y, line) in map.levels.iter().enumerate() {
+            // A line of width 1 through the middle of each run; within a row, moves are relative.
+            let mut at = None;
             runs(line, level, |from, to| {
-                path.push_str(&format!("M{from} {y}H{to}v1H{from}z"));
+                let start = at.map_or(format!("M{from} {y}.5"), |at| format!("m{} 0", from - at));
+                path.push_str(&format!("{start}h{}", to - from));
+                at = Some(to);
             });
         }
         if !path.is_empty() {
-            let class = if level == '.' { "f-none".to_owned() } else { format!("f-s{level} crisp") };
+            let class = if level == '.' { "t-none".to_owned() } else { format!("t-s{level} crisp") };
             svg.raw_path(&path, [left, top], cell, &class);
         }
     }
