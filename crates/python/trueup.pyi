@@ -172,11 +172,13 @@ def convert(
     metadata: Optional[dict[str, Any]] = None,
     tokenizer: Union[str, PathLike[str], None] = None,
     threads: Optional[int] = None,
+    slim_vocab: Optional[str] = None,
 ) -> dict[str, Any]:
     """Convert a checkpoint to GGUF. With check, compare each written tensor with its source.
 
     An output name that ends in ".flm" writes a FastLLM file. prune_vocab selects the tokens to keep: "ids:FILE",
     "corpus:FILE" or "drop:A-B". split is "layers", or the largest size of a file in bytes. metadata sets keys.
+    slim_vocab is the former name of prune_vocab.
     """
 
 def quantize(

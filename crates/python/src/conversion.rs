@@ -27,6 +27,7 @@ use trueup::quantize::{NoProgress, Recipe};
 /// metadata: keys to set, with their values.
 /// tokenizer: a tokenizer.bin, tokenizer.model or tokenizer.json to use instead of the tokenizer of the checkpoint.
 /// threads: number of threads. None uses one per core.
+/// slim_vocab: the former name of prune_vocab.
 ///
 /// Returns {"report": the written tensors, "checks": one entry per tensor, "equal": whether every tensor matches}. The
 /// last two are None without check. Raises TrueupError.

@@ -448,18 +448,8 @@ fn known_pre_tokenizer(metadata: &Metadata, path: &Path) -> Result<&'static Know
     let Some(name) = optional(metadata, PRE, path, Metadata::string)? else { return Ok(&pre_tokenizer_names::DEFAULT) };
     pre_tokenizer_names::by_name(name).ok_or_else(|| {
         let names: Vec<&str> = pre_tokenizer_names::ALL.iter().flat_map(|known| known.names).copied().collect();
-        Error::new(
-            path,
-            format!(
-                "the pre-tokenizer {} is not supported, only {}",
-                quote(name),
-                names.join(
-                    ", \
-            "
-                )
-            ),
-        )
-        .at(PRE)
+        let problem = format!("the pre-tokenizer {} is not supported, only {}", quote(name), names.join(", "));
+        Error::new(path, problem).at(PRE)
     })
 }
 

@@ -118,14 +118,9 @@ impl Strip {
             }
         }
         let (id, title, note) = if free {
-            (
-                "free",
-                "Free-running",
-                "Each operator on the inputs that the previous operators of the device \
-                produced: how errors propagate.",
-            )
+            ("free", "Free-running", "Each operator on the device's own inputs: how errors propagate.")
         } else {
-            ("isolated", "Isolated", "Each operator compared on identical inputs: which operator is at fault.")
+            ("isolated", "Isolated", "Each operator on identical inputs: which operator is at fault.")
         };
         let steps = steps(report, &cells, columns, free, group);
         let labels = labels(columns, group);
