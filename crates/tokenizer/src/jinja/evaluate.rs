@@ -216,6 +216,8 @@ impl<'t> Renderer<'t> {
             }
             Value::Sequence(sequence) if matches!(sequence.kind, SequenceKind::List | SequenceKind::Tuple) => {
                 self.budget.values(sequence.items.len().saturating_mul(count))?;
+                // Repeating an empty list costs no budget, so it must not take a step for each repetition either.
+                let count = if sequence.items.is_empty() { 0 } else { count };
                 let items: Vec<Value> = std::iter::repeat_n(&sequence.items, count).flatten().cloned().collect();
                 Value::sequence(sequence.kind, items, self.budget)
             }
