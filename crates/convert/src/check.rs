@@ -13,7 +13,7 @@ use crate::slim;
 use serde::Serialize;
 use trueup_blocks::DeviationSums;
 use trueup_formats::{Checkpoint, Gguf, Result};
-use trueup_models::{Faults, Role};
+use trueup_models::{Diagnostics, TOKEN_EMBEDDING};
 use trueup_quantize::{Rooms, Transcoder, bytes_of, decode_exact, first_bytes, piece_bytes, walk_with};
 
 /// How one tensor of the file agrees with its source.
@@ -65,13 +65,12 @@ pub enum Agreement {
 /// What [`Mapping::new`] refuses, tensors that are missing in the file, too many or of another shape, and I/O.
 pub fn check(source: &dyn Checkpoint, written: &Gguf, threads: Option<usize>) -> Result<Vec<TensorCheck>> {
     let mut mapping = Mapping::new(source)?;
-    if let Some(kept) = slim::kept_in(written.metadata(), mapping.hyper().vocabulary(), written.path())? {
+    if let Some(kept) = slim::kept_in(written.metadata(), mapping.spec().vocabulary_size(), written.path())? {
         mapping = mapping.slimmed(kept.into(), written.path())?;
     }
     let places = places(&mapping, written)?;
     let copies = mapping.of_copies(source);
-    let embedding =
-        mapping.tensors().iter().zip(&places).find(|(tensor, _)| tensor.expected.role == Role::TokenEmbedding);
+    let embedding = mapping.tensors().iter().zip(&places).find(|(tensor, _)| tensor.expected.name == TOKEN_EMBEDDING);
     let places_of_copies: Vec<usize> = copies.tensors().iter().filter_map(|_| Some(*embedding?.1)).collect();
     let mut checks = compare(source, written, (&mapping, &places), threads)?;
     let omitted = compare(source, written, (&copies, &places_of_copies), threads)?;
@@ -97,7 +96,7 @@ fn compare(
     walk_with(chunks(mapping), threads, source.path(), |own, chunk| comparison.one(own, chunk), add)?;
     let line = |((tensor, place), sums): ((&crate::MappedTensor, &usize), &Found)| TensorCheck {
         name: tensor.expected.name.clone(),
-        source: tensor.expected.theirs.clone(),
+        source: tensor.expected.sources.first().map(|source| source.name.clone()),
         source_type: tensor.dtype.name(),
         dtype: written.tensors()[*place].dtype.name(),
         omitted: false,
@@ -115,14 +114,14 @@ fn computed(source: &dyn Checkpoint, mapping: &Mapping, omitted: OmittedTensor) 
         source_type: info.dtype.name(),
         dtype: info.dtype.name(),
         omitted: true,
-        agreement: computed_agreement(source, mapping.hyper(), omitted)?,
+        agreement: computed_agreement(source, mapping.spec(), omitted)?,
     })
 }
 
 /// The number in the file of each tensor of the mapping.
 fn places(mapping: &Mapping, written: &Gguf) -> Result<Vec<usize>> {
     let mut left = vec![true; written.tensors().len()];
-    let mut faults = Faults::default();
+    let mut faults = Diagnostics::default();
     let mut places = Vec::new();
     for tensor in mapping.tensors() {
         let expected = &tensor.expected;

@@ -7,10 +7,9 @@
 //!   first half |  i..j  | second half |  i..j  |       reordered as a head of 2 (j - i) rows
 //! ```
 //!
-//! A chunk knows its source ranges. So grouped rows (`kinds_apart.rs`) and the rows of kept tokens (`slim.rs`) need no
-//! second pass, and `--check` and `diff` use the same order.
+//! A chunk knows its source ranges. So gathered rows and the rows of kept tokens (`slim.rs`) need no second pass, and
+//! `--check` and `diff` use the same order.
 
-use crate::kinds_apart::KindsApart;
 use crate::mapping::{MappedTensor, Mapping};
 use crate::permute::{restore_rope_rows, sort_rope_rows};
 use crate::unit_rows::Length;
@@ -18,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use trueup_blocks::{DType, first_not_finite};
 use trueup_formats::{Checkpoint, Error, Result, quote};
-use trueup_models::{Heads, Hyper, Transform};
+use trueup_models::{Transform, ValueChange};
 use trueup_quantize::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, decode_exact, first_bytes};
 
 /// Consecutive elements of one tensor of the file to be written.
@@ -28,8 +27,8 @@ pub(crate) struct Chunk {
     pub tensor: usize,
     /// Its elements, in the order of the file.
     pub elements: Range<u64>,
-    /// Where they come from: elements in the order of the checkpoint, read one after the other.
-    pub sources: Vec<Range<u64>>,
+    /// Where they come from: the number of a source of the tensor and its elements, read one after the other.
+    pub sources: Vec<(usize, Range<u64>)>,
     /// How rows are sorted, where they are.
     pub sorting: Option<Sorting>,
 }
@@ -43,25 +42,20 @@ pub(crate) struct Sorting {
     pub row: u64,
 }
 
-/// How rows stand in the checkpoint, where that is not how they stand in the file.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// The order of rows in the checkpoint, if it is not that of the file.
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Order {
-    /// In heads of so many rows, the halves of rotated pairs one behind the other.
-    Halves(usize),
-    /// Queries, keys and values in groups.
-    Grouped(KindsApart),
+    /// Rows are gathered and interleaved by this transform.
+    Rows(Arc<Transform>),
     /// Rows of tokens, of which these are kept.
     Kept(Arc<[u32]>),
 }
 
 impl Order {
-    /// The order that a transform makes another.
-    pub fn of(transform: Transform, hyper: &Hyper) -> Option<Order> {
-        match transform {
-            Transform::None | Transform::UnitRows => None,
-            Transform::PermuteRope(Heads::Query | Heads::Key) => Some(Order::Halves(hyper.head_size())),
-            Transform::KindsApart(grouped) => KindsApart::new(grouped, hyper).map(Order::Grouped),
-        }
+    /// The order of the rows that a transform reads; `None` if it is that of the file.
+    pub fn of(transform: &Transform) -> Option<Order> {
+        let is_same = !transform.gathers() && transform.interleaved_heads.is_none();
+        (!is_same).then(|| Order::Rows(Arc::new(transform.clone())))
     }
 }
 
@@ -79,22 +73,28 @@ pub(crate) fn chunks(mapping: &Mapping) -> impl Iterator<Item = Chunk> + '_ {
 pub(crate) fn ordered_chunks(tensor: usize, total: u64, row: u64, order: Option<Order>) -> Vec<Chunk> {
     match order {
         None => chunk_ranges(total, row).map(|elements| Chunk::unsorted(tensor, elements)).collect(),
-        Some(Order::Halves(head_rows)) => sorted_chunks(tensor, total, head_rows, row),
-        Some(Order::Grouped(apart)) => gathered_chunks(tensor, total, row, |rows| apart.in_checkpoint(rows)),
-        Some(Order::Kept(kept)) => gathered_chunks(tensor, total, row, |rows| runs_of_kept(&kept, rows)),
+        Some(Order::Rows(transform)) => {
+            let chunks = match transform.interleaved_heads {
+                Some(head_rows) => sorted_chunks(tensor, total, head_rows, row),
+                None => whole_rows(tensor, total, row),
+            };
+            if !transform.gathers() {
+                return chunks;
+            }
+            chunks.into_iter().map(|chunk| chunk.gathered(row, |rows| transform.source_rows(rows))).collect()
+        }
+        Some(Order::Kept(kept)) => {
+            let runs = |rows| runs_of_kept(&kept, rows).into_iter().map(|run| (0, run)).collect();
+            whole_rows(tensor, total, row).into_iter().map(|chunk| chunk.gathered(row, runs)).collect()
+        }
     }
 }
 
-/// Chunks whose rows are read where they stand in the checkpoint, run by run.
-fn gathered_chunks(tensor: usize, total: u64, row: u64, runs: impl Fn(Range<u64>) -> Vec<Range<u64>>) -> Vec<Chunk> {
-    // A row stays whole, however long it is.
+/// Chunks of whole rows, however long a row is.
+fn whole_rows(tensor: usize, total: u64, row: u64) -> Vec<Chunk> {
     let (step, rows) = ((CHUNK_ELEMENTS / row).max(1), total / row);
-    let gathered = |piece: u64| {
-        let rows = piece * step..rows.min((piece + 1) * step);
-        let sources = runs(rows.clone()).iter().map(|run| run.start * row..run.end * row).collect();
-        Chunk { sources, ..Chunk::unsorted(tensor, rows.start * row..rows.end * row) }
-    };
-    (0..rows.div_ceil(step)).map(gathered).collect()
+    let chunk = |piece: u64| Chunk::unsorted(tensor, piece * step * row..rows.min((piece + 1) * step) * row);
+    (0..rows.div_ceil(step)).map(chunk).collect()
 }
 
 /// The rows of the checkpoint that stand in these rows of the file, neighbours together.
@@ -128,7 +128,7 @@ fn sorted_chunks(tensor: usize, total: u64, head_rows: usize, row: u64) -> Vec<C
         Chunk {
             tensor,
             elements: start + 2 * first * row..start + 2 * (first + count) * row,
-            sources: halves.map(|half| half..half + count * row).to_vec(),
+            sources: halves.map(|half| (0, half..half + count * row)).to_vec(),
             sorting: Some(Sorting { head_rows: 2 * count as usize, row }),
         }
     };
@@ -145,7 +145,15 @@ pub(crate) fn row_elements(shape: &[u64]) -> u64 {
 impl Chunk {
     /// Elements that stand in the same order on both sides.
     pub fn unsorted(tensor: usize, elements: Range<u64>) -> Chunk {
-        Chunk { tensor, sources: vec![elements.clone()], elements, sorting: None }
+        Chunk { tensor, sources: vec![(0, elements.clone())], elements, sorting: None }
+    }
+
+    /// The same chunk read from other rows: `runs` gives the rows of the sources that some of its rows are.
+    fn gathered(mut self, row: u64, runs: impl Fn(Range<u64>) -> Vec<(usize, Range<u64>)>) -> Chunk {
+        let rows = |elements: &Range<u64>| runs(elements.start / row..elements.end / row);
+        let all = self.sources.iter().flat_map(|(_, elements)| rows(elements));
+        self.sources = all.map(|(source, run)| (source, run.start * row..run.end * row)).collect();
+        self
     }
 
     /// How many elements it has.
@@ -153,13 +161,13 @@ impl Chunk {
         self.elements.end - self.elements.start
     }
 
-    /// The element of the checkpoint's tensor that stands at `place` of what [`Chunk::read_source`] returns.
-    pub fn source_element(&self, place: u64) -> u64 {
+    /// The number of the source, and its element, that [`Chunk::read_source`] returns at `place`.
+    pub fn source_element(&self, place: u64) -> (usize, u64) {
         let mut left = place;
-        for source in &self.sources {
-            let count = source.end - source.start;
+        for (source, elements) in &self.sources {
+            let count = elements.end - elements.start;
             if left < count {
-                return source.start + left;
+                return (*source, elements.start + left);
             }
             left -= count;
         }
@@ -169,37 +177,48 @@ impl Chunk {
     /// Fills `out` with the bytes in the checkpoint's order of rows; it has room for exactly them.
     pub fn read_source(&self, source: &dyn Checkpoint, mapping: &Mapping, out: &mut [u8]) -> Result<()> {
         let tensor = &mapping.tensors()[self.tensor];
-        let Some(number) = tensor.source else {
+        if tensor.sources.is_empty() {
             let range = self.elements.start as usize..self.elements.end as usize;
             let (values, (out, _)) = (mapping.computed(tensor), out.as_chunks_mut());
             values[range].iter().zip(out).for_each(|(value, out)| *out = value.to_le_bytes());
             return Ok(());
-        };
-        if tensor.expected.transform == Transform::UnitRows {
-            return self.read_unit_rows(source, number, row_elements(&tensor.expected.shape), out);
         }
-        self.read_runs(source, number, out)
+        if tensor.expected.transform.values != ValueChange::None || !tensor.has_one_type(source) {
+            return self.read_changed(source, tensor, out);
+        }
+        self.read_runs(source, &tensor.sources, out)
     }
 
-    /// Fills `out` with the bytes of the checkpoint's tensor of this number, run by run as they stand there.
-    pub fn read_runs(&self, source: &dyn Checkpoint, number: usize, out: &mut [u8]) -> Result<()> {
-        let dtype = source.tensors()[number].dtype;
+    /// Fills `out` with the bytes of the checkpoint's tensors of these numbers, which have one type, run by run.
+    pub fn read_runs(&self, source: &dyn Checkpoint, numbers: &[usize], out: &mut [u8]) -> Result<()> {
         let mut rest = out;
-        for range in &self.sources {
+        for (number, range) in &self.sources {
+            let dtype = source.tensors()[numbers[*number]].dtype;
             let (target, after) = rest.split_at_mut(bytes_of(range.end - range.start, dtype) as usize);
-            source.read(number, bytes_of(range.start, dtype), target)?;
+            source.read(numbers[*number], bytes_of(range.start, dtype), target)?;
             rest = after;
         }
         Ok(())
     }
 
-    /// Rows of `row` elements divided by their lengths, as f32.
-    fn read_unit_rows(&self, source: &dyn Checkpoint, number: usize, row: u64, out: &mut [u8]) -> Result<()> {
+    /// Values that conversion computes from those of the checkpoint, as f32.
+    fn read_changed(&self, source: &dyn Checkpoint, tensor: &MappedTensor, out: &mut [u8]) -> Result<()> {
         let mut rest = out;
-        for range in &self.sources {
-            let (here, behind) = rest.split_at_mut(bytes_of(range.end - range.start, DType::F32) as usize);
-            read_unit_range(source, number, row, range.clone(), here)?;
-            rest = behind;
+        for (number, range) in &self.sources {
+            let (here, after) = rest.split_at_mut(bytes_of(range.end - range.start, DType::F32) as usize);
+            let number = tensor.sources[*number];
+            match tensor.expected.transform.values {
+                ValueChange::NormalizeRows => {
+                    read_unit_range(source, number, row_elements(&tensor.expected.shape), range.clone(), here)?;
+                }
+                ValueChange::None => write_values(&read_values(source, number, range.clone())?, here),
+                ValueChange::Add(term) => {
+                    let mut values = read_values(source, number, range.clone())?;
+                    values.iter_mut().for_each(|value| *value += term);
+                    write_values(&values, here);
+                }
+            }
+            rest = after;
         }
         Ok(())
     }
@@ -256,8 +275,12 @@ fn read_unit_range(
         length.divide(here);
         (at, rest) = (whole.end, behind);
     }
-    values.iter().zip(out.as_chunks_mut().0).for_each(|(value, out)| *out = value.to_le_bytes());
+    write_values(&values, out);
     Ok(())
+}
+
+fn write_values(values: &[f32], out: &mut [u8]) {
+    values.iter().zip(out.as_chunks_mut().0).for_each(|(value, out)| *out = value.to_le_bytes());
 }
 
 /// Elements of a tensor as f32, which must be finite.
@@ -279,6 +302,7 @@ fn read_values(source: &dyn Checkpoint, number: usize, elements: Range<u64>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trueup_models::Piece;
 
     /// Chunk by chunk as [`sort_rope_rows`] sorts the whole tensor, for heads below and above the size of a chunk.
     #[test]
@@ -295,7 +319,8 @@ mod tests {
                 assert_eq!(chunk.elements.start, end);
                 end = chunk.elements.end;
                 assert!(chunk.len() <= CHUNK_ELEMENTS.max(2 * row), "{} elements at once", chunk.len());
-                let read = chunk.sources.iter().flat_map(|range| &source[range.start as usize..range.end as usize]);
+                let read =
+                    chunk.sources.iter().flat_map(|(_, range)| &source[range.start as usize..range.end as usize]);
                 let bytes: Vec<u8> = read.flat_map(|value| value.to_le_bytes()).collect();
                 let (mut room, mut back) = (Vec::new(), Vec::new());
                 let sorted = chunk.sort_rows(DType::F32, &bytes, &mut room);
@@ -304,28 +329,60 @@ mod tests {
                 assert!(chunk.restore_rows(DType::F32, sorted, &mut back) == bytes);
                 let first = u32::from_le_bytes(bytes[..4].try_into().unwrap());
                 let last = u32::from_le_bytes(bytes[bytes.len() - 4..].try_into().unwrap());
-                assert_eq!(chunk.source_element(0), u64::from(first));
-                assert_eq!(chunk.source_element(chunk.len() - 1), u64::from(last));
+                assert_eq!(chunk.source_element(0), (0, u64::from(first)));
+                assert_eq!(chunk.source_element(chunk.len() - 1), (0, u64::from(last)));
             }
             assert_eq!(end, total);
         }
     }
 
+    fn by_head(heads: u64, head_rows: u64, interleaved_heads: Option<usize>) -> Transform {
+        let piece = |kind: u64| Piece {
+            source: 0,
+            groups: heads,
+            stride: 3 * head_rows,
+            offset: kind * head_rows,
+            rows: head_rows,
+        };
+        let values = ValueChange::None;
+        Transform { pieces: (0..3).map(piece).collect(), interleaved_heads, values }
+    }
+
     #[test]
-    fn heads_are_read_where_they_stand() {
-        let apart = KindsApart::plain(3, 4);
+    fn gathered_rows_are_read_run_by_run() {
+        let transform = Arc::new(by_head(3, 4, None));
         for row in [1, 96, CHUNK_ELEMENTS / 5, 2 * CHUNK_ELEMENTS] {
-            let chunks = ordered_chunks(7, 36 * row, row, Some(Order::Grouped(apart)));
+            let chunks = ordered_chunks(7, 36 * row, row, Some(Order::Rows(Arc::clone(&transform))));
             let mut rows = Vec::new();
             for chunk in &chunks {
                 assert_eq!(chunk.elements.start, rows.len() as u64 * row);
                 assert!(chunk.len() <= CHUNK_ELEMENTS.max(row) && chunk.sorting.is_none());
-                let read: Vec<u64> = chunk.sources.iter().flat_map(|run| run.start / row..run.end / row).collect();
+                let read: Vec<u64> = chunk.sources.iter().flat_map(|(_, run)| run.start / row..run.end / row).collect();
                 assert_eq!(read.len() as u64 * row, chunk.len());
                 rows.extend(read);
             }
-            let expected: Vec<u64> = apart.in_checkpoint(0..36).into_iter().flatten().collect();
+            let expected: Vec<u64> = transform.source_rows(0..36).into_iter().flat_map(|(_, run)| run).collect();
             assert_eq!(rows, expected);
+        }
+    }
+
+    /// First all rows are gathered, then those of each head are interleaved: in chunks as at once.
+    #[test]
+    fn gathered_rows_can_be_interleaved_too() {
+        let transform = Arc::new(by_head(3, 4, Some(4)));
+        for row in [1, 96, CHUNK_ELEMENTS / 2, 2 * CHUNK_ELEMENTS] {
+            let chunks = ordered_chunks(0, 36 * row, row, Some(Order::Rows(Arc::clone(&transform))));
+            let rows = |chunk: &Chunk| -> Vec<u64> {
+                let read: Vec<u64> = chunk.sources.iter().flat_map(|(_, run)| run.start / row..run.end / row).collect();
+                let mut sorted = read.clone();
+                sort_rope_rows(&read, &mut sorted, chunk.sorting.unwrap().head_rows, 1);
+                sorted
+            };
+            let found: Vec<u64> = chunks.iter().flat_map(rows).collect();
+            let gathered: Vec<u64> = transform.source_rows(0..36).into_iter().flat_map(|(_, run)| run).collect();
+            let mut expected = gathered.clone();
+            sort_rope_rows(&gathered, &mut expected, 4, 1);
+            assert_eq!(found, expected, "rows of {row}");
         }
     }
 }

@@ -32,9 +32,9 @@ pub(crate) fn describe(
     if tensors.iter().any(|tensor| tensor.dtype.is_quantized()) {
         metadata.insert("general.quantization_version", 2u32);
     }
-    mapping.hyper().write_metadata(mapping.architecture(), &mut metadata);
+    mapping.spec().write_metadata(&mut metadata);
     let mut notes = mapping.notes().to_vec();
-    notes.extend(mapping.architecture().notes(mapping.hyper()));
+    notes.extend(mapping.spec().compatibility_notes());
     notes.extend_from_slice(source.notes());
     if source.tokenizer().is_left_out {
         notes.push(
@@ -69,7 +69,7 @@ pub fn vocabulary(source: &dyn Checkpoint) -> Result<Vocabulary> {
 
 /// The same for one that was mapped already.
 pub(crate) fn vocabulary_of(source: &dyn Checkpoint, mapping: &Mapping) -> Result<Vocabulary> {
-    let tokens = model_tokens(config_of(source)?, mapping.hyper().vocabulary(), source.path())?;
+    let tokens = model_tokens(config_of(source)?, mapping.spec().vocabulary_size(), source.path())?;
     Vocabulary::from_files(source.tokenizer(), &tokens, source.path())
 }
 

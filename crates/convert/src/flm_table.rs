@@ -8,7 +8,7 @@ use std::path::Path;
 use trueup_formats::flm::{FlmVocabulary, printed, words};
 use trueup_formats::{Error, Result, quote};
 use trueup_graph::op::RopeScaling;
-use trueup_models::{Architecture, Hyper, expected_tensors};
+use trueup_models::{Architecture, ModelSpec, RopeFactors, expected_tensors};
 use trueup_tokenizer::PROMPT_KEYS;
 
 /// The key that FastLLM takes instead of them.
@@ -19,15 +19,10 @@ const ADAPTERS: &str = "peft_size";
 const SCALINGS: [&str; 3] = ["linear", "dynamic", "default"];
 
 /// A description as keys of a table, in the words that FastLLM reads; `name` is what it calls the kind of model.
-pub(crate) fn table(
-    config: &Map<String, Value>,
-    hyper: &Hyper,
-    architecture: &Architecture,
-    name: &str,
-) -> Vec<(String, String)> {
+pub(crate) fn table(config: &Map<String, Value>, spec: &ModelSpec, name: &str) -> Vec<(String, String)> {
     let mut config = config.clone();
     config.insert("model_type".to_owned(), Value::from(name));
-    config.extend(hyper.signs(architecture).map(|(key, value)| (key.to_owned(), value)));
+    config.extend(spec.flm_keys());
     let mut table = Vec::new();
     for (key, value) in &config {
         match value {
@@ -45,14 +40,14 @@ pub(crate) fn table(
 }
 
 /// What FastLLM computes otherwise than the model: a sentence each.
-pub(crate) fn notes(hyper: &Hyper) -> Vec<String> {
+pub(crate) fn notes(spec: &ModelSpec) -> Vec<String> {
     let mut notes = Vec::new();
-    let kind = match hyper.rope().scaling {
-        _ if hyper.rope().llama3.is_some() => Some("llama3"),
+    let kind = spec.rope().and_then(|rope| match rope.scaling {
+        _ if rope.factors != RopeFactors::None => Some("llama3"),
         RopeScaling::Yarn { .. } => Some("yarn"),
         RopeScaling::Long { .. } => Some("longrope"),
         RopeScaling::None | RopeScaling::Linear { .. } => None,
-    };
+    });
     if let Some(kind) = kind {
         notes.push(format!(
             "FastLLM may not support the rotation scaling \"{kind}\" and may ignore it: its 2025 version \
@@ -60,11 +55,8 @@ pub(crate) fn notes(hyper: &Hyper) -> Vec<String> {
             SCALINGS.join(", ")
         ));
     }
-    if let Some(window) = hyper.window() {
-        notes.push(format!(
-            "FastLLM has no sliding window of {} tokens: its results differ for longer texts",
-            window.size()
-        ));
+    if let Some(window) = spec.window() {
+        notes.push(format!("FastLLM has no sliding window of {window} tokens: its results differ for longer texts"));
     }
     notes
 }
@@ -116,9 +108,9 @@ pub(crate) fn check(
     let mut config = words(&file.table);
     config.insert("tie_word_embeddings".to_owned(), Value::Bool(false));
     let architecture = Architecture::of_config(&config, path)?;
-    let hyper = Hyper::from_config(architecture, &config, shapes.len(), path)?;
-    for expected in expected_tensors(architecture, &hyper) {
-        let Some(name) = &expected.theirs else { continue };
+    let spec = ModelSpec::from_config(architecture, &config, shapes.len(), path)?;
+    for expected in expected_tensors(&spec).into_iter().flat_map(|expected| expected.sources) {
+        let name = &expected.name;
         let found = shapes.get(name.as_str()).copied();
         if found != Some(&expected.shape[..]) {
             let found = found.map_or("none of that name".to_owned(), |shape| format!("{shape:?}"));

@@ -18,7 +18,6 @@ mod describe;
 mod diff;
 pub mod doctor;
 mod flm_table;
-mod kinds_apart;
 mod mapping;
 mod mismatch;
 mod omitted;

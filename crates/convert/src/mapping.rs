@@ -2,7 +2,7 @@
 //! tensor, is an error that lists all of them.
 
 use crate::check::Agreement;
-use crate::chunk::Order;
+use crate::chunk::{Order, row_elements};
 use crate::mismatch::Mismatch;
 use crate::omitted::{OmittedTensor, StandIn, computed_agreement, first_difference};
 use serde_json::{Map, Value};
@@ -11,13 +11,15 @@ use std::path::Path;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, counted, listed, quote};
-use trueup_models::{Architecture, ExpectedTensor, Hyper, Role, Transform, expected_tensors};
+use trueup_models::{
+    Architecture, ExpectedTensor, ModelSpec, OUTPUT, Piece, RopeSpec, SourceTensor, TOKEN_EMBEDDING, TensorKind,
+    ValueChange, expected_tensors,
+};
 
 /// A checkpoint that is known to fit its architecture.
 #[derive(Clone, Debug)]
 pub struct Mapping {
-    architecture: &'static Architecture,
-    hyper: Hyper,
+    spec: ModelSpec,
     tensors: Vec<MappedTensor>,
     omitted: Vec<OmittedTensor>,
     notes: Vec<String>,
@@ -30,10 +32,29 @@ pub struct Mapping {
 pub struct MappedTensor {
     /// What it is: names, shape, transform.
     pub expected: ExpectedTensor,
-    /// The tensor's number in the checkpoint; `None` when it is computed.
-    pub source: Option<usize>,
-    /// The type of the source; `F32` when it is computed, or computed with.
+    /// The numbers of its sources in the checkpoint; empty if it is computed.
+    pub sources: Vec<usize>,
+    /// The type of the sources; `F32` if it is computed, or computed with, or if types differ.
     pub dtype: DType,
+}
+
+impl MappedTensor {
+    fn new(expected: ExpectedTensor, sources: Vec<usize>, source: &dyn Checkpoint) -> MappedTensor {
+        let mut tensor = MappedTensor { expected, sources, dtype: DType::F32 };
+        if tensor.expected.transform.values == ValueChange::None
+            && let Some(first) = tensor.sources.first().filter(|_| tensor.has_one_type(source))
+        {
+            tensor.dtype = source.tensors()[*first].dtype;
+        }
+        tensor
+    }
+
+    /// Whether all sources have the same type.
+    pub(crate) fn has_one_type(&self, source: &dyn Checkpoint) -> bool {
+        let mut types = self.sources.iter().map(|number| source.tensors()[*number].dtype);
+        let first = types.next();
+        types.all(|dtype| Some(dtype) == first)
+    }
 }
 
 impl Mapping {
@@ -45,46 +66,35 @@ impl Mapping {
         let path = source.path();
         let config = config_of(source)?;
         let architecture = Architecture::of_config(config, path)?;
-        let hyper = Hyper::from_config(architecture, config, source.tensors().len(), path)?;
-        let head = TiedHead::of(source, architecture, &hyper)?;
-        let hyper = if head.is_kept() { hyper.untied() } else { hyper };
-        let mut left: HashMap<&str, usize> =
+        let (spec, mut notes) = ModelSpec::with_notes(architecture, config, source.tensors().len(), path)?;
+        let head = TiedHead::of(source, architecture, &spec)?;
+        let spec = if head.is_kept() { spec.untied() } else { spec };
+        let numbers: HashMap<&str, usize> =
             source.tensors().iter().enumerate().map(|(number, tensor)| (tensor.name.as_str(), number)).collect();
+        let mut used = vec![false; source.tensors().len()];
         let mut mismatch = Mismatch::default();
         let mut tensors = Vec::new();
-        for expected in expected_tensors(architecture, &hyper) {
-            match &expected.theirs {
-                None => tensors.push(MappedTensor { expected, source: None, dtype: DType::F32 }),
-                Some(theirs) => match left.remove(theirs.as_str()) {
-                    None => mismatch.missing.push(theirs.clone()),
-                    Some(number) => {
-                        let found = &source.tensors()[number];
-                        check_tensor(&expected, found, &mut mismatch.misfits);
-                        if matches!(expected.transform, Transform::KindsApart(_))
-                            && Order::of(expected.transform, &hyper).is_none()
-                        {
-                            let heads = hyper.heads();
-                            let problem = format!(
-                                "tensor {theirs}: the rows of {heads} heads cannot be split \
-                                into groups of equal size"
-                            );
-                            mismatch.misfits.push(problem);
-                        }
-                        let is_computed_with = expected.transform == Transform::UnitRows;
-                        let dtype = if is_computed_with { DType::F32 } else { found.dtype };
-                        tensors.push(MappedTensor { expected, source: Some(number), dtype });
-                    }
-                },
+        for expected in expected_tensors(&spec) {
+            check_rows(&expected, &mut mismatch.misfits);
+            let mut sources = Vec::with_capacity(expected.sources.len());
+            for wanted in &expected.sources {
+                let Some(&number) = numbers.get(wanted.name.as_str()) else {
+                    mismatch.add_missing(&wanted.name);
+                    continue;
+                };
+                used[number] = true;
+                sources.push(number);
+                check_tensor(wanted, &source.tensors()[number], &mut mismatch.misfits);
             }
+            tensors.push(MappedTensor::new(expected, sources, source));
         }
-        let mut unused: Vec<usize> = left.into_values().collect();
+        let mut unused: Vec<usize> = (0..used.len()).filter(|number| !used[*number]).collect();
         unused.sort_unstable();
-        let mut notes = architecture.notes_of_config(config, &hyper);
         notes.extend(head.note(source, architecture));
         let omitted = omit(source, architecture, &head, unused, &mut mismatch);
         mismatch.check(source, architecture)?;
-        notes.extend(note_of_computed(source, &hyper, &omitted)?);
-        Ok(Mapping { architecture, hyper, tensors, omitted, notes, kept: None })
+        notes.extend(note_of_computed(source, &spec, &omitted)?);
+        Ok(Mapping { spec, tensors, omitted, notes, kept: None })
     }
 
     /// The same for the tokens of these ids alone, rising: tensors with a row for each token have rows for these.
@@ -92,11 +102,13 @@ impl Mapping {
     /// # Errors
     /// No token is left, or one is missing that divides texts.
     pub(crate) fn slimmed(mut self, kept: Arc<[u32]>, path: &Path) -> Result<Mapping> {
-        self.hyper = self.hyper.slimmed(&kept).ok_or_else(|| {
+        self.spec = self.spec.pruned(&kept).ok_or_else(|| {
             Error::new(path, "the kept vocabulary is empty, or lacks a required special token").at("--prune-vocab")
         })?;
-        for tensor in self.tensors.iter_mut().filter(|tensor| tensor.expected.role.is_per_token()) {
-            tensor.expected.shape = tensor.expected.role.shape(&self.hyper);
+        for tensor in self.tensors.iter_mut().filter(|tensor| tensor.expected.kind.is_per_token()) {
+            if let Some(rows) = tensor.expected.shape.last_mut() {
+                *rows = kept.len() as u64;
+            }
         }
         self.kept = Some(kept);
         Ok(self)
@@ -109,12 +121,12 @@ impl Mapping {
 
     /// The tables that describe the model.
     pub fn architecture(&self) -> &'static Architecture {
-        self.architecture
+        self.spec.architecture()
     }
 
-    /// The model's numbers.
-    pub fn hyper(&self) -> &Hyper {
-        &self.hyper
+    /// The model's parts and numbers.
+    pub fn spec(&self) -> &ModelSpec {
+        &self.spec
     }
 
     /// All tensors of the file to be written, in its order.
@@ -130,13 +142,13 @@ impl Mapping {
     /// The embedding alone, but read from the omitted copies of it: what stands for them in the file must be equal to
     /// them.
     pub(crate) fn of_copies(&self, source: &dyn Checkpoint) -> Mapping {
-        let embedding = self.tensors.iter().find(|tensor| tensor.expected.role == Role::TokenEmbedding);
+        let embedding = self.tensors.iter().find(|tensor| tensor.expected.name == TOKEN_EMBEDDING);
         let copies = self.omitted.iter().filter(|omitted| omitted.stand_in == StandIn::Embedding);
         let copy = |omitted: &OmittedTensor| {
             let mut tensor = embedding?.clone();
             let found = &source.tensors()[omitted.source];
-            (tensor.source, tensor.dtype) = (Some(omitted.source), found.dtype);
-            tensor.expected.theirs = Some(found.name.clone());
+            (tensor.sources, tensor.dtype) = (vec![omitted.source], found.dtype);
+            tensor.expected.sources = vec![SourceTensor { name: found.name.clone(), shape: found.shape.clone() }];
             Some(tensor)
         };
         Mapping { tensors: copies.filter_map(copy).collect(), omitted: Vec::new(), ..self.clone() }
@@ -150,15 +162,15 @@ impl Mapping {
     /// How the tensor's rows stand in the checkpoint, where that is another order.
     pub(crate) fn order(&self, tensor: &MappedTensor) -> Option<Order> {
         match &self.kept {
-            Some(kept) if tensor.expected.role.is_per_token() => Some(Order::Kept(Arc::clone(kept))),
-            _ => Order::of(tensor.expected.transform, &self.hyper),
+            Some(kept) if tensor.expected.kind.is_per_token() => Some(Order::Kept(Arc::clone(kept))),
+            _ => Order::of(&tensor.expected.transform),
         }
     }
 
     /// The values of a tensor that no checkpoint holds.
     pub(crate) fn computed(&self, tensor: &MappedTensor) -> Vec<f32> {
-        debug_assert_eq!(tensor.expected.role, Role::RopeFactors);
-        self.hyper.rope().factors().unwrap_or_default()
+        debug_assert_eq!(tensor.expected.kind, TensorKind::RopeFactors);
+        self.spec.rope().and_then(RopeSpec::computed_factors).unwrap_or_default()
     }
 }
 
@@ -172,7 +184,17 @@ pub(crate) fn config_of(source: &dyn Checkpoint) -> Result<&Map<String, Value>> 
     }
 }
 
-fn check_tensor(expected: &ExpectedTensor, found: &TensorInfo, misfits: &mut Vec<String>) {
+/// The transform must give every row of the tensor.
+fn check_rows(expected: &ExpectedTensor, misfits: &mut Vec<String>) {
+    let rows: u64 = expected.transform.pieces.iter().map(Piece::len).sum();
+    let wanted = expected.shape.iter().product::<u64>() / row_elements(&expected.shape).max(1);
+    if let Some(source) = expected.sources.first().filter(|_| rows != wanted) {
+        let name = quote(&source.name);
+        misfits.push(format!("tensor {name}: its rows cannot be split into groups of equal size for each head"));
+    }
+}
+
+fn check_tensor(expected: &SourceTensor, found: &TensorInfo, misfits: &mut Vec<String>) {
     let name = quote(&found.name);
     if found.shape != expected.shape {
         // As the checkpoint's own programs print it: outermost first.
@@ -197,12 +219,12 @@ enum TiedHead {
 
 impl TiedHead {
     /// Compares the head with the embedding when the description says that they are one.
-    fn of(source: &dyn Checkpoint, architecture: &Architecture, hyper: &Hyper) -> Result<TiedHead> {
-        let number = |role: Role| source.find(architecture.tensor(role)?.theirs?);
-        let (Some(head), Some(embedding)) = (number(Role::Output), number(Role::TokenEmbedding)) else {
+    fn of(source: &dyn Checkpoint, architecture: &Architecture, spec: &ModelSpec) -> Result<TiedHead> {
+        let number = |name: &str| source.find(&architecture.source_name(name)?);
+        let (Some(head), Some(embedding)) = (number(OUTPUT), number(TOKEN_EMBEDDING)) else {
             return Ok(TiedHead::Absent);
         };
-        if !hyper.is_tied() {
+        if !spec.is_tied() {
             return Ok(TiedHead::Absent);
         }
         Ok(first_difference(source, head, embedding)?
@@ -215,7 +237,7 @@ impl TiedHead {
 
     fn note(&self, source: &dyn Checkpoint, architecture: &Architecture) -> Option<String> {
         let name = |number: usize| quote(&source.tensors()[number].name);
-        let embedding = architecture.tensor(Role::TokenEmbedding)?.theirs?;
+        let embedding = architecture.source_name(TOKEN_EMBEDDING)?;
         match *self {
             TiedHead::Absent => None,
             TiedHead::Copy(head) => Some(format!(
@@ -254,7 +276,7 @@ fn omit(
 }
 
 /// What is said about tables that are computed anyway: that they are omitted, and which ones hold other values.
-fn note_of_computed(source: &dyn Checkpoint, hyper: &Hyper, omitted: &[OmittedTensor]) -> Result<Vec<String>> {
+fn note_of_computed(source: &dyn Checkpoint, spec: &ModelSpec, omitted: &[OmittedTensor]) -> Result<Vec<String>> {
     let computed: Vec<OmittedTensor> =
         omitted.iter().copied().filter(|omitted| omitted.stand_in != StandIn::Embedding).collect();
     let Some(first) = computed.first() else { return Ok(Vec::new()) };
@@ -267,7 +289,7 @@ fn note_of_computed(source: &dyn Checkpoint, hyper: &Hyper, omitted: &[OmittedTe
     let mut notes = vec![format!("{tensors} with {what} {verb} omitted: config.json determines these values")];
     let mut others = Vec::new();
     for tensor in &computed {
-        if matches!(computed_agreement(source, hyper, *tensor)?, Agreement::Wrong { .. }) {
+        if matches!(computed_agreement(source, spec, *tensor)?, Agreement::Wrong { .. }) {
             others.push(quote(&source.tensors()[tensor.source].name));
         }
     }

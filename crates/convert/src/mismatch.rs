@@ -11,7 +11,7 @@
 
 use std::collections::HashSet;
 use trueup_formats::{Checkpoint, Error, QUANTIZED_HELP, Result, listed, quantization, quote};
-use trueup_models::{Architecture, Role};
+use trueup_models::{Architecture, OUTPUT, TOKEN_EMBEDDING};
 
 /// What does not fit.
 #[derive(Default)]
@@ -31,6 +31,13 @@ const SHOWN: usize = 5;
 const VARIANT_HELP: &str = "nothing was written; this variant of the model is not supported";
 
 impl Mismatch {
+    /// Adds an expected name that no tensor has, once.
+    pub fn add_missing(&mut self, name: &str) {
+        if self.missing.last().is_none_or(|last| last != name) && !self.missing.iter().any(|known| known == name) {
+            self.missing.push(name.to_owned());
+        }
+    }
+
     /// Fails when anything does not fit.
     pub fn check(self, source: &dyn Checkpoint, architecture: &Architecture) -> Result<()> {
         if self.missing.is_empty() && self.unknown.is_empty() && self.misfits.is_empty() {
@@ -76,9 +83,9 @@ impl Mismatch {
         if let Some(found) = self.prefix(source, architecture) {
             return found;
         }
-        let head = architecture.tensor(Role::Output).and_then(|rule| rule.theirs);
+        let head = architecture.source_name(OUTPUT);
         let is_head_only = self.unknown.is_empty() && self.misfits.is_empty() && self.missing.len() == 1;
-        if is_head_only && self.missing.first().map(String::as_str) == head {
+        if is_head_only && self.missing.first() == head.as_ref() {
             let help = "if the model uses its embedding as the output head, set tie_word_embeddings to true in config.json; \
                         otherwise get all files of the model";
             return (None, help.to_owned());
@@ -91,7 +98,7 @@ impl Mismatch {
 
     /// Whether the missing tensors are there under names that begin otherwise.
     fn prefix(&self, source: &dyn Checkpoint, architecture: &Architecture) -> Option<(Option<String>, String)> {
-        let embedding = architecture.tensor(Role::TokenEmbedding)?.theirs?;
+        let embedding = architecture.source_name(TOKEN_EMBEDDING)?;
         let expected = embedding.split_once('.').map(|(start, _)| format!("{start}."))?;
         let rest = embedding.strip_prefix(&expected)?;
         let there: HashSet<&str> = source.tensors().iter().map(|tensor| tensor.name.as_str()).collect();

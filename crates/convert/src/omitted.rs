@@ -10,7 +10,7 @@ use crate::check::Agreement;
 use trueup_blocks::{DType, DeviationSums};
 use trueup_formats::{Checkpoint, Result, TensorInfo};
 use trueup_graph::op::RopeScaling;
-use trueup_models::Hyper;
+use trueup_models::ModelSpec;
 use trueup_quantize::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, decode_exact};
 
 /// A tensor that the file does not have.
@@ -80,7 +80,11 @@ pub(crate) fn first_difference(source: &dyn Checkpoint, a: usize, b: usize) -> R
 ///
 /// # Errors
 /// I/O.
-pub(crate) fn computed_agreement(source: &dyn Checkpoint, hyper: &Hyper, omitted: OmittedTensor) -> Result<Agreement> {
+pub(crate) fn computed_agreement(
+    source: &dyn Checkpoint,
+    spec: &ModelSpec,
+    omitted: OmittedTensor,
+) -> Result<Agreement> {
     let info = &source.tensors()[omitted.source];
     let wrong = Agreement::Wrong { elements: info.elements() };
     let expected = match omitted.stand_in {
@@ -89,7 +93,7 @@ pub(crate) fn computed_agreement(source: &dyn Checkpoint, hyper: &Hyper, omitted
             [size, rows, ..] if size == rows && info.elements() <= MASK_ELEMENTS_MAX => mask(*size, info.elements()),
             _ => return Ok(wrong),
         },
-        StandIn::Frequencies => frequencies(hyper, hyper.rope().base.into()),
+        StandIn::Frequencies => frequencies(spec, None),
     };
     if info.elements() != expected.len() as u64 {
         return Ok(wrong);
@@ -102,7 +106,7 @@ pub(crate) fn computed_agreement(source: &dyn Checkpoint, hyper: &Hyper, omitted
         found.iter().zip(bounds).filter(|(value, (least, most))| !(least <= *value && *value <= most)).count()
     };
     // Models that scale the base at run time, such as ChatGLM2, store the table of the unscaled base.
-    let unscaled = matches!(omitted.stand_in, StandIn::Frequencies).then(|| frequencies(hyper, BASE_UNSCALED));
+    let unscaled = matches!(omitted.stand_in, StandIn::Frequencies).then(|| frequencies(spec, Some(BASE_UNSCALED)));
     let expected = unscaled.filter(|unscaled| outside(unscaled) == 0 && outside(&expected) > 0).unwrap_or(expected);
     let outside = outside(&expected);
     if outside > 0 {
@@ -150,10 +154,11 @@ impl Span {
 const BASE_UNSCALED: f64 = 10_000.0;
 
 /// `base^(-2 i / n)` for each pair `i` of `n` rotated elements. Programs store the table before or after scaling.
-fn frequencies(hyper: &Hyper, base: f64) -> Vec<Span> {
-    let rope = hyper.rope();
+fn frequencies(spec: &ModelSpec, base: Option<f64>) -> Vec<Span> {
+    let Some(rope) = spec.rope() else { return Vec::new() };
+    let base = base.unwrap_or(rope.base.into());
     let pairs = rope.dimensions / 2;
-    let llama3 = rope.factors();
+    let llama3 = rope.computed_factors();
     let divisor = |pair: usize| match rope.scaling {
         RopeScaling::Linear { factor } | RopeScaling::Yarn { factor, .. } => f64::from(factor),
         RopeScaling::None | RopeScaling::Long { .. } => llama3.as_ref().map_or(1.0, |factors| f64::from(factors[pair])),

@@ -77,10 +77,10 @@ impl Slim {
             false => Some(vocabulary_of(source, mapping)?),
         };
         let dividing =
-            mapping.hyper().prefix().into_iter().flat_map(|prefix| [prefix.end, prefix.mark, prefix.other_mark]);
+            mapping.spec().prefix().into_iter().flat_map(|prefix| [prefix.end, prefix.mark, prefix.other_mark]);
         let mut steering: BTreeSet<u32> = dividing.collect();
         steering.extend(vocabulary.iter().flat_map(Vocabulary::steering));
-        let count = mapping.hyper().vocabulary() as u32;
+        let count = mapping.spec().vocabulary_size() as u32;
         let mut kept = match self {
             Slim::Drop(dropped) => {
                 let bytes: BTreeSet<u32> = vocabulary.iter().flat_map(Vocabulary::bytes).collect();
@@ -187,7 +187,7 @@ pub(crate) fn write_metadata(
 ) -> Result<Vec<String>> {
     let Some(kept) = mapping.kept() else { return Ok(Vec::new()) };
     let whole = Mapping::new(source)?;
-    let all = whole.hyper().vocabulary();
+    let all = whole.spec().vocabulary_size();
     metadata.insert(SOURCE_SIZE, u32::try_from(all).unwrap_or(u32::MAX));
     let ids: Vec<i32> = kept.iter().map(|id| i32::try_from(*id).unwrap_or(i32::MAX)).collect();
     metadata.insert(SOURCE_IDS, ids);

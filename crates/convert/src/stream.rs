@@ -11,7 +11,6 @@ use std::path::Path;
 use trueup_blocks::{DType, DeviationSums};
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Split};
 use trueup_formats::{Checkpoint, Error, Result, TensorInfo, quote};
-use trueup_models::Transform;
 use trueup_quantize::{Choice, Loss, Progress, Recipe, Resumed, Rooms, Transcoder, bytes_of, first_bytes};
 use trueup_quantize::{open_writer, take_over, walk_with};
 
@@ -109,7 +108,7 @@ fn targets(mapping: &Mapping, choices: &[Choice]) -> Result<Vec<TensorInfo>> {
 fn lines(source: &dyn Checkpoint, mapping: &Mapping, targets: &[TensorInfo], choices: &[Choice]) -> Vec<TensorReport> {
     let line = |((tensor, target), choice): ((&crate::MappedTensor, &TensorInfo), &Choice)| TensorReport {
         name: target.name.clone(),
-        source: tensor.source.map(|number| source.tensors()[number].name.clone()),
+        source: tensor.sources.first().map(|number| source.tensors()[*number].name.clone()),
         shape: target.shape.clone(),
         source_type: tensor.dtype.name(),
         dtype: target.dtype.name(),
@@ -117,7 +116,7 @@ fn lines(source: &dyn Checkpoint, mapping: &Mapping, targets: &[TensorInfo], cho
         rmse: None,
         cosine: None,
         max_error: None,
-        sorted: matches!(tensor.expected.transform, Transform::PermuteRope(_)),
+        sorted: tensor.expected.transform.interleaved_heads.is_some(),
         note: choice.note.clone(),
     };
     mapping.tensors().iter().zip(targets).zip(choices).map(line).collect()
@@ -199,8 +198,8 @@ impl<'a> Stream<'a> {
             chunk.read_source(self.source, self.mapping, source)?;
             let measured = to.is_quantized().then_some(&mut loss);
             transcoder.transcode(source, bytes, &mut own.rooms, measured).map_err(|unfit| {
-                let name = tensor.expected.theirs.as_ref().unwrap_or(&tensor.expected.name);
-                let element = chunk.source_element(unfit.place);
+                let (number, element) = chunk.source_element(unfit.place);
+                let name = tensor.expected.sources.get(number).map_or(&tensor.expected.name, |source| &source.name);
                 unfit.in_tensor(self.source.path(), &quote(name), element)
             })?;
         }

@@ -9,7 +9,7 @@
 //! FastLLM computes with f32, f16 and per-row codes, and reads embeddings as f32 or bf16; all other values stay
 //! unchanged.
 
-use crate::chunk::{Order, row_elements};
+use crate::chunk::row_elements;
 use crate::describe::vocabulary_of;
 use crate::flm_table;
 use crate::mapping::Mapping;
@@ -22,7 +22,9 @@ use trueup_blocks::{DType, DeviationSums, first_not_finite};
 use trueup_formats::flm::{FlmTensor, FlmType, FlmVocabulary, FlmWriter, joined_name};
 use trueup_formats::gguf::Split;
 use trueup_formats::{Checkpoint, Description, Error, Result, quote};
-use trueup_models::{ExpectedTensor, Hyper, Model, Role, Transform, expected_tensors};
+use trueup_models::{
+    ExpectedTensor, Model, ModelSpec, OUTPUT, TOKEN_EMBEDDING, Transform, ValueChange, expected_tensors,
+};
 use trueup_quantize::{
     CHUNK_ELEMENTS, Layout, Progress, Report, Rooms, TensorReport, Transcoder, bytes_of, decode_exact, first_bytes,
     walk_with,
@@ -104,7 +106,7 @@ struct Outgoing {
     source: usize,
     from: DType,
     /// How its rows stand in the checkpoint, where the source has another order.
-    order: Option<Order>,
+    order: Option<Transform>,
     /// Whether rows are divided by their lengths.
     unit_rows: bool,
     /// The tensor of the file that has its rows.
@@ -170,7 +172,7 @@ pub fn to_flm(source: &dyn Checkpoint, output: &Path, options: &FlmOptions, prog
 
 /// What a source says of the model and its tokens.
 struct Described {
-    hyper: Hyper,
+    spec: ModelSpec,
     expected: Vec<ExpectedTensor>,
     vocabulary: FlmVocabulary,
     notes: Vec<String>,
@@ -180,27 +182,27 @@ fn described(source: &dyn Checkpoint) -> Result<Described> {
     match source.description() {
         Description::Json(config) => {
             let mapping = Mapping::new(source)?;
-            let (architecture, hyper) = (mapping.architecture(), mapping.hyper());
+            let (architecture, spec) = (mapping.architecture(), mapping.spec());
             let Some(name) = architecture.flm_name else {
                 let class = architecture.classes.first().copied().unwrap_or_default();
                 let problem = format!("FastLLM does not support the tensor names of {class}");
                 return Err(Error::new(source.path(), problem).help("convert it to GGUF instead"));
             };
-            let table = flm_table::table(config, hyper, architecture, name);
+            let table = flm_table::table(config, spec, name);
             let files = source.tokenizer();
             let (vocabulary, mut notes) = match &files.flm {
                 Some(own) => (own.clone(), Vec::new()),
                 None if files.is_left_out => (no_vocabulary(table), Vec::new()),
                 None => vocabulary_of(source, &mapping)?.to_flm(&table)?,
             };
-            notes.extend(flm_table::notes(hyper));
+            notes.extend(flm_table::notes(spec));
             let expected = mapping.tensors().iter().map(|tensor| tensor.expected.clone()).collect();
-            Ok(Described { hyper: hyper.clone(), expected, vocabulary, notes })
+            Ok(Described { spec: spec.clone(), expected, vocabulary, notes })
         }
         Description::Gguf(metadata) => {
             let model = Model::from_gguf(metadata, source.tensors(), source.path())?;
-            let (architecture, hyper) = (model.architecture(), model.hyper());
-            let config = hyper.to_config(architecture).ok_or_else(|| {
+            let (architecture, spec) = (model.architecture(), model.spec());
+            let config = spec.to_config().ok_or_else(|| {
                 Error::new(
                     source.path(),
                     "the rotation is scaled by stored factors, but a GGUF file does not contain the parameters \
@@ -208,51 +210,36 @@ fn described(source: &dyn Checkpoint) -> Result<Described> {
                 )
                 .help("convert the original checkpoint")
             })?;
-            let table =
-                flm_table::table(&config, hyper, architecture, architecture.flm_name.unwrap_or(architecture.gguf_name));
+            let table = flm_table::table(&config, spec, architecture.flm_name.unwrap_or(architecture.gguf_name));
             let (vocabulary, mut notes) = match Vocabulary::is_in(metadata) {
                 true => Vocabulary::from_metadata(metadata, source.path())?.to_flm(&table)?,
                 false => (no_vocabulary(table), Vec::new()),
             };
-            notes.extend(flm_table::notes(hyper));
-            Ok(Described { hyper: hyper.clone(), expected: expected_tensors(architecture, hyper), vocabulary, notes })
+            notes.extend(flm_table::notes(spec));
+            Ok(Described { spec: spec.clone(), expected: expected_tensors(spec), vocabulary, notes })
         }
     }
 }
 
 /// All tensors with their types, and the table with the vocabulary.
 fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
-    let Described { hyper, expected, vocabulary, notes } = described(source)?;
+    let Described { spec, expected, vocabulary, notes } = described(source)?;
     let is_gguf = matches!(source.description(), Description::Gguf(_));
     let mut plan = Plan { tensors: Vec::new(), outgoing: Vec::new(), vocabulary, notes };
     for expected in &expected {
         // What conversion computes is not in a checkpoint.
-        let Some(theirs) = expected.theirs.clone() else { continue };
-        let order = Order::of(expected.transform, &hyper).filter(|_| is_gguf);
-        if order.is_none() && is_gguf && matches!(expected.transform, Transform::KindsApart(_)) {
-            let problem = format!(
-                "{} heads with the keys of {} cannot be split into groups of equal size",
-                hyper.heads(),
-                hyper.kv_heads()
-            );
-            return Err(Error::new(
-                source.path(),
-                format!(
-                    "{problem}, which the format cannot describe for this \
-                model"
-                ),
-            ));
-        }
+        let Some(theirs) = expected.sources.first().map(|source| source.name.clone()) else { continue };
+        let order = if is_gguf { back_order(&expected.transform, source)? } else { None };
         let name = if is_gguf { &expected.name } else { &theirs };
         plan.add(source, name, &theirs, expected, order, options)?;
     }
-    if hyper.is_tied()
-        && let Some(embedding) = expected.iter().find(|tensor| tensor.role == Role::TokenEmbedding)
+    if spec.is_tied()
+        && let Some(embedding) = expected.iter().find(|tensor| tensor.name == TOKEN_EMBEDDING)
     {
         // FastLLM looks for a head of its own, as its exporter writes one for every model.
-        let theirs = embedding.theirs.clone().unwrap_or_default();
+        let theirs = embedding.sources.first().map(|source| source.name.clone()).unwrap_or_default();
         let name = if is_gguf { &embedding.name } else { &theirs };
-        let head = ExpectedTensor { role: Role::Output, ..embedding.clone() };
+        let head = ExpectedTensor { name: OUTPUT.to_owned(), ..embedding.clone() };
         plan.add(source, name, "lm_head.weight", &head, None, options)?;
     }
     Ok(plan)
@@ -266,7 +253,7 @@ impl Plan {
         name: &str,
         theirs: &str,
         expected: &ExpectedTensor,
-        order: Option<Order>,
+        order: Option<Transform>,
         options: &FlmOptions,
     ) -> Result<()> {
         let number = source
@@ -294,7 +281,7 @@ impl Plan {
                 (target, first)
             }
         };
-        let unit_rows = expected.transform == Transform::UnitRows;
+        let unit_rows = expected.transform.values == ValueChange::NormalizeRows;
         self.outgoing.push(Outgoing { name, shape, source: number, from, order, unit_rows, target, first_row, dtype });
         Ok(())
     }
@@ -303,25 +290,45 @@ impl Plan {
 /// How a tensor's numbers are written.
 fn type_of(expected: &ExpectedTensor, from: DType, bits: Option<u32>) -> FlmType {
     let is_matrix = expected.shape.len() > 1;
-    match (bits, expected.role) {
+    let is_embedding = expected.name == TOKEN_EMBEDDING;
+    match (bits, is_embedding) {
         _ if !is_matrix => FlmType::F32,
-        (Some(_), Role::TokenEmbedding) => FlmType::Bf16,
+        (Some(_), true) => FlmType::Bf16,
         (Some(16), _) => FlmType::F16,
         (Some(8), _) => FlmType::Int8,
         (Some(_), _) => FlmType::Int4,
-        (None, Role::TokenEmbedding) if from == DType::Bf16 => FlmType::Bf16,
-        (None, role) if from == DType::F16 && role != Role::TokenEmbedding => FlmType::F16,
+        (None, true) if from == DType::Bf16 => FlmType::Bf16,
+        (None, false) if from == DType::F16 => FlmType::F16,
         (None, _) => FlmType::F32,
     }
 }
 
+/// The transform of a GGUF tensor's rows back into those of the checkpoint; `None` if they are the same.
+fn back_order(transform: &Transform, source: &dyn Checkpoint) -> Result<Option<Transform>> {
+    if !transform.gathers() && !transform.pieces.is_empty() {
+        return Ok(transform.interleaved_heads.map(|_| transform.clone()));
+    }
+    let Some(pieces) = transform.inverse().filter(|pieces| !pieces.is_empty()) else {
+        let problem = "the heads of queries and keys cannot be split into groups of equal size, which the format \
+                       cannot describe for this model";
+        return Err(Error::new(source.path(), problem));
+    };
+    Ok(Some(Transform { pieces, ..transform.clone() }))
+}
+
 impl Outgoing {
+    /// Rows of a head whose rows are interleaved in the source.
+    fn interleaved_heads(&self) -> Option<usize> {
+        self.order.as_ref().and_then(|order| order.interleaved_heads)
+    }
+
     /// The rows of the source that a piece is made of, in their order.
     fn runs(&self, piece: &Piece) -> Vec<Range<u64>> {
         match &self.order {
-            Some(Order::Grouped(apart)) => apart.in_file(piece.rows.clone()),
-            // A file of FastLLM has all tokens of its source.
-            Some(Order::Halves(_) | Order::Kept(_)) | None => vec![piece.rows.clone()],
+            Some(order) if order.gathers() => {
+                order.source_rows(piece.rows.clone()).into_iter().map(|(_, run)| run).collect()
+            }
+            _ => vec![piece.rows.clone()],
         }
     }
 
@@ -358,10 +365,7 @@ fn pieces(number: usize, outgoing: &Outgoing) -> impl Iterator<Item = Piece> {
     let row = row(outgoing);
     let rows: u64 = outgoing.shape.iter().product::<u64>() / row.max(1);
     // An even number, whatever a head has.
-    let unit = match outgoing.order {
-        Some(Order::Halves(head_rows)) => 2 * head_rows as u64,
-        Some(Order::Grouped(_) | Order::Kept(_)) | None => 2,
-    };
+    let unit = 2 * outgoing.interleaved_heads().unwrap_or(1) as u64;
     let step = (CHUNK_ELEMENTS / row.max(1) / unit).max(1) * unit;
     (0..rows.div_ceil(step)).map(move |at| Piece { outgoing: number, rows: at * step..rows.min((at + 1) * step) })
 }
@@ -413,14 +417,11 @@ impl Own {
         let (row, first) = (row(outgoing), outgoing.first_row + piece.rows.start);
         let start = first * row;
         let mut values = self.values(source, outgoing, piece)?;
-        let sorted = match outgoing.order {
-            Some(Order::Halves(head_rows)) => {
-                let sorted = values.clone();
-                restore_rope_rows(&sorted, &mut values, head_rows, row as usize);
-                Some(sorted)
-            }
-            Some(Order::Grouped(_) | Order::Kept(_)) | None => None,
-        };
+        let sorted = outgoing.interleaved_heads().map(|head_rows| {
+            let sorted = values.clone();
+            restore_rope_rows(&sorted, &mut values, head_rows, row as usize);
+            sorted
+        });
         if outgoing.unit_rows {
             divide_rows(&mut values, row as usize);
         }

@@ -13,6 +13,7 @@
 
 use crate::op::Op;
 use crate::shape::TensorType;
+use std::collections::HashMap;
 use std::fmt;
 
 /// A tensor of a graph.
@@ -121,6 +122,8 @@ pub struct Node {
 pub struct Graph {
     nodes: Vec<Node>,
     values: Vec<Value>,
+    /// The first value of each name.
+    names: HashMap<String, ValueId>,
 }
 
 /// An operator was given inputs that it cannot take.
@@ -152,8 +155,8 @@ impl Graph {
 
     /// Adds a tensor of the model file. Asking for the same name again gives the same value.
     pub fn weight(&mut self, name: &str, ty: TensorType) -> ValueId {
-        let known = self.values.iter().position(|value| value.origin == Origin::Weight && value.name == name);
-        known.map(ValueId).unwrap_or_else(|| self.push(name.to_owned(), ty, Origin::Weight))
+        let known = self.find(name).filter(|id| self.value(*id).origin == Origin::Weight);
+        known.unwrap_or_else(|| self.push(name.to_owned(), ty, Origin::Weight))
     }
 
     /// Adds a tensor that outlives the computation.
@@ -204,7 +207,7 @@ impl Graph {
 
     /// The value of that name.
     pub fn find(&self, name: &str) -> Option<ValueId> {
-        self.values.iter().position(|value| value.name == name).map(ValueId)
+        self.names.get(name).copied()
     }
 
     /// Adds a value of another graph that no node computes.
@@ -220,8 +223,10 @@ impl Graph {
     }
 
     fn push(&mut self, name: String, ty: TensorType, origin: Origin) -> ValueId {
-        debug_assert!(self.values.iter().all(|value| value.name != name), "two values have the name {name}");
+        let id = ValueId(self.values.len());
+        debug_assert!(!self.names.contains_key(&name), "two values have the name {name}");
+        self.names.entry(name.clone()).or_insert(id);
         self.values.push(Value { name, ty, origin });
-        ValueId(self.values.len() - 1)
+        id
     }
 }

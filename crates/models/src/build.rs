@@ -1,4 +1,4 @@
-//! The graph builder: from the parts of an architecture and a model config to the graph of a batch.
+//! The graph builder: from a model to the graph of one batch.
 //!
 //! ```text
 //! tokens ─ inp_embd ─┬─ attn_norm ─ Q K V (bias, head norm, rope) ─ cache ─ kq ─ soft_max ─ kqv_out ─ attn_out ─┐
@@ -6,15 +6,14 @@
 //!                       ffn_inp ─┬─ ffn_norm ─ gate, up ─ swiglu ─ ffn_out ─┐
 //!                                └───────────────────────────── l_out (+) ◀─┘ ... result_norm ─ result_output
 //! ```
+//!
+//! Each part builds its own nodes (`part/`); this file has what they share, and the order of parts.
 
-use crate::architecture::{FeedForward, Norm, Residual};
 use crate::model::Model;
-use crate::number::{nearest_f32, real};
-use crate::role::Role;
+use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec, Residual};
+use crate::tensor::tensor_name;
 use trueup_blocks::DType;
-use trueup_graph::op::{
-    self, Arithmetic, Gated, KvMix, KvScores, KvStore, MulMat, NormRule, RmsNorm, Rope, SoftMax, Unary,
-};
+use trueup_graph::op::{Arithmetic, MulMat, Unary};
 use trueup_graph::{Graph, Input, Op, ShapeError, TensorType, ValueId};
 
 /// The sizes that a graph is made for.
@@ -37,253 +36,188 @@ pub struct Batch {
 }
 
 /// A node's output, or which shapes do not fit.
-type Built = Result<ValueId, ShapeError>;
+pub(crate) type Built = Result<ValueId, ShapeError>;
 
 pub(crate) fn graph(model: &Model, batch: &Batch) -> Result<Graph, ShapeError> {
     let mut builder = Builder { model, batch, graph: Graph::default(), layer: None };
-    let tokens = builder.input(Input::Tokens);
-    let embedding = builder.weight(Role::TokenEmbedding);
-    let mut stream = builder.node("inp_embd", Op::get_rows(batch.activation), &[embedding, tokens])?;
-    for layer in 0..model.hyper().layers() {
-        builder.layer = Some(layer);
-        stream = builder.layer(stream)?;
+    let spec = model.spec();
+    let mut stream = embedding(&mut builder, spec)?;
+    for (number, layer) in spec.layers.iter().enumerate() {
+        builder.layer = Some(number);
+        stream = layer.build(&mut builder, stream)?;
     }
     builder.layer = None;
-    let wanted = builder.input(Input::OutputRows);
-    let rows = builder.node("result_rows", Op::get_rows(batch.activation), &[stream, wanted])?;
-    let normed = builder.norm("result_norm", rows, Role::OutputNorm)?;
-    let head = if model.hyper().is_tied() { Role::TokenEmbedding } else { Role::Output };
-    let head = builder.weight(head);
-    if builder.weight_type(Role::OutputBias).is_none() {
-        builder.node("result_output", MulMat, &[head, normed])?;
-        return Ok(builder.graph);
-    }
-    let product = builder.node("result_product", MulMat, &[head, normed])?;
-    let bias = builder.weight(Role::OutputBias);
-    builder.node("result_output", Arithmetic::Add, &[product, bias])?;
+    head(&mut builder, spec, stream)?;
     Ok(builder.graph)
 }
 
-/// A graph in the making, at one layer or outside of all.
-struct Builder<'a> {
+/// The residual stream before the first layer, `[hidden size, tokens]`.
+fn embedding(builder: &mut Builder, spec: &ModelSpec) -> Built {
+    let rows = Op::get_rows(builder.batch.activation);
+    let tokens = builder.input(Input::Tokens);
+    let table = builder.weight("token_embd", "weight");
+    let mut stream = builder.node("inp_embd", rows, &[table, tokens])?;
+    if let Some(scale) = spec.embedding.scale {
+        stream = builder.scaled("inp_scaled", scale, stream)?;
+    }
+    if spec.embedding.positions.is_some() {
+        let positions = builder.input(Input::Positions);
+        let table = builder.weight("position_embd", "weight");
+        let position = builder.node("inp_position", Op::get_rows(builder.batch.activation), &[table, positions])?;
+        stream = builder.node("inp_sum", Arithmetic::Add, &[stream, position])?;
+    }
+    match &spec.embedding.norm {
+        Some(norm) => norm.build(builder, "inp_norm", stream, "token_embd_norm"),
+        None => Ok(stream),
+    }
+}
+
+/// Logits of the wanted tokens, `[vocabulary size, outputs]`.
+fn head(builder: &mut Builder, spec: &ModelSpec, stream: ValueId) -> Built {
+    let head = &spec.head;
+    let wanted = builder.input(Input::OutputRows);
+    let mut value = builder.node("result_rows", Op::get_rows(builder.batch.activation), &[stream, wanted])?;
+    if let Some(norm) = &head.norm {
+        value = norm.build(builder, "result_norm", value, "output_norm")?;
+    }
+    let matrix = builder.weight(if head.is_tied { "token_embd" } else { "output" }, "weight");
+    let has_changes = head.has_bias || head.scale.is_some() || head.softcap.is_some();
+    value = builder.node(if has_changes { "result_product" } else { "result_output" }, MulMat, &[matrix, value])?;
+    if head.has_bias {
+        let is_last = head.scale.is_none() && head.softcap.is_none();
+        let bias = builder.weight("output", "bias");
+        value = builder.node(if is_last { "result_output" } else { "result_bias" }, Arithmetic::Add, &[value, bias])?;
+    }
+    let Some(cap) = head.softcap else {
+        return head.scale.map_or(Ok(value), |scale| builder.scaled("result_output", scale, value));
+    };
+    let inner = head.scale.unwrap_or(1.0) / cap;
+    value = builder.scaled("result_inner", inner, value)?;
+    value = builder.node("result_tanh", Unary::Tanh, &[value])?;
+    builder.scaled("result_output", cap, value)
+}
+
+impl LayerSpec {
+    /// One layer: `stream` `[hidden size, tokens]` to the same.
+    fn build(&self, builder: &mut Builder, stream: ValueId) -> Built {
+        let arrangement = &self.arrangement;
+        let norm = |norm: &Option<crate::part::norm::NamedNorm>, builder: &mut Builder, x| match norm {
+            Some(norm) => norm.build(builder, x),
+            None => Ok(x),
+        };
+        let normed = norm(&arrangement.before_mixer, builder, stream)?;
+        let Mixer::Attention(attention) = &self.mixer;
+        let mixed = attention.build(builder, normed)?;
+        let mixed = norm(&arrangement.after_mixer, builder, mixed)?;
+        let FeedForward::Dense(dense) = &self.feed_forward;
+        if arrangement.is_parallel {
+            let input = match &arrangement.before_feed_forward {
+                Some(norm) => norm.build(builder, stream)?,
+                None => normed,
+            };
+            let fed = dense.build(builder, input)?;
+            let fed = norm(&arrangement.after_feed_forward, builder, fed)?;
+            let both = builder.node("attn_ffn", Arithmetic::Add, &[mixed, fed])?;
+            return self.added(builder, "l_out", both, "attn_norm", [stream, normed]);
+        }
+        let middle = self.added(builder, "ffn_inp", mixed, "attn_norm", [stream, normed])?;
+        let normed = norm(&arrangement.before_feed_forward, builder, middle)?;
+        let fed = dense.build(builder, normed)?;
+        let fed = norm(&arrangement.after_feed_forward, builder, fed)?;
+        self.added(builder, "l_out", fed, "ffn_norm", [middle, normed])
+    }
+
+    /// `y` added to the residual stream, or to what takes its place; `node` names the sum, `norm` the norm's node.
+    fn added(
+        &self,
+        builder: &mut Builder,
+        node: &str,
+        y: ValueId,
+        norm: &str,
+        [stream, normed]: [ValueId; 2],
+    ) -> Built {
+        match self.residual {
+            Residual::Stream => builder.node(node, Arithmetic::Add, &[y, stream]),
+            Residual::Scaled(factor) => {
+                let scaled = builder.scaled(&format!("{node}_scaled"), factor, y)?;
+                builder.node(node, Arithmetic::Add, &[scaled, stream])
+            }
+            Residual::ScaledNorm(factor) => {
+                let scaled = builder.scaled(&format!("{norm}_alpha"), factor, normed)?;
+                builder.node(node, Arithmetic::Add, &[y, scaled])
+            }
+        }
+    }
+}
+
+/// A graph under construction, at one layer or outside of all.
+pub(crate) struct Builder<'a> {
     model: &'a Model,
     batch: &'a Batch,
     graph: Graph,
     layer: Option<usize>,
 }
 
-/// The roles of one projection.
-struct Projection {
-    weight: Role,
-    bias: Role,
-    norm: Option<Role>,
-}
-
-const QUERY: Projection = Projection { weight: Role::Query, bias: Role::QueryBias, norm: Some(Role::QueryNorm) };
-const KEY: Projection = Projection { weight: Role::Key, bias: Role::KeyBias, norm: Some(Role::KeyNorm) };
-const VALUE: Projection = Projection { weight: Role::Value, bias: Role::ValueBias, norm: None };
-const ATTENTION_OUTPUT: Projection =
-    Projection { weight: Role::AttentionOutput, bias: Role::AttentionOutputBias, norm: None };
-const GATE: Projection = Projection { weight: Role::FfnGate, bias: Role::FfnGateBias, norm: None };
-const UP: Projection = Projection { weight: Role::FfnUp, bias: Role::FfnUpBias, norm: None };
-const DOWN: Projection = Projection { weight: Role::FfnDown, bias: Role::FfnDownBias, norm: None };
-
 impl Builder<'_> {
-    /// One block: `stream` `[width, tokens]` to the same.
-    fn layer(&mut self, stream: ValueId) -> Built {
-        let normed = self.norm("attn_norm", stream, Role::AttentionNorm)?;
-        let attention = self.attention(normed)?;
-        if self.model.architecture().parts.is_parallel {
-            let fed = self.feed_forward(normed)?;
-            let both = self.node("attn_ffn", Arithmetic::Add, &[attention, fed])?;
-            return self.node("l_out", Arithmetic::Add, &[both, stream]);
-        }
-        let kept = self.residual("attn_norm", stream, normed)?;
-        let middle = self.node("ffn_inp", Arithmetic::Add, &[attention, kept])?;
-        let normed = self.norm("ffn_norm", middle, Role::FfnNorm)?;
-        let fed = self.feed_forward(normed)?;
-        let kept = self.residual("ffn_norm", middle, normed)?;
-        self.node("l_out", Arithmetic::Add, &[fed, kept])
+    /// The sizes of the batch.
+    pub fn batch(&self) -> &Batch {
+        self.batch
     }
 
-    /// What a result is added to: `stream`, or what its norm made of it.
-    fn residual(&mut self, norm: &str, stream: ValueId, normed: ValueId) -> Built {
-        match self.model.architecture().parts.residual {
-            Residual::Stream => Ok(stream),
-            Residual::ScaledNorm => {
-                let factor = nearest_f32((2.0 * real(self.model.hyper().layers())).sqrt());
-                self.scaled(&format!("{norm}_alpha"), factor, normed)
-            }
-        }
+    /// The layer that is built.
+    pub fn layer(&self) -> Option<usize> {
+        self.layer
     }
 
-    fn scaled(&mut self, name: &str, factor: f32, x: ValueId) -> Built {
+    /// `x` times `factor`.
+    pub fn scaled(&mut self, name: &str, factor: f32, x: ValueId) -> Built {
         self.node(name, Unary::Scale { factor, bias: 0.0 }, &[x])
     }
 
-    /// Attention over the cache: `x` `[width, tokens]` to the same.
-    fn attention(&mut self, x: ValueId) -> Built {
-        let hyper = self.model.hyper();
-        let (head_size, heads, kv_heads) = (hyper.head_size(), hyper.heads(), hyper.kv_heads());
-        // Nodes of one kind stand side by side: a device may compute such neighbours at once.
-        let query = self.product("Qcur", &QUERY, x)?;
-        let key = self.product("Kcur", &KEY, x)?;
-        let value = self.product("Vcur", &VALUE, x)?;
-        let query = self.biased("Qcur", &QUERY, query)?;
-        let key = self.biased("Kcur", &KEY, key)?;
-        let value = self.biased("Vcur", &VALUE, value)?;
-        let query = self.heads("Qcur", &QUERY, query, heads)?;
-        let key = self.heads("Kcur", &KEY, key, kv_heads)?;
-        let (query, key) = match hyper.alibi() {
-            Some(_) => (query, key),
-            None => (self.rotated("Qcur", query)?, self.rotated("Kcur", key)?),
-        };
-
-        let key = self.node("Kcur_rows", Op::reshape(&[hyper.kv_elements(), self.batch.tokens]), &[key])?;
-        let keys = self.store("k", key)?;
-        let values = self.store("v", value)?;
-
-        let sequences = self.input(Input::Sequences);
-        let scale = 1.0 / real(head_size).sqrt();
-        let kq = KvScores { capacity: self.batch.capacity };
-        let weights = if hyper.prefix().is_some() {
-            // What the division keeps small in f16 is multiplied back behind the mask.
-            let coefficient = real(self.layer.unwrap_or(0)) + 1.0;
-            let query = self.scaled("Qcur_scaled", nearest_f32(scale / coefficient), query)?;
-            let scores = self.node("kq", kq, &[query, keys, sequences])?;
-            let mask = self.mask();
-            let masked = self.node("kq_masked", Arithmetic::Add, &[scores, mask])?;
-            let scores = self.scaled("kq_scaled", nearest_f32(coefficient), masked)?;
-            self.node("kq_soft_max", SoftMax { scale: 1.0, max_bias: 0.0 }, &[scores])?
-        } else {
-            let scores = self.node("kq", kq, &[query, keys, sequences])?;
-            let (mask, max_bias) = (self.mask(), hyper.alibi().unwrap_or(0.0));
-            self.node("kq_soft_max", SoftMax { scale: nearest_f32(scale), max_bias }, &[scores, mask])?
-        };
-        let mixed = self.node("kqv_out", KvMix { kv_heads }, &[weights, values, sequences])?;
-        self.project("attn_out", &ATTENTION_OUTPUT, mixed)
+    /// A matrix applied to each token, plus its bias if there is one.
+    pub fn project(&mut self, name: &str, stem: &str, x: ValueId, has_bias: bool) -> Built {
+        let y = self.product(name, stem, x)?;
+        self.biased(name, stem, y, has_bias)
     }
 
-    /// What this layer's tokens see.
-    fn mask(&mut self) -> ValueId {
-        let hyper = self.model.hyper();
-        let has_window = self
-            .layer
-            .is_some_and(|layer| hyper.window().is_some_and(|window| window.layers().get(layer) == Some(&true)));
-        if hyper.prefix().is_some() {
-            return self.input(Input::MaskPrefix);
-        }
-        self.input(match (hyper.alibi(), has_window) {
-            (Some(_), _) => Input::MaskDistance,
-            (None, true) => Input::MaskWindow,
-            (None, false) => Input::Mask,
-        })
-    }
-
-    /// Heads of a projection `[head size * heads, tokens]`, normed where the model does that: `[head size, heads,
-    /// tokens]`.
-    fn heads(&mut self, name: &str, projection: &Projection, flat: ValueId, heads: usize) -> Built {
-        let hyper = self.model.hyper();
-        let shape = Op::reshape(&[hyper.head_size(), heads, self.batch.tokens]);
-        let split = self.node(&format!("{name}_heads"), shape, &[flat])?;
-        match projection.norm.filter(|norm| self.weight_type(*norm).is_some()) {
-            None => Ok(split),
-            Some(norm) => self.norm(&format!("{name}_normed"), split, norm),
-        }
-    }
-
-    /// Heads turned by their positions.
-    fn rotated(&mut self, name: &str, heads: ValueId) -> Built {
-        let rope = self.model.hyper().rope();
-        let op = Rope {
-            pairs: self.model.architecture().parts.pairs,
-            dimensions: rope.dimensions,
-            base: rope.base,
-            scaling: rope.scaling,
-        };
-        let has_pairs = self.model.hyper().prefix().is_some();
-        let mut inputs = vec![heads, self.input(if has_pairs { Input::PositionPairs } else { Input::Positions })];
-        if let Some(ty) = self.model.weight(Role::RopeFactors, 0) {
-            inputs.push(self.graph.weight(&Role::RopeFactors.name(0), ty));
-        }
-        self.node(&format!("{name}_rope"), op, &inputs)
-    }
-
-    /// A matrix applied to each token, plus its bias where the model has one.
-    fn project(&mut self, name: &str, projection: &Projection, x: ValueId) -> Built {
-        let y = self.product(name, projection, x)?;
-        self.biased(name, projection, y)
-    }
-
-    fn product(&mut self, name: &str, projection: &Projection, x: ValueId) -> Built {
-        let weight = self.weight(projection.weight);
+    /// A matrix applied to each token.
+    pub fn product(&mut self, name: &str, stem: &str, x: ValueId) -> Built {
+        let weight = self.weight(stem, "weight");
         self.node(name, MulMat, &[weight, x])
     }
 
-    fn biased(&mut self, name: &str, projection: &Projection, y: ValueId) -> Built {
-        if self.weight_type(projection.bias).is_none() {
+    /// `y` plus the bias of its projection if there is one.
+    pub fn biased(&mut self, name: &str, stem: &str, y: ValueId, has_bias: bool) -> Built {
+        if !has_bias {
             return Ok(y);
         }
-        let bias = self.weight(projection.bias);
+        let bias = self.weight(stem, "bias");
         self.node(&format!("{name}_bias"), Arithmetic::Add, &[y, bias])
     }
 
-    /// Puts `x` `[head size * kv heads, tokens]` into the cache of keys (`k`) or values (`v`).
-    fn store(&mut self, which: &str, x: ValueId) -> Built {
-        let hyper = self.model.hyper();
-        let sizes = [hyper.kv_elements(), self.batch.context, self.batch.sequences];
-        let state = self.graph.state(&self.name(&format!("kv_{which}")), TensorType::new(self.batch.kv, &sizes));
-        let rows = self.input(Input::KvRows);
-        self.node(&format!("cache_{which}"), KvStore, &[state, x, rows])
+    /// A tensor of this layer. It exists: [`Model::from_gguf`] checked every tensor that the parts declare.
+    pub fn weight(&mut self, stem: &str, suffix: &str) -> ValueId {
+        self.weight_named(tensor_name(self.layer, stem, suffix))
     }
 
-    fn feed_forward(&mut self, x: ValueId) -> Built {
-        match self.model.architecture().parts.feed_forward {
-            FeedForward::GatedSilu => {
-                let gate = self.project("ffn_gate", &GATE, x)?;
-                let up = self.project("ffn_up", &UP, x)?;
-                let hidden = self.node("ffn_swiglu", Gated::Swiglu, &[gate, up])?;
-                self.project("ffn_out", &DOWN, hidden)
-            }
-            FeedForward::Gelu => {
-                let up = self.project("ffn_up", &UP, x)?;
-                let hidden = self.node("ffn_gelu", Unary::Gelu, &[up])?;
-                self.project("ffn_out", &DOWN, hidden)
-            }
-        }
+    /// A tensor outside of the layers.
+    pub fn weight_outside(&mut self, stem: &str, suffix: &str) -> ValueId {
+        self.weight_named(tensor_name(None, stem, suffix))
     }
 
-    fn norm(&mut self, name: &str, x: ValueId, role: Role) -> Built {
-        let epsilon = self.model.hyper().epsilon();
-        match self.model.architecture().parts.norm {
-            Norm::Rms => {
-                let weight = self.weight(role);
-                self.node(name, RmsNorm { epsilon }, &[x, weight])
-            }
-            Norm::Layer => {
-                let normed = self.node(&format!("{name}_plain"), op::Norm { rule: NormRule::Layer, epsilon }, &[x])?;
-                let weight = self.weight(role);
-                let bias = role.bias().map(|bias| self.weight(bias));
-                let scaled = if bias.is_some() { format!("{name}_w") } else { name.to_owned() };
-                let weighted = self.node(&scaled, Arithmetic::Mul, &[normed, weight])?;
-                bias.map_or(Ok(weighted), |bias| self.node(name, Arithmetic::Add, &[weighted, bias]))
-            }
-        }
+    fn weight_named(&mut self, name: String) -> ValueId {
+        let ty = self.model.weight(&name).unwrap_or_else(|| unreachable!("no part declares {name}"));
+        self.graph.weight(&name, ty)
     }
 
-    /// The tensor of a role in this layer. Roles of every model are there (checked by [`Model::from_gguf`]); optional
-    /// ones are asked for only after [`Builder::weight_type`].
-    fn weight(&mut self, role: Role) -> ValueId {
-        let ty = self.weight_type(role).unwrap_or_else(|| unreachable!("a model without {role:?}"));
-        self.graph.weight(&role.name(self.layer.unwrap_or(0)), ty)
+    /// A state of this layer, such as its cache of keys.
+    pub fn state(&mut self, name: &str, ty: TensorType) -> ValueId {
+        let name = self.name(name);
+        self.graph.state(&name, ty)
     }
 
-    fn weight_type(&self, role: Role) -> Option<TensorType> {
-        self.model.weight(role, self.layer.unwrap_or(0))
-    }
-
-    /// The input, added when it is first asked for.
-    fn input(&mut self, input: Input) -> ValueId {
+    /// An input, added to the graph when it is first needed.
+    pub fn input(&mut self, input: Input) -> ValueId {
         let Batch { tokens, outputs, capacity, .. } = *self.batch;
         let ty = match input {
             Input::Tokens | Input::Positions | Input::Sequences | Input::KvRows => {
@@ -298,11 +232,12 @@ impl Builder<'_> {
         self.graph.find(input.name()).unwrap_or_else(|| self.graph.input(input, ty))
     }
 
-    fn node(&mut self, name: &str, op: impl Into<Op>, inputs: &[ValueId]) -> Built {
+    /// Adds a node of this layer.
+    pub fn node(&mut self, name: &str, op: impl Into<Op>, inputs: &[ValueId]) -> Built {
         self.graph.node(self.name(name), self.layer, op.into(), inputs)
     }
 
-    /// The name with the layer behind it.
+    /// The name followed by the layer's number.
     fn name(&self, name: &str) -> String {
         self.layer.map_or_else(|| name.to_owned(), |layer| format!("{name}-{layer}"))
     }

@@ -1,23 +1,25 @@
-//! Hyper-parameters from `config.json` of a Hugging Face directory, or from what speaks its words.
+//! Reads `config.json` of a Hugging Face directory, or a description that uses its words.
+//!
+//! A reader collects every problem and goes on with a harmless number, so that one message names them all. Nothing is
+//! computed from a model whose reader has a problem.
 
-use crate::architecture::{Architecture, FieldRule, Fixed, FlagRule, Missing, Rotated, Sign, WindowRule};
-use crate::faults::Faults;
-use crate::field::{Field, one_count};
-use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, Prefix, WindowLayers};
-use crate::number::{nearest_f32, whole_u32, wide};
-use crate::rope::{Llama3Scaling, RopeDescription, yarn_magnitude};
-use crate::{ARCHITECTURES, Condition};
+use crate::architecture::{Architecture, Marker};
+use crate::diagnostics::Diagnostics;
+use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
+use crate::number::{nearest_f32, whole_u32};
+use crate::rope::{Llama3Scaling, RopeFactors, RopeSpec, yarn_magnitude};
+use crate::spec::ModelSpec;
 use serde_json::{Map, Value};
 use std::path::Path;
 use trueup_formats::flm::description_name;
 use trueup_formats::{Error, Result, quote};
-use trueup_graph::op::RopeScaling;
+use trueup_graph::op::{RopePairs, RopeScaling};
 
 /// A JSON object.
-type Object = Map<String, Value>;
+pub(crate) type Object = Map<String, Value>;
 
 impl Architecture {
-    /// The architecture of a description, by its `architectures`, and by signs where several have a class of that name.
+    /// The architecture of a description, by its `architectures`, and by markers if several share a class name.
     pub fn of_config(config: &Object, path: &Path) -> Result<&'static Architecture> {
         let help = || format!("supported are {}", Architecture::classes());
         let classes: Vec<&str> = config
@@ -33,10 +35,10 @@ impl Architecture {
                 .at(format!("architectures in {}", description_name(path)))
                 .help(help()));
         };
-        let is_told = |architecture: &&Architecture| {
-            architecture.told_by.is_empty() || architecture.told_by.iter().any(|sign| sign.is_in(config))
+        let is_selected = |architecture: &&Architecture| {
+            architecture.selected_by.is_empty() || architecture.selected_by.iter().any(|marker| marker.is_in(config))
         };
-        Architecture::of_class(class).find(is_told).ok_or_else(|| {
+        Architecture::of_class(class).find(is_selected).ok_or_else(|| {
             Error::new(path, format!("expected a supported class, found \"{}\"", quote(class)))
                 .at(format!("architectures in {}", description_name(path)))
                 .help(help())
@@ -44,366 +46,331 @@ impl Architecture {
     }
 }
 
-impl Hyper {
-    /// Reads a description by the architecture's tables; `tensors` is how many tensors the checkpoint has. The error
-    /// names all faults.
+impl ModelSpec {
+    /// Reads a description; `tensors` is the number of tensors of the checkpoint.
+    ///
+    /// # Errors
+    /// All problems of the description in one message.
     pub fn from_config(
         architecture: &'static Architecture,
         config: &Object,
         tensors: usize,
         path: &Path,
-    ) -> Result<Hyper> {
-        debug_assert!(ARCHITECTURES.iter().any(|known| std::ptr::eq(*known, architecture)));
-        let layers = config.get(rule(architecture, Field::Layers).theirs).and_then(Value::as_u64);
-        let mut reader = ConfigReader { config, layers, faults: Faults::default() };
-        architecture.fixed.iter().for_each(|fixed| reader.check_fixed(fixed));
-        let mut draft = reader.draft(architecture);
-        let conditions = reader.conditions(architecture, &draft.rope);
-        draft.alibi =
-            architecture.parts.alibi.filter(|_| conditions.holds(Condition::Alibi)).map(|rule| rule.max_bias.into());
-        let mut faults = reader.faults;
-        let hyper = if faults.list().is_empty() { Hyper::new(draft, tensors, conditions, &mut faults) } else { None };
-        faults.check(path, description_name(path), "the model is not supported, or its description is damaged")?;
-        hyper.ok_or_else(|| Error::new(path, "numbers are too large for this machine").at(description_name(path)))
+    ) -> Result<ModelSpec> {
+        ModelSpec::with_notes(architecture, config, tensors, path).map(|(spec, _)| spec)
+    }
+
+    /// The same, with a sentence about each part of the description that was interpreted.
+    ///
+    /// # Errors
+    /// As [`ModelSpec::from_config`].
+    pub fn with_notes(
+        architecture: &'static Architecture,
+        config: &Object,
+        tensors: usize,
+        path: &Path,
+    ) -> Result<(ModelSpec, Vec<String>)> {
+        let mut reader =
+            Config { architecture, object: config, diagnostics: Diagnostics::default(), tensors, notes: Vec::new() };
+        let mut spec = (architecture.from_config)(&mut reader);
+        spec.architecture = architecture;
+        reader.note_unused_scalings(spec.context_length);
+        let Config { mut diagnostics, notes, .. } = reader;
+        if diagnostics.list().is_empty() {
+            spec.check(&mut diagnostics);
+        }
+        diagnostics.check(path, description_name(path), "the model is not supported, or its description is damaged")?;
+        Ok((spec, notes))
     }
 }
 
-impl Hyper {
-    /// The description that [`Hyper::from_config`] reads as these numbers, for a model that came from a GGUF file.
-    /// `None` where factors of the rotation are stored, from which what they were computed of does not follow.
-    pub fn to_config(&self, architecture: &Architecture) -> Option<Object> {
-        let mut config = Object::new();
-        config.insert("architectures".to_owned(), Value::from(vec![*architecture.classes.first()?]));
-        config.insert("model_type".to_owned(), Value::from(architecture.flm_name.unwrap_or(architecture.gguf_name)));
-        for FieldRule { field, theirs, unit, several, .. } in architecture.fields {
-            let value = match field {
-                Field::Width => Value::from(self.width()),
-                Field::Layers => Value::from(self.layers()),
-                Field::Heads => Value::from(self.heads()),
-                Field::KvHeads => Value::from(self.kv_heads()),
-                Field::HeadSize => Value::from(self.head_size()),
-                Field::Ffn => Value::from(wide(self.ffn()).saturating_mul(*several)),
-                Field::Vocabulary => Value::from(self.vocabulary()),
-                Field::Context => Value::from(self.context()),
-                Field::Epsilon => Value::from(shortest(self.epsilon())),
-                Field::RopeBase => Value::from(shortest(self.rope().base) / unit),
-            };
-            config.insert((*theirs).to_owned(), value);
-        }
-        if let Rotated::Counted(key, _) = architecture.parts.rotated {
-            config.insert(key.to_owned(), Value::from(self.rope().dimensions));
-        }
-        for FlagRule { theirs, conditions, inverted, .. } in architecture.flags {
-            let holds = conditions.iter().any(|condition| self.conditions().holds(*condition));
-            config.insert((*theirs).to_owned(), Value::Bool(holds != *inverted));
-        }
-        config.extend(self.signs(architecture).map(|(key, value)| (key.to_owned(), value)));
-        for sign in architecture.told_by {
-            if let Sign::True(key) = sign {
-                config.insert((*key).to_owned(), Value::Bool(true));
-            }
-        }
-        if let (Some(prefix), Some(rule)) = (self.prefix(), architecture.parts.prefix) {
-            let ids = [(rule.end, prefix.end), (rule.mark, prefix.mark), (rule.other_mark, prefix.other_mark)];
-            config.extend(ids.map(|((key, _), id)| (key.to_owned(), Value::from(id))));
-        }
-        if self.conditions().holds(Condition::RopeFactors) {
-            return None;
-        }
-        let scaling = match self.rope().scaling {
-            RopeScaling::None => None,
-            RopeScaling::Linear { factor } => Some(serde_json::json!({"type": "linear", "factor": shortest(factor)})),
-            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude } => {
-                Some(serde_json::json!({
-                    "type": "yarn",
-                    "factor": shortest(factor),
-                    "original_max_position_embeddings": original_context,
-                    "beta_fast": shortest(beta_fast),
-                    "beta_slow": shortest(beta_slow),
-                    "attention_factor": shortest(magnitude),
-                }))
-            }
-            RopeScaling::Long { .. } => return None,
-        };
-        config.extend(scaling.map(|scaling| ("rope_scaling".to_owned(), scaling)));
-        if let (Some(window), Some(rule)) = (self.window(), architecture.window) {
-            config.insert("sliding_window".to_owned(), Value::from(window.size()));
-            config.extend(rule.enabled_by.map(|key| (key.to_owned(), Value::Bool(true))));
-            let kinds =
-                window.layers().iter().map(|slides| if *slides { "sliding_attention" } else { "full_attention" });
-            config.insert("layer_types".to_owned(), Value::from(kinds.collect::<Vec<&str>>()));
-        }
-        Some(config)
-    }
-}
-
-impl Hyper {
-    /// The keys that say in so many words what else follows from signs, such as `use_alibi`, with their values.
-    pub fn signs(&self, architecture: &Architecture) -> impl Iterator<Item = (&'static str, Value)> {
-        let held = architecture.signs.iter().filter(|rule| self.conditions().holds(rule.condition));
-        let key = |sign: &Sign| match sign {
-            Sign::True(key) => Some((*key, Value::from(1))),
-            Sign::Present(_) | Sign::Absent(_) | Sign::Vocabulary(_) => None,
-        };
-        held.flat_map(|rule| rule.signs).filter_map(key)
-    }
-}
-
-impl Architecture {
-    /// What a person should know of how a description was understood: a sentence each.
-    pub fn notes_of_config(&self, config: &Object, hyper: &Hyper) -> Vec<String> {
-        let held = self.signs.iter().filter(|rule| hyper.conditions().holds(rule.condition));
-        let mut notes: Vec<String> = held.map(|rule| rule.note.to_owned()).collect();
-        let kind =
-            ROPE_OBJECTS.into_iter().find_map(|key| config.get(key)?.get("type").or(config.get(key)?.get("rope_type")));
-        let is_true = |key: &str| config.get(key).and_then(Value::as_bool) == Some(true);
-        let context = hyper.context();
-        if is_true("use_logn_attn") {
-            notes.push(format!(
-                "the scaling of queries by text length (use_logn_attn) is omitted: it has no effect up to \
-                 {context} tokens"
-            ));
-        }
-        if kind.and_then(Value::as_str) == Some("dynamic") || is_true("use_dynamic_ntk") {
-            notes.push(format!(
-                "the dynamic scaling of the rotation is omitted: it has no effect up to {context} tokens"
-            ));
-        }
-        notes
-    }
-}
-
-impl Sign {
-    fn is_in(self, config: &Object) -> bool {
+impl Marker {
+    pub(crate) fn is_in(self, config: &Object) -> bool {
         let value = |key: &str| config.get(key).filter(|value| !value.is_null());
         match self {
-            Sign::Present(key) => value(key).is_some(),
-            Sign::Absent(key) => value(key).is_none(),
-            Sign::True(key) => {
+            Marker::Present(key) => value(key).is_some(),
+            Marker::True(key) => {
                 value(key).is_some_and(|value| value.as_bool() == Some(true) || value.as_u64() == Some(1))
             }
-            Sign::Vocabulary(count) => value("vocab_size").and_then(Value::as_u64) == Some(count),
         }
     }
 }
 
-/// The shortest decimal number that is this f32, so that 1e-5 is not 9.99999974e-6.
-fn shortest(number: f32) -> f64 {
-    number.to_string().parse().unwrap_or_else(|_| f64::from(number))
+/// A description that is read.
+pub(crate) struct Config<'a> {
+    architecture: &'static Architecture,
+    object: &'a Object,
+    diagnostics: Diagnostics,
+    /// The number of tensors of the checkpoint, which limits the number of layers.
+    tensors: usize,
+    notes: Vec<String>,
 }
 
-/// Reads keys, notes what is wrong and goes on with a number that means nothing: faults end in an error later.
-struct ConfigReader<'a> {
-    config: &'a Object,
-    /// The number of layers, where it is a number.
-    layers: Option<u64>,
-    faults: Faults,
-}
+impl Config<'_> {
+    /// The architecture that reads it.
+    pub fn architecture(&self) -> &'static Architecture {
+        self.architecture
+    }
 
-impl ConfigReader<'_> {
-    fn draft(&mut self, architecture: &Architecture) -> Draft {
-        let heads = self.count(rule(architecture, Field::Heads), 1, 1);
-        let width = self.count(rule(architecture, Field::Width), heads, 1);
-        let mut count = |field| self.count(rule(architecture, field), heads, width);
-        let (layers, kv_heads, head_size) = (count(Field::Layers), count(Field::KvHeads), count(Field::HeadSize));
-        let (ffn, vocabulary, context) = (count(Field::Ffn), count(Field::Vocabulary), count(Field::Context));
-        let epsilon = self.number(rule(architecture, Field::Epsilon));
-        let base = self.number(rule(architecture, Field::RopeBase));
-        let rotated = match architecture.parts.rotated {
-            Rotated::Whole => head_size,
-            Rotated::Half => head_size / 2,
-            Rotated::Counted(key, missing) => self.rotated(key, missing),
-        };
-        let rope = self.rope(base, rotated, context);
-        let window = architecture.window.and_then(|rule| self.window(&rule));
-        let prefix = architecture.parts.prefix.map(|rule| Prefix {
-            end: self.token(rule.end),
-            mark: self.token(rule.mark),
-            other_mark: self.token(rule.other_mark),
-        });
-        Draft {
-            width,
-            layers,
-            heads,
-            kv_heads,
-            head_size,
-            ffn,
-            vocabulary,
-            context,
-            epsilon,
-            rope,
-            window,
-            alibi: None,
-            prefix,
+    /// The value of a key that is present and not null.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    /// Whether the key is present, even if it is null.
+    pub fn has(&self, key: &str) -> bool {
+        self.object.contains_key(key)
+    }
+
+    /// Whether a marker is found.
+    pub fn is_marked(&self, marker: Marker) -> bool {
+        marker.is_in(self.object)
+    }
+
+    /// Adds a sentence for the user about how the description was interpreted.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+
+    /// Adds a problem.
+    pub fn problem(&mut self, problem: impl Into<String>) {
+        self.diagnostics.add(problem);
+    }
+
+    /// Elements of a row, `1 ..= 2^22`.
+    pub fn size(&mut self, key: &str) -> usize {
+        self.required(key, SIZE_MAX)
+    }
+
+    /// Elements of a row, or `absent` if the key is absent or null.
+    pub fn size_or(&mut self, key: &str, absent: usize) -> usize {
+        self.optional(key, SIZE_MAX).unwrap_or(absent)
+    }
+
+    /// Layers, heads or elements of a head, `1 ..= 2^16`.
+    pub fn count(&mut self, key: &str) -> usize {
+        self.required(key, COUNT_MAX)
+    }
+
+    /// A count, or `absent` if the key is absent or null.
+    pub fn count_or(&mut self, key: &str, absent: usize) -> usize {
+        self.optional(key, COUNT_MAX).unwrap_or(absent)
+    }
+
+    /// The number of layers, which the number of tensors limits.
+    pub fn layers(&mut self, key: &str) -> usize {
+        let layers = self.required(key, COUNT_MAX);
+        if layers > self.tensors {
+            let tensors = self.tensors;
+            self.problem(format!("{layers} layers are claimed, but the file has {tensors} tensors"));
+            return 1;
+        }
+        layers
+    }
+
+    /// Tokens of the vocabulary.
+    pub fn vocabulary(&mut self, key: &str) -> usize {
+        self.required(key, VOCABULARY_MAX)
+    }
+
+    /// Positions, or `absent`; without it the key is required.
+    pub fn context(&mut self, key: &str, absent: Option<usize>) -> usize {
+        match absent {
+            None => self.required(key, CONTEXT_MAX),
+            Some(absent) => self.optional(key, CONTEXT_MAX).unwrap_or(absent),
         }
     }
 
-    /// How many elements of a head are rotated.
-    fn rotated(&mut self, key: &str, missing: u64) -> u64 {
-        match self.config.get(key).filter(|value| !value.is_null()) {
-            None => missing,
-            found @ Some(value) => value.as_u64().unwrap_or_else(|| self.wrong(key, "a count", found, missing)),
-        }
-    }
-
-    /// The id of a token.
-    fn token(&mut self, (key, missing): (&str, u32)) -> u32 {
-        match self.config.get(key).filter(|value| !value.is_null()) {
-            None => missing,
-            found @ Some(value) => match value.as_u64().and_then(|id| u32::try_from(id).ok()) {
-                Some(id) => id,
-                None => self.wrong(key, "the id of a token", found, missing),
-            },
-        }
-    }
-
-    /// A count; `heads` and `width` are what an absent one may follow from.
-    fn count(&mut self, rule: &FieldRule, heads: u64, width: u64) -> u64 {
-        let found = self.config.get(rule.theirs);
-        if let Some(count) = found.and_then(Value::as_u64) {
-            return match count.checked_div(rule.several).filter(|_| count.is_multiple_of(rule.several)) {
-                Some(count) => count,
-                None => self.wrong(rule.theirs, &format!("a multiple of {}", rule.several), found, 1),
+    /// One count for each layer, from a number or a list; without `absent` the key is required.
+    pub fn per_layer(&mut self, key: &str, layers: usize, max: usize, absent: Option<usize>) -> Vec<usize> {
+        let Some(list) = self.value(key).and_then(Value::as_array).cloned() else {
+            let one = match absent {
+                None => self.required(key, max),
+                Some(absent) => self.optional(key, max).unwrap_or(absent),
             };
-        }
-        if let Some(list) = found.and_then(Value::as_array).filter(|_| rule.field.is_per_layer()) {
-            return self.per_layer(rule, list);
-        }
-        let is_null = found.is_some_and(Value::is_null);
-        if found.is_some() && !is_null {
-            return self.wrong(rule.theirs, "a count", found, 1);
-        }
-        match rule.missing {
-            Missing::IsOrHeads(_) if is_null => heads,
-            Missing::IsOrWidthOverHeads(_) if is_null => self.width_over_heads(width, heads),
-            Missing::Is(default) | Missing::IsOrHeads(default) | Missing::IsOrWidthOverHeads(default) => {
-                whole_u32(default).into()
-            }
-            Missing::Heads => heads,
-            Missing::Widths(times) => width.saturating_mul(times),
-            Missing::WidthOverHeads => self.width_over_heads(width, heads),
-            Missing::Key(other) => match self.config.get(other).and_then(Value::as_u64) {
-                Some(count) => count,
-                None => self.wrong(other, "a count", self.config.get(other), 1),
-            },
-            Missing::Refused => self.wrong(rule.theirs, "a count", found, 1),
-        }
-    }
-
-    /// The count of a list with the same count for each layer.
-    fn per_layer(&mut self, rule: &FieldRule, list: &[Value]) -> u64 {
+            return vec![one; layers];
+        };
         let counts: Option<Vec<u64>> = list.iter().map(Value::as_u64).collect();
         let Some(counts) = counts else {
-            let found = Value::from(list.to_vec());
-            return self.wrong(rule.theirs, "a count", Some(&found), 1);
+            return self.wrong(key, "a count", &Value::from(list), vec![1; layers]);
         };
-        one_count(&counts, self.layers).unwrap_or_else(|problem| {
-            self.faults.add(format!("{}: {problem}", rule.theirs));
-            1
-        })
+        if counts.len() != layers {
+            let found = counts.len();
+            self.problem(format!("{key}: expected a count for each of {layers} layers, found {found}"));
+            return vec![1; layers];
+        }
+        counts.into_iter().map(|count| self.within(key, count, max)).collect()
     }
 
-    fn width_over_heads(&mut self, width: u64, heads: u64) -> u64 {
-        width.checked_div(heads).filter(|_| width.is_multiple_of(heads)).unwrap_or_else(|| {
-            self.faults.add(format!(
-                "{heads} attention heads do not divide a hidden size of {width}, and head_dim is \
-                    missing"
-            ));
-            1
-        })
-    }
-
-    fn number(&mut self, rule: &FieldRule) -> f64 {
-        let found = self.config.get(rule.theirs).filter(|value| !value.is_null());
-        match (found, rule.missing) {
-            (None, Missing::Is(default)) => rule.unit * default,
-            (found, _) => match found.and_then(Value::as_f64) {
-                Some(number) => rule.unit * number,
-                None => self.wrong(rule.theirs, "a number", found, 1.0),
-            },
+    /// A number, or `absent` if the key is absent or null.
+    pub fn number_or(&mut self, key: &str, absent: f64) -> f64 {
+        match self.value(key).cloned() {
+            None => absent,
+            Some(found) => found.as_f64().unwrap_or_else(|| self.wrong(key, "a number", &found, absent)),
         }
     }
 
-    fn wrong<T>(&mut self, key: &str, expected: &str, found: Option<&Value>, instead: T) -> T {
-        let found = found.map_or("nothing".to_owned(), |value| quote(&value.to_string()));
-        self.faults.add(format!("{key}: expected {expected}, found {found}"));
+    /// A number; `None` if the key is absent or null.
+    pub fn number(&mut self, key: &str) -> Option<f64> {
+        self.value(key)?;
+        Some(self.number_or(key, 1.0))
+    }
+
+    /// A switch, or `absent` if the key is absent or null.
+    pub fn flag_or(&mut self, key: &str, absent: bool) -> bool {
+        match self.value(key).cloned() {
+            None => absent,
+            Some(Value::Bool(flag)) => flag,
+            Some(found) => self.wrong(key, "true or false", &found, absent),
+        }
+    }
+
+    /// The id of a token, or `absent` if the key is absent or null.
+    pub fn token_or(&mut self, key: &str, absent: u32) -> u32 {
+        match self.value(key).cloned() {
+            None => absent,
+            Some(found) => {
+                let id = found.as_u64().and_then(|id| u32::try_from(id).ok());
+                id.unwrap_or_else(|| self.wrong(key, "the id of a token", &found, absent))
+            }
+        }
+    }
+
+    /// Refuses any value but these, as JSON prints them. An absent key and null are fine.
+    pub fn only(&mut self, key: &str, allowed: &[&str]) {
+        let Some(found) = self.value(key).cloned() else { return };
+        if !allowed.contains(&found.to_string().as_str()) {
+            let expected = if allowed.is_empty() { "no such key".to_owned() } else { allowed.join(" or ") };
+            self.wrong(key, &expected, &found, ());
+        }
+    }
+
+    /// Which layers have a sliding window, by `layer_types`; `None` if the key is absent.
+    pub fn sliding_layers(&mut self, layers: usize) -> Option<Vec<bool>> {
+        let found = self.value("layer_types").cloned()?;
+        let list: Option<Vec<bool>> = found.as_array().and_then(|types| types.iter().map(is_sliding).collect());
+        let Some(list) = list else {
+            return self.wrong("layer_types", "full_attention and sliding_attention only", &found, None);
+        };
+        if list.len() != layers {
+            self.problem(format!("windows are listed for {} layers, found {layers} layers", list.len()));
+            return None;
+        }
+        Some(list)
+    }
+
+    /// The size of a sliding window, below 2^31.
+    pub fn window(&mut self, key: &str, absent: Option<usize>) -> Option<usize> {
+        let found = match self.object.get(key) {
+            None => return absent,
+            Some(Value::Null) => return None,
+            Some(found) => found.clone(),
+        };
+        let Some(size) = found.as_u64() else { return Some(self.wrong(key, "a count", &found, 1)) };
+        let size = usize::try_from(size).ok().filter(|&size| size > 0 && size <= CONTEXT_MAX);
+        if size.is_none() {
+            self.problem(format!("the sliding window must lie between 1 and 2^31 - 1, found {found}"));
+        }
+        Some(size.unwrap_or(1))
+    }
+
+    fn required(&mut self, key: &str, max: usize) -> usize {
+        match self.object.get(key).cloned() {
+            Some(found) if !found.is_null() => self.optional(key, max).unwrap_or(1),
+            found => {
+                let found = found.map_or("nothing", |_| "null");
+                self.problem(format!("{key}: expected a count, found {found}"));
+                1
+            }
+        }
+    }
+
+    fn optional(&mut self, key: &str, max: usize) -> Option<usize> {
+        let found = self.value(key)?.clone();
+        Some(match found.as_u64() {
+            Some(count) => self.within(key, count, max),
+            None => self.wrong(key, "a count", &found, 1),
+        })
+    }
+
+    fn within(&mut self, key: &str, count: u64, max: usize) -> usize {
+        match usize::try_from(count).ok().filter(|count| (1..=max).contains(count)) {
+            Some(count) => count,
+            None => {
+                self.problem(format!("{key}: expected 1 to {max}, found {count}"));
+                1
+            }
+        }
+    }
+
+    fn wrong<T>(&mut self, key: &str, expected: &str, found: &Value, instead: T) -> T {
+        let found = quote(&found.to_string()).to_string();
+        self.problem(format!("{key}: expected {expected}, found {found}"));
         instead
     }
+}
 
-    fn check_fixed(&mut self, fixed: &Fixed) {
-        let Some(found) = self.config.get(fixed.theirs).filter(|value| !value.is_null()) else { return };
-        if !fixed.allowed.contains(&found.to_string().as_str()) {
-            let expected = if fixed.allowed.is_empty() { "no such key".to_owned() } else { fixed.allowed.join(" or ") };
-            self.wrong(fixed.theirs, &expected, Some(found), ());
-        }
+/// `Some(whether a layer has a window)`, `None` for an unknown kind of attention.
+fn is_sliding(kind: &Value) -> Option<bool> {
+    match kind.as_str()? {
+        "full_attention" => Some(false),
+        "sliding_attention" => Some(true),
+        _ => None,
     }
+}
 
-    fn flag(&mut self, key: &str, missing: bool) -> bool {
-        match self.config.get(key) {
-            None | Some(Value::Null) => missing,
-            Some(Value::Bool(flag)) => *flag,
-            found => self.wrong(key, "true or false", found, missing),
-        }
-    }
+/// Keys of objects that describe a rotation.
+const ROPE_OBJECTS: [&str; 3] = ["rope_parameters", "rope_scaling", ROTARY];
+const ROTARY: &str = "rotary";
 
-    fn conditions(&mut self, architecture: &Architecture, rope: &RopeDescription) -> Conditions {
-        let mut conditions = Conditions::default();
-        for FlagRule { theirs, missing, conditions: decided, inverted } in architecture.flags {
-            let holds = self.flag(theirs, *missing) != *inverted;
-            decided.iter().for_each(|condition| conditions.set(*condition, holds));
-        }
-        for rule in architecture.signs {
-            conditions.set(rule.condition, rule.signs.iter().any(|sign| sign.is_in(self.config)));
-        }
-        conditions.set(Condition::RopeFactors, rope.llama3.is_some());
-        conditions
-    }
-
-    fn window(&mut self, rule: &WindowRule) -> Option<DraftWindow> {
-        let enabled = rule.enabled_by.is_none_or(|key| self.flag(key, false));
-        let size = match self.config.get("sliding_window") {
-            None => Some(rule.missing),
-            Some(Value::Null) => None,
-            found @ Some(value) => {
-                Some(value.as_u64().unwrap_or_else(|| self.wrong("sliding_window", "a count", found, 1)))
-            }
+impl Config<'_> {
+    /// The rotation: `rope_scaling` of transformers up to 4, `rope_parameters` since 5, which has the base in it, as
+    /// InternLM's `rotary` does. `base` is the value of the separate key, or its default.
+    pub fn rope(&mut self, pairs: RopePairs, base: f64, dimensions: usize, context: usize) -> RopeSpec {
+        let mut rope = RopeSpec {
+            pairs,
+            dimensions,
+            base: nearest_f32(base),
+            scaling: RopeScaling::None,
+            factors: RopeFactors::None,
         };
-        let size = size.filter(|_| enabled);
-        let first = rule.first_layer.map_or(0, |(key, default)| match self.config.get(key) {
-            None | Some(Value::Null) => default,
-            found @ Some(value) => value.as_u64().unwrap_or_else(|| self.wrong(key, "a count", found, 0)),
-        });
-        let listed = match self.config.get("layer_types") {
-            None | Some(Value::Null) => None,
-            found @ Some(value) => match value.as_array().and_then(|types| types.iter().map(is_sliding).collect()) {
-                Some(list) => Some(list),
-                None => self.wrong("layer_types", "full_attention and sliding_attention only", found, None),
-            },
-        };
-        let listed: Option<Vec<bool>> = listed;
-        if size.is_none() && listed.as_ref().is_some_and(|list| list.contains(&true)) {
-            self.faults.add("layer_types: expected a sliding_window for sliding_attention, found none");
-        }
-        Some(DraftWindow { size: size?, layers: listed.map_or(WindowLayers::From(first), WindowLayers::Listed) })
-    }
-
-    /// The rotation: `rope_scaling` of transformers up to 4, `rope_parameters` since 5, where the base stands in it, as
-    /// in InternLM's `rotary`.
-    fn rope(&mut self, base: f64, rotated: u64, context: u64) -> RopeDescription {
-        let object = ROPE_OBJECTS.into_iter().find_map(|key| match self.config.get(key) {
-            None | Some(Value::Null) => None,
-            Some(Value::Object(object)) => Some((key, object)),
-            found => self.wrong(key, "an object", found, None),
-        });
-        let dimensions = usize::try_from(rotated).unwrap_or(0);
-        let mut rope =
-            RopeDescription { dimensions, base: nearest_f32(base), scaling: RopeScaling::None, llama3: None };
-        let Some((place, object)) = object else { return rope };
-        let mut scaling = ScalingReader { place, object, faults: &mut self.faults, context };
+        let Some(place) = ROPE_OBJECTS.into_iter().find(|key| self.value(key).is_some()) else { return rope };
+        let found = self.object.get(place).cloned().unwrap_or_default();
+        let Value::Object(object) = found else { return self.wrong(place, "an object", &found, rope) };
+        let mut scaling = ScalingReader { place, object: &object, diagnostics: &mut self.diagnostics, context };
         let key = if place == ROTARY { "base" } else { "rope_theta" };
         rope.base = nearest_f32(scaling.optional(key).unwrap_or(base));
         scaling.read(&mut rope);
         rope
+    }
+
+    /// The rotated share of a head: from `key`, or from `partial_rotary_factor` of `rope_parameters`.
+    pub fn rotated_share(&mut self, key: &str, absent: f64) -> f64 {
+        let nested = self.value("rope_parameters").and_then(|object| object.get("partial_rotary_factor"));
+        let share = nested.and_then(Value::as_f64).unwrap_or(absent);
+        self.number_or(key, share)
+    }
+
+    /// Notes scalings that have no effect within the context.
+    fn note_unused_scalings(&mut self, context: usize) {
+        let kind = ROPE_OBJECTS.into_iter().find_map(|key| {
+            let object = self.object.get(key)?;
+            object.get("type").or(object.get("rope_type"))?.as_str()
+        });
+        let is_dynamic = kind == Some("dynamic");
+        let is_true = |key: &str| self.value(key).and_then(Value::as_bool) == Some(true);
+        let (logn, ntk) = (is_true("use_logn_attn"), is_true("use_dynamic_ntk"));
+        if logn {
+            self.note(format!(
+                "the scaling of queries by text length (use_logn_attn) is omitted: it has no effect up to \
+                 {context} tokens"
+            ));
+        }
+        if is_dynamic || ntk {
+            self.note(format!(
+                "the dynamic scaling of the rotation is omitted: it has no effect up to {context} tokens"
+            ));
+        }
     }
 }
 
@@ -411,13 +378,9 @@ impl ConfigReader<'_> {
 struct ScalingReader<'a> {
     place: &'static str,
     object: &'a Object,
-    faults: &'a mut Faults,
-    context: u64,
+    diagnostics: &'a mut Diagnostics,
+    context: usize,
 }
-
-/// Where a rotation may be described.
-const ROPE_OBJECTS: [&str; 3] = ["rope_parameters", "rope_scaling", ROTARY];
-const ROTARY: &str = "rotary";
 
 /// Keys that each kind of scaling may have; another would change what is computed.
 const SCALING_KEYS: &[(&str, &[&str])] = &[
@@ -444,20 +407,20 @@ const SCALING_KEYS: &[(&str, &[&str])] = &[
 ];
 
 impl ScalingReader<'_> {
-    fn read(&mut self, rope: &mut RopeDescription) {
+    fn read(&mut self, rope: &mut RopeSpec) {
         let mut kinds = ["type", "rope_type"].into_iter().filter_map(|key| self.object.get(key));
         let kind = kinds.find(|kind| !kind.is_null());
         let kind = kind.map_or("default", |kind| kind.as_str().unwrap_or(""));
         let Some((_, keys)) = SCALING_KEYS.iter().find(|(name, _)| *name == kind) else {
             let known: Vec<&str> = SCALING_KEYS.iter().map(|(name, _)| *name).collect();
             let (place, found) = (self.place, quote(kind));
-            self.faults.add(format!("rope_type in {place}: expected {}, found \"{found}\"", known.join(", ")));
+            self.diagnostics.add(format!("rope_type in {place}: expected {}, found \"{found}\"", known.join(", ")));
             return;
         };
         self.check_keys(kind, keys);
         match kind {
             "linear" => rope.scaling = RopeScaling::Linear { factor: nearest_f32(self.required("factor")) },
-            "llama3" => rope.llama3 = Some(self.llama3()),
+            "llama3" => rope.factors = RopeFactors::Llama3(self.llama3()),
             "yarn" => rope.scaling = self.yarn(),
             _ => {}
         }
@@ -469,15 +432,16 @@ impl ScalingReader<'_> {
                 || keys.contains(&key.as_str())
                 || self.place == ROTARY && key == "base";
             // A factor of 1 says nothing where the kind has none.
-            let neutral = key == "partial_rotary_factor" || key == "factor" && kind == "default";
-            let says_nothing = value.is_null() || neutral && value.as_f64() == Some(1.0);
-            if !known && !says_nothing {
+            let is_neutral = key == "factor" && kind == "default" && value.as_f64() == Some(1.0);
+            // `rotated_share` reads it.
+            let is_read = key == "partial_rotary_factor";
+            if !known && !value.is_null() && !is_neutral && !is_read {
                 let place = self.place;
-                self.faults.add(format!("{place}: expected only supported keys, found \"{}\"", quote(key)));
+                self.diagnostics.add(format!("{place}: expected only supported keys, found \"{}\"", quote(key)));
             }
         }
         if self.object.get("truncate").is_some_and(|value| value != &Value::Bool(true)) {
-            self.faults.add(format!("truncate in {}: expected true, found another value", self.place));
+            self.diagnostics.add(format!("truncate in {}: expected true, found another value", self.place));
         }
     }
 
@@ -490,7 +454,7 @@ impl ScalingReader<'_> {
         }
     }
 
-    /// Absent numbers and zeros have the defaults of the library that defines the words.
+    /// Absent numbers and zeros have the dediagnostics of the library that defines the words.
     fn yarn(&mut self) -> RopeScaling {
         let factor = self.required("factor");
         let mut present = |key| self.optional(key).filter(|&number| number != 0.0);
@@ -512,10 +476,10 @@ impl ScalingReader<'_> {
     }
 
     fn required(&mut self, key: &str) -> f64 {
-        let before = self.faults.list().len();
+        let before = self.diagnostics.list().len();
         self.optional(key).unwrap_or_else(|| {
-            if self.faults.list().len() == before {
-                self.faults.add(format!("{key} in {}: expected a number, found nothing", self.place));
+            if self.diagnostics.list().len() == before {
+                self.diagnostics.add(format!("{key} in {}: expected a number, found nothing", self.place));
             }
             1.0
         })
@@ -526,23 +490,8 @@ impl ScalingReader<'_> {
         let number = found.as_f64();
         if number.is_none() {
             let found = quote(&found.to_string());
-            self.faults.add(format!("{key} in {}: expected a number, found {found}", self.place));
+            self.diagnostics.add(format!("{key} in {}: expected a number, found {found}", self.place));
         }
         number
     }
-}
-
-/// `Some(whether a layer has a window)`, `None` for an unknown kind of attention.
-fn is_sliding(kind: &Value) -> Option<bool> {
-    match kind.as_str()? {
-        "full_attention" => Some(false),
-        "sliding_attention" => Some(true),
-        _ => None,
-    }
-}
-
-/// The rule of a field; each table has one for each (tested).
-fn rule(architecture: &Architecture, field: Field) -> &'static FieldRule {
-    let rule = architecture.fields.iter().find(|rule| rule.field == field);
-    rule.unwrap_or_else(|| unreachable!("{field:?} is missing in a table"))
 }

@@ -1,13 +1,14 @@
-//! Model architectures as data, their hyper-parameters, and the graph builder.
+//! Models as lists of layers: what each architecture consists of, its tensors, its GGUF keys, and the graph builder.
 //!
 //! ```text
-//!  config.json ──┐                                    ┌─▶ tensor table: names, shapes, transforms (convert)
-//!                ├─ Architecture's tables ─▶ Hyper ───┤
-//!  GGUF keys ────┘   (one file each)       (valid)    └─▶ Model ── graph(batch) ─▶ Graph           (runtime)
+//!  config.json ──┐                                        ┌─▶ tensors: names, shapes, transforms (convert)
+//!                ├─ Architecture's functions ─▶ ModelSpec ┤
+//!  GGUF keys ────┘   (arch/, one file each)    (parts)    └─▶ Model ── graph(batch) ─▶ Graph     (runtime)
 //! ```
 //!
-//! A new architecture is one file with an [`Architecture`] and one line in [`ARCHITECTURES`]. A [`Hyper`] is valid by
-//! construction, and a graph can only be built from one.
+//! A new architecture is one file in `arch/` and one line in `arch.rs`. A new kind of block is one file in `part/`,
+//! which owns its numbers, tensors, keys and graph. A [`ModelSpec`] is valid by construction, and a graph can only be
+//! built from one.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -21,44 +22,30 @@
     )
 )]
 
+mod arch;
 mod architecture;
-mod baichuan;
 mod build;
-mod chatglm;
-mod chatglm1;
+mod checkpoint;
+mod compatibility;
 mod config;
-mod faults;
-mod field;
-mod gap;
-mod hyper;
-mod internlm;
+mod decoder;
+mod diagnostics;
+mod limit;
 mod metadata;
 mod model;
 mod number;
 mod other_kind;
-mod role;
+mod part;
 mod rope;
-mod tensor_table;
+mod spec;
+mod tensor;
 
-mod llama;
-mod llama2c;
-mod mistral;
-mod moss;
-mod qwen;
-mod qwen2;
-mod qwen3;
-
-pub use architecture::{
-    ARCHITECTURES, AlibiRule, Architecture, Condition, FeedForward, FieldRule, Fixed, FlagRule, Grouped, Heads,
-    Missing, Norm, Parts, PrefixRule, Residual, Rotated, Sign, SignRule, TensorRule, Transform, WindowRule,
-};
+pub use architecture::{ARCHITECTURES, Architecture, Marker};
 pub use build::Batch;
-pub use faults::Faults;
-pub use field::Field;
-pub use gap::Gap;
-pub use hyper::{Conditions, Hyper, Prefix, Window};
+pub use checkpoint::{ExpectedTensor, Piece, SourceTensor, TensorRule, Transform, ValueChange, expected_tensors};
+pub use diagnostics::Diagnostics;
 pub use model::{Model, Slice};
 pub use other_kind::OtherKind;
-pub use role::Role;
-pub use rope::{Llama3Scaling, RopeDescription};
-pub use tensor_table::{ExpectedTensor, expected_tensors};
+pub use rope::{Llama3Scaling, RopeFactors, RopeSpec};
+pub use spec::{ModelSpec, Prefix};
+pub use tensor::{OUTPUT, ROPE_FACTORS, TOKEN_EMBEDDING, TensorKind, TensorSpec};

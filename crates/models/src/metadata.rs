@@ -1,39 +1,36 @@
-//! Hyper-parameters in the key-value section of a GGUF file, read and written under the keys that all its programs
-//! know.
+//! Reads and writes the numbers of a model in the key-value section of a GGUF file.
 //!
 //! ```text
 //! general.architecture = "llama"
 //! llama.block_count = 32        llama.rope.freq_base = 500000.0        llama.attention.sliding_window = 4096 ...
 //! ```
 
-use crate::Condition;
 use crate::architecture::Architecture;
-use crate::faults::Faults;
-use crate::field::{Field, one_count};
-use crate::hyper::{Conditions, Draft, DraftWindow, Hyper, Prefix, WindowLayers};
+use crate::diagnostics::Diagnostics;
+use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
 use crate::number::{nearest_f32, wide};
 use crate::other_kind::OtherKind;
-use crate::rope::{RopeDescription, yarn_magnitude};
-use std::collections::HashSet;
+use crate::rope::{RopeFactors, RopeSpec, yarn_magnitude};
+use crate::spec::{FeedForward, ModelSpec, Prefix};
+use crate::tensor::{ROPE_FACTORS, TOKEN_EMBEDDING};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::gguf::{Metadata, MetadataError, Value};
 use trueup_formats::{Error, Result, TensorInfo, quote};
-use trueup_graph::op::RopeScaling;
+use trueup_graph::op::{RopePairs, RopeScaling};
 
 /// The key with the architecture's name.
 const ARCHITECTURE: &str = "general.architecture";
 
-/// Where the tokens stand; as many as rows of the embedding.
+/// The tokens; as many as the embedding has rows.
 const TOKENS: &str = "tokenizer.ggml.tokens";
 
-/// The largest exponent of ALiBi's slopes, 0 where positions rotate heads.
-const MAX_ALIBI_BIAS: &str = "attention.max_alibi_bias";
-
-/// Tokens that divide a text whose beginning sees itself: the first one behind the beginning, the one whose position
-/// the others have, and the one that is looked for where that is missing.
+/// Tokens that divide a text whose beginning sees itself: the first one after the beginning, the one whose position
+/// the others have, and the one that is used if that is missing.
 const PREFIX: [&str; 3] = ["prefix.end_token_id", "prefix.mark_token_id", "prefix.other_mark_token_id"];
 
-/// Keys behind the architecture's name that change what is computed, with the only value that is supported.
+/// Keys that change what is computed, and the values under which they do not. An architecture that supports such a key
+/// reads it; for the others any other value is refused.
 const NEUTRAL: &[(&str, &[&str])] = &[
     ("expert_count", &["0"]),
     ("attention.causal", &["true"]),
@@ -63,129 +60,241 @@ impl Architecture {
     }
 }
 
-impl Hyper {
-    /// Reads the keys of a GGUF file; `tensors` tell how many layers there can be and which optional tensors there are.
-    /// The error names all faults.
+impl ModelSpec {
+    /// Reads the keys of a GGUF file. Its tensors decide which optional parts the model has.
+    ///
+    /// # Errors
+    /// All problems of the keys in one message.
     pub fn from_metadata(
         architecture: &'static Architecture,
         metadata: &Metadata,
         tensors: &[TensorInfo],
         path: &Path,
-    ) -> Result<Hyper> {
-        let mut reader = MetadataReader { architecture, metadata, faults: Faults::default() };
-        reader.check_neutral();
-        let rows = embedding_rows(tensors);
-        let draft = reader.draft(rows);
-        let mut faults = reader.faults;
-        let mut hyper = None;
-        if faults.list().is_empty() {
-            hyper = Hyper::new(draft, tensors.len(), Conditions::default(), &mut faults);
+    ) -> Result<ModelSpec> {
+        let mut keys = Keys {
+            architecture,
+            metadata,
+            shapes: tensors.iter().map(|tensor| (tensor.name.as_str(), &tensor.shape[..])).collect(),
+            diagnostics: Diagnostics::default(),
+            read: HashSet::new(),
+        };
+        let mut spec = (architecture.from_metadata)(&mut keys);
+        spec.architecture = architecture;
+        keys.check_neutral();
+        let mut diagnostics = keys.diagnostics;
+        if diagnostics.list().is_empty() {
+            spec.check(&mut diagnostics);
         }
-        faults.check(path, "metadata", "the model is not supported, or the file is damaged")?;
-        let hyper = hyper.ok_or_else(|| Error::new(path, "numbers are too large for this machine").at("metadata"))?;
-        let mut conditions = conditions_of(architecture, &hyper, tensors);
-        conditions.set(Condition::Alibi, hyper.alibi().is_some());
-        Ok(hyper.with_conditions(conditions))
+        diagnostics.check(path, "metadata", "the model is not supported, or the file is damaged")?;
+        Ok(spec)
     }
 
     /// Writes the keys of a GGUF file. What follows from the tensors (ties, biases, factors) has no key.
-    pub fn write_metadata(&self, architecture: &Architecture, metadata: &mut Metadata) {
-        metadata.insert(ARCHITECTURE, architecture.gguf_name);
-        let mut writer = MetadataWriter { architecture, metadata };
-        writer.count(Field::Vocabulary.gguf_key(), self.vocabulary());
-        writer.count(Field::Context.gguf_key(), self.context());
-        writer.count(Field::Width.gguf_key(), self.width());
-        writer.count(Field::Layers.gguf_key(), self.layers());
-        writer.count(Field::Ffn.gguf_key(), self.ffn());
-        writer.count(Field::Heads.gguf_key(), self.heads());
-        writer.count(Field::KvHeads.gguf_key(), self.kv_heads());
-        writer.count(Field::HeadSize.gguf_key(), self.head_size());
-        writer.count("attention.value_length", self.head_size());
-        writer.value(Field::Epsilon.gguf_key(), self.epsilon());
-        if architecture.parts.alibi.is_some() {
-            writer.value(MAX_ALIBI_BIAS, self.alibi().unwrap_or(0.0));
+    pub fn write_metadata(&self, metadata: &mut Metadata) {
+        metadata.insert(ARCHITECTURE, self.architecture.gguf_name);
+        let mut writer = KeyWriter { architecture: self.architecture, metadata };
+        writer.count("vocab_size", self.vocabulary_size);
+        writer.count("context_length", self.context_length);
+        writer.count("embedding_length", self.hidden_size);
+        writer.count("block_count", self.layers.len());
+        let intermediate = self.layers.iter().map(|layer| match &layer.feed_forward {
+            FeedForward::Dense(dense) => dense.size,
+        });
+        writer.per_layer("feed_forward_length", intermediate);
+        writer.per_layer("attention.head_count", self.attentions().map(|(_, attention)| attention.heads));
+        writer.per_layer("attention.head_count_kv", self.attentions().map(|(_, attention)| attention.kv_heads));
+        if let Some((_, attention)) = self.attentions().next() {
+            writer.count("attention.key_length", attention.key_size);
+            writer.count("attention.value_length", attention.value_size);
         }
-        if self.alibi().is_none() {
-            writer.count("rope.dimension_count", self.rope().dimensions);
-            writer.value(Field::RopeBase.gguf_key(), self.rope().base);
-            writer.scaling(&self.rope().scaling);
+        if let Some(norm) = &self.head.norm {
+            writer.value(norm.epsilon_key(), norm.epsilon);
+        }
+        if let Some(rope) = self.rope() {
+            writer.count("rope.dimension_count", rope.dimensions);
+            writer.value("rope.freq_base", rope.base);
+            writer.scaling(&rope.scaling);
         }
         if let Some(prefix) = self.prefix() {
             let ids = [prefix.end, prefix.mark, prefix.other_mark];
             PREFIX.iter().zip(ids).for_each(|(key, id)| writer.value(key, id));
         }
         if let Some(window) = self.window() {
-            writer.count("attention.sliding_window", window.size());
-            if window.layers().contains(&false) {
-                writer.value("attention.sliding_window_pattern", window.layers().to_vec());
+            writer.count("attention.sliding_window", window);
+            let layers: Vec<bool> = self.attentions().map(|(_, attention)| attention.window.is_some()).collect();
+            if layers.contains(&false) {
+                writer.value("attention.sliding_window_pattern", layers);
             }
         }
+        (self.architecture.more_keys)(self, &mut writer);
     }
 }
 
-/// Reads keys, notes what is wrong and goes on with a number that means nothing: faults end in an error later.
-struct MetadataReader<'a> {
+/// The keys of a GGUF file that is read, and the shapes of its tensors.
+pub(crate) struct Keys<'a> {
     architecture: &'static Architecture,
     metadata: &'a Metadata,
-    faults: Faults,
+    shapes: HashMap<&'a str, &'a [u64]>,
+    diagnostics: Diagnostics,
+    /// Keys that the architecture asked for.
+    read: HashSet<String>,
 }
 
-impl<'a> MetadataReader<'a> {
-    fn draft(&mut self, rows: Option<u64>) -> Draft {
-        let (width, heads) = (self.count(Field::Width, None), self.count(Field::Heads, None));
-        let kv_heads = self.count(Field::KvHeads, Some(heads));
-        let size = width.checked_div(heads).filter(|_| width.is_multiple_of(heads));
-        let head_size = self.count(Field::HeadSize, size);
-        let values = self.per_layer(&self.key("attention.value_length"));
-        if let Some(values) = values.filter(|&values| values != head_size) {
-            self.faults
-                .add(format!("heads with values of {values} elements but keys of {head_size} are not supported"));
-        }
-        let context = self.count(Field::Context, None);
-        Draft {
-            width,
-            heads,
-            kv_heads,
-            head_size,
-            context,
-            layers: self.count(Field::Layers, None),
-            ffn: self.count(Field::Ffn, None),
-            vocabulary: self.vocabulary(rows),
-            epsilon: self.number(Field::Epsilon.gguf_key(), None),
-            rope: self.rope(head_size, context),
-            window: self.window(),
-            alibi: self.alibi(),
-            prefix: self.prefix(),
+impl<'a> Keys<'a> {
+    /// The architecture that reads them.
+    pub fn architecture(&self) -> &'static Architecture {
+        self.architecture
+    }
+
+    /// Whether the file has a tensor of this name; in a name with `{l}`, of any layer.
+    pub fn has_tensor(&self, name: &str) -> bool {
+        match name.split_once("{l}") {
+            None => self.shapes.contains_key(name),
+            Some((start, end)) => self.shapes.keys().any(|name| {
+                name.strip_prefix(start)
+                    .and_then(|rest| rest.strip_suffix(end))
+                    .is_some_and(|layer| layer.bytes().all(|byte| byte.is_ascii_digit()))
+            }),
         }
     }
 
-    fn vocabulary(&mut self, rows: Option<u64>) -> u64 {
-        let count = self.count(Field::Vocabulary, rows);
-        match self.optional(TOKENS, Metadata::array) {
-            Some(tokens) if wide(tokens.len()) != count => {
-                self.faults.add(format!("{TOKENS} has {} tokens, expected {count}", tokens.len()));
+    /// Adds a problem.
+    pub fn problem(&mut self, problem: impl Into<String>) {
+        self.diagnostics.add(problem);
+    }
+
+    /// Elements of a row.
+    pub fn size(&mut self, key: &str) -> usize {
+        self.count_within(key, SIZE_MAX, None)
+    }
+
+    /// Layers, heads or elements of a head; `absent` if the file does not have the key.
+    pub fn count_or(&mut self, key: &str, absent: Option<usize>) -> usize {
+        self.count_within(key, COUNT_MAX, absent)
+    }
+
+    /// Positions.
+    pub fn context(&mut self) -> usize {
+        self.count_within("context_length", CONTEXT_MAX, None)
+    }
+
+    /// The number of layers, which the number of tensors limits.
+    pub fn layers(&mut self) -> usize {
+        let layers = self.count_within("block_count", COUNT_MAX, None);
+        let tensors = self.shapes.len();
+        if layers > tensors {
+            self.problem(format!("{layers} layers are claimed, but the file has {tensors} tensors"));
+            return 1;
+        }
+        layers
+    }
+
+    /// Tokens of the vocabulary: the key, or the rows of the embedding.
+    pub fn vocabulary(&mut self) -> usize {
+        let rows = self.shapes.get(TOKEN_EMBEDDING).and_then(|shape| shape.get(1));
+        let rows = rows.and_then(|rows| usize::try_from(*rows).ok()).filter(|rows| (1..=VOCABULARY_MAX).contains(rows));
+        let count = self.count_within("vocab_size", VOCABULARY_MAX, rows);
+        match self.get(TOKENS, Metadata::array) {
+            Some(tokens) if tokens.len() != count => {
+                self.problem(format!("{TOKENS} has {} tokens, expected {count}", tokens.len()));
             }
             _ => {}
         }
         count
     }
 
-    fn rope(&mut self, head_size: u64, context: u64) -> RopeDescription {
-        let dimensions = self.per_layer(&self.key("rope.dimension_count")).unwrap_or(head_size);
-        let base = self.number(Field::RopeBase.gguf_key(), Some(10_000.0));
-        let scaling = self.scaling(context);
-        RopeDescription {
-            dimensions: usize::try_from(dimensions).unwrap_or(0),
-            base: nearest_f32(base),
-            scaling,
-            llama3: None,
+    /// One count for each layer, from a number or an array; `absent` if the file does not have the key.
+    pub fn per_layer(&mut self, key: &str, layers: usize, max: usize, absent: Option<Vec<usize>>) -> Vec<usize> {
+        let name = self.key(key);
+        if !matches!(self.metadata.value(&name), Some(Value::Array(_))) {
+            if !self.metadata.contains(&name)
+                && let Some(absent) = absent
+            {
+                return absent;
+            }
+            return vec![self.count_within(key, max, None); layers];
+        }
+        let Some(counts) = self.get(&name, Metadata::u64s) else { return vec![1; layers] };
+        if counts.is_empty() {
+            self.problem(format!("key {name}: expected a count for each layer, found an empty list"));
+        } else if counts.len() != layers {
+            let found = counts.len();
+            self.problem(format!("key {name}: expected a count for each of {layers} layers, found {found}"));
+        }
+        let mut counts: Vec<usize> = counts.into_iter().map(|count| self.within(key, count, max)).collect();
+        counts.resize(layers, 1);
+        counts
+    }
+
+    /// One count that all layers share, from a number or an array with equal entries.
+    pub fn shared_count(&mut self, key: &str, layers: usize, absent: Option<usize>) -> usize {
+        let counts = self.per_layer(key, layers, COUNT_MAX, absent.map(|absent| vec![absent; layers]));
+        let first = counts.first().copied().unwrap_or(1);
+        if let Some(layer) = counts.iter().position(|count| *count != first) {
+            let other = counts.get(layer).copied().unwrap_or_default();
+            let key = self.key(key);
+            self.problem(format!(
+                "key {key}: layer 0 has {first} and layer {layer} has {other}; layers with different sizes of \
+                 heads are not supported"
+            ));
+        }
+        first
+    }
+
+    /// A number; `absent` if the file does not have the key, and without it the key is required.
+    pub fn number(&mut self, key: &str, absent: Option<f64>) -> f64 {
+        let name = self.key(key);
+        match self.get(&name, Metadata::f64).or(absent) {
+            Some(number) => number,
+            None => {
+                self.missing(key, "a float");
+                1.0
+            }
         }
     }
 
-    fn scaling(&mut self, context: u64) -> RopeScaling {
-        let old = self.optional(&self.key("rope.scale_linear"), Metadata::f64);
-        let factor = self.optional(&self.key("rope.scaling.factor"), Metadata::f64).or(old);
-        let kind = self.optional(&self.key("rope.scaling.type"), Metadata::string);
+    /// A number; `None` if the file does not have the key.
+    pub fn number_if_present(&mut self, key: &str) -> Option<f64> {
+        let name = self.key(key);
+        self.get(&name, Metadata::f64)
+    }
+
+    /// The epsilon of norms, under the key of either kind of norm.
+    pub fn epsilon(&mut self, key: &str) -> f32 {
+        let other = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"]
+            .into_iter()
+            .find(|other| *other != key && self.metadata.contains(&format!("{}.{other}", self.architecture.gguf_name)));
+        let is_present = self.metadata.contains(&self.key(key));
+        let key = other.filter(|_| !is_present).unwrap_or(key);
+        nearest_f32(self.number(key, None))
+    }
+
+    /// The rotation of heads of `head_size` elements.
+    pub fn rope(&mut self, pairs: RopePairs, head_size: usize, context: usize, layers: usize) -> RopeSpec {
+        let dimensions = self.shared_dimensions(head_size, layers);
+        let base = self.number("rope.freq_base", Some(10_000.0));
+        let scaling = self.scaling(context);
+        let factors = if self.has_tensor(ROPE_FACTORS) { RopeFactors::Stored } else { RopeFactors::None };
+        RopeSpec { pairs, dimensions, base: nearest_f32(base), scaling, factors }
+    }
+
+    /// Rotated elements of a head; 0 is left to the check of the rotation.
+    fn shared_dimensions(&mut self, head_size: usize, layers: usize) -> usize {
+        let name = self.key("rope.dimension_count");
+        match self.metadata.value(&name) {
+            Some(Value::Array(_)) => self.shared_count("rope.dimension_count", layers, Some(head_size)),
+            _ => {
+                let count = self.get(&name, Metadata::u64);
+                count.map_or(head_size, |count| usize::try_from(count).unwrap_or(0))
+            }
+        }
+    }
+
+    fn scaling(&mut self, context: usize) -> RopeScaling {
+        let old = self.number_if_present("rope.scale_linear");
+        let factor = self.number_if_present("rope.scaling.factor").or(old);
+        let name = self.key("rope.scaling.type");
+        let kind = self.get(&name, Metadata::string);
         match (kind.unwrap_or("linear"), factor) {
             ("none", _) | ("linear", None) => RopeScaling::None,
             ("linear", Some(factor)) => RopeScaling::Linear { factor: nearest_f32(factor) },
@@ -197,9 +306,9 @@ impl<'a> MetadataReader<'a> {
         }
     }
 
-    /// The magnitude is `attn_factor (1 + 0.1 ln factor)`, divided by `1 + 0.1 m ln factor` where a log multiplier `m`
-    /// is given, as programs that run such files compute it.
-    fn yarn(&mut self, factor: Option<f64>, context: u64) -> RopeScaling {
+    /// The magnitude is `attn_factor (1 + 0.1 ln factor)`, divided by `1 + 0.1 m ln factor` if a log multiplier `m` is
+    /// given, as programs that run such files compute it.
+    fn yarn(&mut self, factor: Option<f64>, context: usize) -> RopeScaling {
         let factor = factor.unwrap_or_else(|| {
             self.wrong("rope.scaling.factor", "expected a float, found no such key");
             1.0
@@ -207,42 +316,41 @@ impl<'a> MetadataReader<'a> {
         let multiplier = self.number("rope.scaling.yarn_log_multiplier", Some(0.0));
         let attention = self.number("rope.scaling.attn_factor", Some(1.0));
         let divisor = if multiplier == 0.0 { 1.0 } else { yarn_magnitude(factor, multiplier) };
-        let original = self.optional(&self.key("rope.scaling.original_context_length"), Metadata::u64);
+        let name = self.key("rope.scaling.original_context_length");
+        let original = self.get(&name, Metadata::u64);
         RopeScaling::Yarn {
             factor: nearest_f32(factor),
-            original_context: u32::try_from(original.unwrap_or(context)).unwrap_or(0),
+            original_context: u32::try_from(original.unwrap_or(wide(context))).unwrap_or(0),
             beta_fast: nearest_f32(self.number("rope.scaling.yarn_beta_fast", Some(32.0))),
             beta_slow: nearest_f32(self.number("rope.scaling.yarn_beta_slow", Some(1.0))),
             magnitude: nearest_f32(attention * yarn_magnitude(factor, 1.0) / divisor),
         }
     }
 
-    fn window(&mut self) -> Option<DraftWindow> {
-        let size = self.optional(&self.key("attention.sliding_window"), Metadata::u64).filter(|&size| size > 0)?;
-        let listed = self.optional(&self.key("attention.sliding_window_pattern"), Metadata::bools);
-        let layers = listed.map_or(WindowLayers::From(0), |list| WindowLayers::Listed(list.to_vec()));
-        Some(DraftWindow { size, layers })
+    /// The sliding window and the layers that have it, if any.
+    pub fn window(&mut self, layers: usize) -> Option<(usize, Vec<bool>)> {
+        let name = self.key("attention.sliding_window");
+        let size = self.get(&name, Metadata::u64).filter(|&size| size > 0)?;
+        let size = self.within("attention.sliding_window", size, CONTEXT_MAX);
+        let name = self.key("attention.sliding_window_pattern");
+        let listed = self.get(&name, Metadata::bools).map(<[bool]>::to_vec);
+        let list = listed.unwrap_or_else(|| vec![true; layers]);
+        if list.len() != layers {
+            self.problem(format!("windows are listed for {} layers, found {layers} layers", list.len()));
+            return None;
+        }
+        Some((size, list))
     }
 
-    /// The largest exponent of ALiBi: as the key says, else by the number of layers, as programs that have no such key
-    /// know it.
-    fn alibi(&mut self) -> Option<f64> {
-        let rule = self.architecture.parts.alibi?;
-        let said = self.optional(&self.key(MAX_ALIBI_BIAS), Metadata::f64);
-        let layers = self.optional(&self.key(Field::Layers.gguf_key()), Metadata::u64);
-        let usual = if layers == Some(wide(rule.layers)) { rule.max_bias.into() } else { 0.0 };
-        Some(said.unwrap_or(usual)).filter(|exponent| *exponent != 0.0)
-    }
-
-    fn prefix(&mut self) -> Option<Prefix> {
-        self.architecture.parts.prefix?;
+    /// The tokens that divide texts, which are required.
+    pub fn prefix(&mut self) -> Prefix {
         let [end, mark, other_mark] = PREFIX.map(|key| self.token(key));
-        Some(Prefix { end, mark, other_mark })
+        Prefix { end, mark, other_mark }
     }
 
-    /// The id of a token, which must be there.
     fn token(&mut self, key: &str) -> u32 {
-        match self.optional(&self.key(key), Metadata::u64) {
+        let name = self.key(key);
+        match self.get(&name, Metadata::u64) {
             Some(id) => u32::try_from(id).unwrap_or(u32::MAX),
             None => {
                 self.missing(key, "the id of a token");
@@ -253,47 +361,38 @@ impl<'a> MetadataReader<'a> {
 
     fn check_neutral(&mut self) {
         for (key, allowed) in NEUTRAL {
-            let found = self.metadata.value(&self.key(key)).map(Value::to_string);
+            let name = format!("{}.{key}", self.architecture.gguf_name);
+            let found = self.metadata.value(&name).filter(|_| !self.read.contains(&name)).map(Value::to_string);
             if let Some(found) = found.filter(|found| !allowed.contains(&found.as_str())) {
                 self.wrong(key, &format!("the value {found} is not supported"));
             }
         }
     }
 
-    fn count(&mut self, field: Field, missing: Option<u64>) -> u64 {
-        let key = self.key(field.gguf_key());
-        let found = if field.is_per_layer() { self.per_layer(&key) } else { self.optional(&key, Metadata::u64) };
-        match found.or(missing) {
-            Some(count) => count,
-            None => {
-                self.missing(field.gguf_key(), "an integer that is not negative");
+    fn count_within(&mut self, key: &str, max: usize, absent: Option<usize>) -> usize {
+        let name = self.key(key);
+        match (self.get(&name, Metadata::u64), absent) {
+            (Some(count), _) => self.within(key, count, max),
+            (None, Some(absent)) => absent,
+            (None, None) => {
+                self.missing(key, "an integer that is not negative");
                 1
             }
         }
     }
 
-    /// A count, or an array with the same count for each layer.
-    fn per_layer(&mut self, key: &str) -> Option<u64> {
-        if !matches!(self.metadata.value(key), Some(Value::Array(_))) {
-            return self.optional(key, Metadata::u64);
-        }
-        let counts = self.optional(key, Metadata::u64s)?;
-        let layers = self.metadata.u64(&self.key(Field::Layers.gguf_key())).ok();
-        one_count(&counts, layers).map_err(|problem| self.faults.add(format!("key {key}: {problem}"))).ok()
-    }
-
-    fn number(&mut self, key: &str, missing: Option<f64>) -> f64 {
-        match self.optional(&self.key(key), Metadata::f64).or(missing) {
-            Some(number) => number,
+    fn within(&mut self, key: &str, count: u64, max: usize) -> usize {
+        match usize::try_from(count).ok().filter(|count| (1..=max).contains(count)) {
+            Some(count) => count,
             None => {
-                self.missing(key, "a float");
-                1.0
+                self.wrong(key, &format!("expected 1 to {max}, found {count}"));
+                1
             }
         }
     }
 
-    /// The value of a key that may be absent; a value of another type is a fault.
-    fn optional<T>(
+    /// The value of a key that may be absent. A value of another type is a problem.
+    fn get<T>(
         &mut self,
         key: &str,
         read: impl FnOnce(&'a Metadata, &str) -> std::result::Result<T, MetadataError>,
@@ -301,10 +400,10 @@ impl<'a> MetadataReader<'a> {
         if !self.metadata.contains(key) {
             return None;
         }
-        read(self.metadata, key).map_err(|error| self.faults.add(error.to_string())).ok()
+        read(self.metadata, key).map_err(|error| self.diagnostics.add(error.to_string())).ok()
     }
 
-    /// A key that is needed has no value; one of another type was told.
+    /// A required key has no value. One of another type was reported already.
     fn missing(&mut self, key: &str, expected: &str) {
         if !self.metadata.contains(&self.key(key)) {
             self.wrong(key, &format!("expected {expected}, found no such key"));
@@ -312,28 +411,43 @@ impl<'a> MetadataReader<'a> {
     }
 
     fn wrong(&mut self, key: &str, problem: &str) {
-        self.faults.add(format!("key {}: {problem}", self.key(key)));
+        let key = self.key(key);
+        self.problem(format!("key {key}: {problem}"));
     }
 
-    fn key(&self, key: &str) -> String {
-        format!("{}.{key}", self.architecture.gguf_name)
+    /// The whole key, which counts as read.
+    fn key(&mut self, key: &str) -> String {
+        let name = format!("{}.{key}", self.architecture.gguf_name);
+        self.read.insert(name.clone());
+        name
     }
 }
 
-/// Writes keys behind the architecture's name.
-struct MetadataWriter<'a> {
+/// Writes keys that start with the architecture's name.
+pub(crate) struct KeyWriter<'a> {
     architecture: &'a Architecture,
     metadata: &'a mut Metadata,
 }
 
-impl MetadataWriter<'_> {
-    fn value(&mut self, key: &str, value: impl Into<Value>) {
+impl KeyWriter<'_> {
+    pub fn value(&mut self, key: &str, value: impl Into<Value>) {
         self.metadata.insert(format!("{}.{key}", self.architecture.gguf_name), value);
     }
 
-    /// A count, below 2^32 by [`Field::count_max`].
-    fn count(&mut self, key: &str, count: usize) {
+    /// A count, which is below 2^32 because every count has a limit.
+    pub fn count(&mut self, key: &str, count: usize) {
         self.value(key, u32::try_from(count).unwrap_or_else(|_| unreachable!("{key} of {count} was refused")));
+    }
+
+    /// The count of each layer: one number if all are equal, else an array.
+    pub fn per_layer(&mut self, key: &str, counts: impl Iterator<Item = usize>) {
+        let counts: Vec<usize> = counts.collect();
+        let Some(first) = counts.first().copied() else { return };
+        if counts.iter().all(|count| *count == first) {
+            return self.count(key, first);
+        }
+        let counts: Vec<u32> = counts.into_iter().map(|count| u32::try_from(count).unwrap_or(u32::MAX)).collect();
+        self.value(key, counts);
     }
 
     fn scaling(&mut self, scaling: &RopeScaling) {
@@ -364,23 +478,4 @@ impl MetadataWriter<'_> {
             }
         }
     }
-}
-
-/// Rows of the embedding, which say the size of the vocabulary where no key does.
-fn embedding_rows(tensors: &[TensorInfo]) -> Option<u64> {
-    let embedding = tensors.iter().find(|tensor| tensor.name == crate::Role::TokenEmbedding.pattern())?;
-    embedding.shape.get(1).copied()
-}
-
-/// A condition holds when one of its tensors is there; whether all are is checked with the names.
-fn conditions_of(architecture: &Architecture, hyper: &Hyper, tensors: &[TensorInfo]) -> Conditions {
-    let names: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
-    let mut conditions = Conditions::default();
-    for rule in architecture.tensors.iter().filter(|rule| rule.when != Condition::Always) {
-        let layers = if rule.role.is_per_layer() { hyper.layers() } else { 1 };
-        if (0..layers).any(|layer| names.contains(rule.role.name(layer).as_str())) {
-            conditions.set(rule.when, true);
-        }
-    }
-    conditions
 }

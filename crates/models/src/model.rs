@@ -1,11 +1,10 @@
-//! A model whose file is known to fit its architecture: numbers, and the stored type of each weight.
+//! A model whose file is known to fit its architecture: its parts, and the stored type of each weight.
 
 use crate::architecture::Architecture;
 use crate::build::{self, Batch};
-use crate::faults::Faults;
-use crate::hyper::Hyper;
-use crate::role::Role;
-use crate::tensor_table::{ExpectedTensor, expected_tensors};
+use crate::diagnostics::Diagnostics;
+use crate::spec::ModelSpec;
+use crate::tensor::TensorSpec;
 use std::collections::HashMap;
 use std::path::Path;
 use trueup_blocks::DType;
@@ -16,16 +15,16 @@ use trueup_graph::{Graph, ShapeError, TensorType};
 /// A model that graphs can be built of.
 #[derive(Clone, Debug)]
 pub struct Model {
-    architecture: &'static Architecture,
-    hyper: Hyper,
-    weights: HashMap<(Role, usize), TensorType>,
+    spec: ModelSpec,
+    /// Types of weights, by their names in graphs.
+    weights: HashMap<String, TensorType>,
     slices: Vec<Slice>,
 }
 
 /// A weight that is some rows of a tensor of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slice {
-    /// The name that it has in graphs.
+    /// Its name in graphs.
     pub name: String,
     /// The tensor in the file.
     pub stored: String,
@@ -34,83 +33,86 @@ pub struct Slice {
 }
 
 impl Model {
-    /// Checks metadata and every tensor of a GGUF file against the architecture's tables. The error names all that is
-    /// missing, too much or misshaped at once. Tensors in the split-scale layout must be presented joined.
+    /// Checks the keys and every tensor of a GGUF file. Tensors in the split-scale layout must be presented joined.
+    ///
+    /// # Errors
+    /// All missing, unknown and misshapen tensors in one message.
     pub fn from_gguf(metadata: &Metadata, tensors: &[TensorInfo], path: &Path) -> Result<Model> {
         let architecture = Architecture::of_metadata(metadata, path)?;
-        let hyper = Hyper::from_metadata(architecture, metadata, tensors, path)?;
+        let spec = ModelSpec::from_metadata(architecture, metadata, tensors, path)?;
         let mut found: HashMap<&str, &TensorInfo> =
             tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-        let mut faults = Faults::default();
+        let mut diagnostics = Diagnostics::default();
         let (mut weights, mut slices) = (HashMap::new(), Vec::new());
-        for expected in expected_tensors(architecture, &hyper) {
-            match found.remove(expected.name.as_str()) {
-                None => faults.add(format!("tensor {} is missing", expected.name)),
-                Some(tensor) => match weight_type(&expected, tensor) {
-                    Ok(ty) => match expected.role.parts(&hyper) {
-                        None => drop(weights.insert((expected.role, expected.layer), ty)),
-                        Some(parts) => {
-                            for (role, slice) in sliced(&expected, &parts, ty) {
-                                weights.insert((role, expected.layer), slice.ty);
-                                slices.push(slice);
-                            }
-                        }
-                    },
-                    Err(fault) => faults.add(format!("tensor {}: {fault}", expected.name)),
-                },
+        for expected in spec.tensors() {
+            let Some(tensor) = found.remove(expected.name.as_str()) else {
+                diagnostics.add(format!("tensor {} is missing", expected.name));
+                continue;
+            };
+            match weight_type(&expected, tensor) {
+                Ok(ty) if expected.slices.is_empty() => drop(weights.insert(expected.name, ty)),
+                Ok(ty) => {
+                    for slice in sliced(&expected, ty) {
+                        weights.insert(slice.name.clone(), slice.ty);
+                        slices.push(slice);
+                    }
+                }
+                Err(problem) => diagnostics.add(format!("tensor {}: {problem}", expected.name)),
             }
         }
         for unknown in tensors.iter().filter(|tensor| found.contains_key(tensor.name.as_str())) {
-            faults.add(format!("tensor {} is not known to {}", quote(&unknown.name), architecture.gguf_name));
+            diagnostics.add(format!("tensor {} is not known to {}", quote(&unknown.name), architecture.gguf_name));
         }
-        faults.check(path, "tensors", "the file is damaged, or this variant of the model is not supported")?;
-        Ok(Model { architecture, hyper, weights, slices })
+        diagnostics.check(path, "tensors", "the file is damaged, or this variant of the model is not supported")?;
+        Ok(Model { spec, weights, slices })
     }
 
-    /// The tables that describe it.
+    /// The architecture.
     pub fn architecture(&self) -> &'static Architecture {
-        self.architecture
+        self.spec.architecture()
     }
 
-    /// Its numbers.
-    pub fn hyper(&self) -> &Hyper {
-        &self.hyper
+    /// Its parts and their numbers.
+    pub fn spec(&self) -> &ModelSpec {
+        &self.spec
     }
 
-    /// The stored type of a weight; `None` when the model has no such tensor. `layer` is 0 where there is only one.
-    pub fn weight(&self, role: Role, layer: usize) -> Option<TensorType> {
-        self.weights.get(&(role, layer)).copied()
+    /// The stored type of a weight, by its name in graphs; `None` if the model has no such weight.
+    pub fn weight(&self, name: &str) -> Option<TensorType> {
+        self.weights.get(name).copied()
     }
 
-    /// Weights that are rows of tensors of the file, which graphs know by other names: those of one tensor stand
-    /// together, from its first row to its last.
+    /// Weights that are rows of tensors of the file. Those of one tensor follow each other, from its first row to its
+    /// last.
     pub fn slices(&self) -> &[Slice] {
         &self.slices
     }
 
     /// The graph of one batch.
+    ///
+    /// # Errors
+    /// Shapes that do not fit, which is a bug of the builder.
     pub fn graph(&self, batch: &Batch) -> std::result::Result<Graph, ShapeError> {
         build::graph(self, batch)
     }
 }
 
-/// The parts of a tensor that stores several.
-fn sliced(expected: &ExpectedTensor, parts: &[(Role, usize)], ty: TensorType) -> Vec<(Role, Slice)> {
-    let slice = |(role, rows): &(Role, usize)| {
+/// The weights that a tensor stores one after the other.
+fn sliced(expected: &TensorSpec, ty: TensorType) -> Vec<Slice> {
+    let slice = |(name, rows): &(String, usize)| {
         let sizes = match expected.shape.len() {
             1 => vec![*rows],
             _ => vec![ty.shape[0], *rows],
         };
-        let name = role.name(expected.layer);
-        (*role, Slice { name, stored: expected.name.clone(), ty: TensorType::new(ty.dtype, &sizes) })
+        Slice { name: name.clone(), stored: expected.name.clone(), ty: TensorType::new(ty.dtype, &sizes) }
     };
-    parts.iter().map(slice).collect()
+    expected.slices.iter().map(slice).collect()
 }
 
-/// The type of a stored tensor that fits what is expected, or what does not.
-fn weight_type(expected: &ExpectedTensor, found: &TensorInfo) -> std::result::Result<TensorType, String> {
+/// The type of a stored tensor that fits the expected one, or the difference.
+fn weight_type(expected: &TensorSpec, found: &TensorInfo) -> std::result::Result<TensorType, String> {
     let dtype = found.dtype;
-    // Outer sizes of 1 say nothing.
+    // Outer sizes of 1 have no meaning.
     let mut shape = found.shape.clone();
     while shape.len() > expected.shape.len() && shape.last() == Some(&1) {
         shape.pop();

@@ -1,21 +1,34 @@
-//! How positions rotate heads: what files say about it, and the frequency factors of Llama 3.1.
+//! How positions rotate heads, and the frequency divisors of Llama 3.1.
 
-use crate::faults::Faults;
-use crate::number::{nearest_f32, real, wide};
+use crate::diagnostics::Diagnostics;
+use crate::number::{nearest_f32, real};
 use std::f64::consts::PI;
-use trueup_graph::op::RopeScaling;
+use trueup_graph::op::{RopePairs, RopeScaling};
 
-/// How positions rotate heads; a [`Hyper`](crate::Hyper) holds only checked ones.
+/// How positions rotate heads.
 #[derive(Clone, PartialEq, Debug)]
-pub struct RopeDescription {
+pub struct RopeSpec {
+    /// Which elements of a head are rotated together, in the GGUF file.
+    pub pairs: RopePairs,
     /// Elements of each head that are rotated; even.
     pub dimensions: usize,
     /// Base of the frequencies ("theta").
     pub base: f32,
     /// How angles are changed for long contexts.
     pub scaling: RopeScaling,
-    /// Factors that conversion computes and a GGUF file keeps as `rope_freqs.weight`.
-    pub llama3: Option<Llama3Scaling>,
+    /// Divisors of the frequencies.
+    pub factors: RopeFactors,
+}
+
+/// Divisors of the frequencies, which a GGUF file stores as `rope_freqs.weight`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum RopeFactors {
+    /// There are none.
+    None,
+    /// Conversion computes them from these numbers.
+    Llama3(Llama3Scaling),
+    /// The GGUF file has them.
+    Stored,
 }
 
 /// The scaling of Llama 3.1: low frequencies are divided by a factor, high ones stay, those between change smoothly.
@@ -31,18 +44,18 @@ pub struct Llama3Scaling {
     pub original_context: f64,
 }
 
-impl RopeDescription {
+impl RopeSpec {
     /// What must hold for a head of `head_size` elements.
-    pub(crate) fn check(&self, head_size: u64, faults: &mut Faults) {
-        let dimensions = wide(self.dimensions);
+    pub(crate) fn check(&self, head_size: usize, diagnostics: &mut Diagnostics) {
+        let dimensions = self.dimensions;
         if dimensions == 0 || !dimensions.is_multiple_of(2) || dimensions > head_size {
-            faults.add(format!(
+            diagnostics.add(format!(
                 "rotated elements must be even and at most the head size {head_size}, found {dimensions}"
             ));
         }
         let mut positive = |what: &str, value: f64| {
             if !(value.is_finite() && value > 0.0) {
-                faults.add(format!("{what} must be finite and positive, found {value}"));
+                diagnostics.add(format!("{what} must be finite and positive, found {value}"));
             }
         };
         positive("the base of the rotation", self.base.into());
@@ -56,34 +69,39 @@ impl RopeDescription {
                 positive("beta_fast of the rotation's scaling", beta_fast.into());
                 positive("beta_slow of the rotation's scaling", beta_slow.into());
                 positive("the magnitude of the rotation's scaling", magnitude.into());
-                self.check_ramp(original_context, beta_fast, beta_slow, faults);
+                self.check_ramp(original_context, beta_fast, beta_slow, diagnostics);
             }
         }
-        if let Some(llama3) = self.llama3 {
-            llama3.check(faults);
+        if let RopeFactors::Llama3(llama3) = self.factors {
+            llama3.check(diagnostics);
         }
     }
 
     /// YaRN's ramp must rise from its lower to its upper end inside the head, and logarithms of the base must not
     /// vanish.
-    fn check_ramp(&self, original_context: u32, beta_fast: f32, beta_slow: f32, faults: &mut Faults) {
+    fn check_ramp(&self, original_context: u32, beta_fast: f32, beta_slow: f32, diagnostics: &mut Diagnostics) {
         if self.base <= 1.0 {
-            faults.add(format!("YaRN needs a base of the rotation above 1, found {}", self.base));
+            diagnostics.add(format!("YaRN needs a base of the rotation above 1, found {}", self.base));
         } else if beta_fast < beta_slow {
-            faults.add(format!("YaRN needs beta_fast of at least beta_slow, found {beta_fast} and {beta_slow}"));
+            diagnostics.add(format!("YaRN needs beta_fast of at least beta_slow, found {beta_fast} and {beta_slow}"));
         } else {
             let turns = f64::from(original_context) / (2.0 * PI * f64::from(beta_fast));
             let dimensions = real(self.dimensions);
             let low = dimensions * turns.ln() / (2.0 * f64::from(self.base).ln());
             if low.floor() > dimensions - 1.0 {
-                faults.add(format!("YaRN's ramp starts at {low}, after the {} rotated elements", self.dimensions));
+                diagnostics.add(format!("YaRN's ramp starts at {low}, after the {} rotated elements", self.dimensions));
             }
         }
     }
 
-    /// What divides each frequency, `[dimensions / 2]`; `None` without Llama 3.1's scaling. Computed in f64.
-    pub fn factors(&self) -> Option<Vec<f32>> {
-        let llama3 = self.llama3?;
+    /// Whether a GGUF file has divisors of the frequencies.
+    pub fn has_factors(&self) -> bool {
+        self.factors != RopeFactors::None
+    }
+
+    /// Computes the divisor of each frequency in f64, `[dimensions / 2]`; `None` without the scaling of Llama 3.1.
+    pub fn computed_factors(&self) -> Option<Vec<f32>> {
+        let RopeFactors::Llama3(llama3) = self.factors else { return None };
         let pairs = self.dimensions / 2;
         let factor = |pair: usize| {
             let frequency = f64::from(self.base).powf(-2.0 * real(pair) / real(self.dimensions));
@@ -110,7 +128,7 @@ impl Llama3Scaling {
         }
     }
 
-    fn check(&self, faults: &mut Faults) {
+    fn check(&self, diagnostics: &mut Diagnostics) {
         let numbers = [
             ("factor", self.factor),
             ("low_freq_factor", self.low_frequency_factor),
@@ -119,11 +137,11 @@ impl Llama3Scaling {
         ];
         for (key, value) in numbers {
             if !(value.is_finite() && value > 0.0) {
-                faults.add(format!("{key} of the rotation's scaling must be finite and positive, found {value}"));
+                diagnostics.add(format!("{key} of the rotation's scaling must be finite and positive, found {value}"));
             }
         }
         if self.high_frequency_factor <= self.low_frequency_factor {
-            faults.add(format!(
+            diagnostics.add(format!(
                 "high_freq_factor of the rotation's scaling must be above low_freq_factor, found {} and {}",
                 self.high_frequency_factor, self.low_frequency_factor
             ));

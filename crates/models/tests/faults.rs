@@ -5,7 +5,7 @@ use std::path::Path;
 use trueup_blocks::DType;
 use trueup_formats::TensorInfo;
 use trueup_formats::gguf::{Metadata, Value as GgufValue};
-use trueup_models::{Architecture, Hyper, Model, expected_tensors};
+use trueup_models::{Architecture, Model, ModelSpec};
 
 fn config(more: Value) -> Map<String, Value> {
     let base = json!({
@@ -16,10 +16,10 @@ fn config(more: Value) -> Map<String, Value> {
     base.into_iter().chain(more).collect()
 }
 
-fn read(config: &Map<String, Value>) -> Result<Hyper, String> {
+fn read(config: &Map<String, Value>) -> Result<ModelSpec, String> {
     let path = Path::new("model");
     Architecture::of_config(config, path)
-        .and_then(|architecture| Hyper::from_config(architecture, config, 21, path))
+        .and_then(|architecture| ModelSpec::from_config(architecture, config, 21, path))
         .map_err(|error| error.to_string())
 }
 
@@ -32,22 +32,22 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "architectures": ["A\u{1b}[2J"] }), "\\u{1b}"),
         (json!({ "architectures": [] }), "expected one class name"),
         (json!({ "architectures": null }), "expected one class name"),
-        (json!({ "num_attention_heads": 0 }), "0 attention heads do not divide a hidden size of 64"),
+        (json!({ "num_attention_heads": 0 }), "num_attention_heads: expected 1 to 65536, found 0"),
         (json!({ "num_attention_heads": 3 }), "3 attention heads do not divide a hidden size of 64"),
         (json!({ "num_key_value_heads": 3 }), "4 attention heads cannot share 3 KV heads"),
-        (json!({ "num_key_value_heads": 0 }), "attention.head_count_kv must lie"),
+        (json!({ "num_key_value_heads": 0 }), "num_key_value_heads: expected 1 to 65536, found 0"),
         (json!({ "head_dim": 15 }), "rotated elements must be even"),
         (json!({ "head_dim": 65536, "num_attention_heads": 65536 }), "are more than"),
         (json!({ "num_hidden_layers": 22 }), "22 layers are claimed, but the file has 21 tensors"),
-        (json!({ "num_hidden_layers": u64::MAX }), "block_count must lie"),
+        (json!({ "num_hidden_layers": u64::MAX }), "num_hidden_layers: expected 1 to 65536"),
         (json!({ "hidden_size": -64 }), "hidden_size: expected a count, found -64"),
         (json!({ "hidden_size": "64" }), "hidden_size: expected a count"),
-        (json!({ "hidden_size": 1u64 << 40 }), "embedding_length must lie"),
-        (json!({ "vocab_size": 0 }), "vocab_size must lie"),
+        (json!({ "hidden_size": 1u64 << 40 }), "hidden_size: expected 1 to 4194304"),
+        (json!({ "vocab_size": 0 }), "vocab_size: expected 1 to"),
         (json!({ "vocab_size": null }), "vocab_size: expected a count, found null"),
-        (json!({ "max_position_embeddings": 1u64 << 31 }), "context_length must lie"),
-        (json!({ "rms_norm_eps": 0.0 }), "epsilon must be finite and positive"),
-        (json!({ "rms_norm_eps": 1e300 }), "epsilon must be finite and positive"),
+        (json!({ "max_position_embeddings": 1u64 << 31 }), "max_position_embeddings: expected 1 to"),
+        (json!({ "rms_norm_eps": 0.0 }), "the epsilon of norms must be finite and positive"),
+        (json!({ "rms_norm_eps": 1e300 }), "the epsilon of norms must be finite and positive"),
         (json!({ "rope_theta": -1.0 }), "base of the rotation must be finite and positive"),
         (json!({ "rope_theta": 1e300 }), "base of the rotation must be finite and positive"),
         (json!({ "hidden_act": "gelu" }), "hidden_act: expected \"silu\""),
@@ -99,8 +99,8 @@ fn the_kind_of_scaling_is_found_under_either_name() {
         (json!({ "rope_type": "default", "factor": 1.0 }), RopeScaling::None),
     ];
     for (scaling, expected) in cases {
-        let hyper = read(&config(json!({ "rope_scaling": scaling })));
-        assert_eq!(hyper.map(|hyper| hyper.rope().scaling), Ok(expected), "{scaling}");
+        let spec = read(&config(json!({ "rope_scaling": scaling })));
+        assert_eq!(spec.map(|spec| spec.rope().unwrap().scaling), Ok(expected), "{scaling}");
     }
 }
 
@@ -127,8 +127,8 @@ fn what_other_programs_do_not_take_from_a_file_is_told() {
         let mut config = config(more.clone());
         config.insert("architectures".to_owned(), json!([class]));
         config.insert("head_dim".to_owned(), json!(16));
-        let hyper = read(&config).unwrap();
-        let notes = Architecture::of_config(&config, Path::new("model")).unwrap().notes(&hyper);
+        let spec = read(&config).unwrap();
+        let notes = spec.compatibility_notes();
         assert_eq!(notes.len(), usize::from(!parts.is_empty()), "{class} {more}: {notes:?}");
         assert!(parts.iter().all(|part| notes[0].contains(part)), "{class} {more}: {notes:?}");
     }
@@ -146,10 +146,10 @@ fn gguf() -> (Metadata, Vec<TensorInfo>) {
     let config = config(json!({ "attention_bias": true }));
     let path = Path::new("model");
     let architecture = Architecture::of_config(&config, path).unwrap();
-    let hyper = Hyper::from_config(architecture, &config, 100, path).unwrap();
+    let spec = ModelSpec::from_config(architecture, &config, 100, path).unwrap();
     let mut metadata = Metadata::default();
-    hyper.write_metadata(architecture, &mut metadata);
-    let tensors = expected_tensors(architecture, &hyper).into_iter().map(|expected| {
+    spec.write_metadata(&mut metadata);
+    let tensors = spec.tensors().into_iter().map(|expected| {
         let bytes = expected.shape.iter().product::<u64>() * 4;
         TensorInfo { name: expected.name, shape: expected.shape, dtype: DType::F32, bytes }
     });
@@ -164,12 +164,12 @@ fn files_that_lie_are_refused() {
         (|m, _| drop(m.insert("general.architecture", "grok")), "found \"grok\""),
         (|m, _| drop(m.insert("general.architecture", 3u32)), "expected a string"),
         (|m, _| drop(m.remove("llama.block_count")), "llama.block_count"),
-        (|m, _| drop(m.insert("llama.block_count", u64::MAX)), "block_count must lie"),
+        (|m, _| drop(m.insert("llama.block_count", u64::MAX)), "llama.block_count: expected 1 to"),
         (|m, _| drop(m.insert("llama.block_count", 3u32)), "tensor blk.2.attn_q.weight is missing"),
         (|m, _| drop(m.insert("llama.block_count", 1u32)), "tensor blk.1.attn_q.weight is not known to llama"),
         (
             |m, _| drop(m.insert("llama.attention.head_count", vec![4u32, 2])),
-            "key llama.attention.head_count: layer 0 has 4 and layer 1 has 2",
+            "tensor blk.1.attn_q.weight: expected shape [64, 32], found [64, 64]",
         ),
         (
             |m, _| drop(m.insert("llama.attention.head_count", vec![4u32; 3])),
@@ -177,8 +177,14 @@ fn files_that_lie_are_refused() {
         ),
         (|m, _| drop(m.insert("llama.feed_forward_length", Vec::<u32>::new())), "found an empty list"),
         (|m, _| drop(m.insert("llama.embedding_length", vec![64u32, 64])), "llama.embedding_length"),
-        (|m, _| drop(m.insert("llama.attention.head_count_kv", 0u32)), "attention.head_count_kv must lie"),
-        (|m, _| drop(m.insert("llama.attention.value_length", 8u32)), "values of 8 elements"),
+        (
+            |m, _| drop(m.insert("llama.attention.head_count_kv", 0u32)),
+            "llama.attention.head_count_kv: expected 1 to 65536, found 0",
+        ),
+        (
+            |m, _| drop(m.insert("llama.attention.value_length", 8u32)),
+            "tensor blk.0.attn_v.weight: expected shape [64, 16], found [64, 32]",
+        ),
         (|m, _| drop(m.insert("llama.rope.dimension_count", 7u32)), "rotated elements must be even"),
         (|m, _| drop(m.insert("llama.rope.dimension_count", 32u32)), "at most the head size 16"),
         (|m, _| drop(m.insert("llama.rope.freq_base", f32::NAN)), "base of the rotation"),
@@ -244,8 +250,8 @@ fn a_file_without_optional_keys_has_the_usual_values() {
     metadata.insert("llama.rope.scaling.yarn_ext_factor", 1.0f32);
     metadata.insert("llama.rope.scaling.yarn_attn_factor", 1.0f32);
     let model = Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).unwrap();
-    assert_eq!((model.hyper().vocabulary(), model.hyper().head_size()), (400, 16));
-    assert_eq!((model.hyper().rope().dimensions, model.hyper().rope().base), (16, 10_000.0));
+    assert_eq!((model.spec().vocabulary_size(), model.spec().cached_head_sizes().next()), (400, Some(16)));
+    assert_eq!((model.spec().rope().unwrap().dimensions, model.spec().rope().unwrap().base), (16, 10_000.0));
 }
 
 /// llama.cpp reads each of these keys as a number or as one number for each layer.
@@ -257,15 +263,14 @@ fn equal_counts_of_all_layers_are_one_count() {
     for key in ["attention.head_count", "attention.head_count_kv", "attention.key_length", "feed_forward_length"] {
         let (mut metadata, key) = (metadata.clone(), format!("llama.{key}"));
         let count = metadata.u64(&key).unwrap();
-        metadata.insert(&key, vec![i32::try_from(count).unwrap(); expected.hyper().layers()]);
+        metadata.insert(&key, vec![i32::try_from(count).unwrap(); expected.spec().layer_count()]);
         let model = Model::from_gguf(&metadata, &tensors, path).unwrap_or_else(|error| panic!("{key}: {error}"));
-        assert_eq!(model.hyper(), expected.hyper(), "{key}");
+        assert_eq!(model.spec(), expected.spec(), "{key}");
     }
     let plain = read(&config(json!({ "num_key_value_heads": 2, "intermediate_size": 96 }))).unwrap();
     let listed = config(json!({ "num_key_value_heads": [2, 2], "intermediate_size": [96, 96] }));
     assert_eq!(read(&listed).unwrap(), plain);
     for (value, part) in [
-        (json!([96, 64]), "intermediate_size: layer 0 has 96 and layer 1 has 64"),
         (json!([96]), "expected a count for each of 2 layers, found 1"),
         (json!([96, "x"]), "intermediate_size: expected a count"),
         (json!(trueup_formats::json::INFINITY), "found \"Infinity (not valid in JSON)\""),

@@ -8,7 +8,7 @@ use trueup_formats::TensorInfo;
 use trueup_formats::gguf::Metadata;
 use trueup_graph::op::{RopePairs, RopeScaling};
 use trueup_graph::{Graph, Input, Op, Origin};
-use trueup_models::{Architecture, Batch, Hyper, Model, expected_tensors};
+use trueup_models::{Architecture, Batch, Model, ModelSpec};
 
 const BATCH: Batch =
     Batch { tokens: 3, outputs: 1, capacity: 64, context: 128, sequences: 2, activation: DType::F32, kv: DType::F16 };
@@ -23,17 +23,17 @@ fn config(class: &str, more: Value) -> Map<String, Value> {
 }
 
 /// What convert writes for a description, without weights.
-fn gguf(config: &Map<String, Value>) -> (Metadata, Vec<TensorInfo>, Hyper) {
+fn gguf(config: &Map<String, Value>) -> (Metadata, Vec<TensorInfo>, ModelSpec) {
     let path = Path::new("model");
     let architecture = Architecture::of_config(config, path).unwrap();
-    let hyper = Hyper::from_config(architecture, config, 100, path).unwrap();
+    let spec = ModelSpec::from_config(architecture, config, 100, path).unwrap();
     let mut metadata = Metadata::default();
-    hyper.write_metadata(architecture, &mut metadata);
-    let tensors = expected_tensors(architecture, &hyper).into_iter().map(|expected| {
+    spec.write_metadata(&mut metadata);
+    let tensors = spec.tensors().into_iter().map(|expected| {
         let bytes = expected.shape.iter().product::<u64>() * 4;
         TensorInfo { name: expected.name, shape: expected.shape, dtype: DType::F32, bytes }
     });
-    (metadata, tensors.collect(), hyper)
+    (metadata, tensors.collect(), spec)
 }
 
 fn model(config: &Map<String, Value>) -> Model {
@@ -65,13 +65,14 @@ fn cases() -> Vec<(&'static str, Value, usize, usize)> {
 fn descriptions_come_back_from_gguf_keys_and_tensors() {
     for (class, more, tensor_count, layer_nodes) in cases() {
         let config = config(class, more);
-        let (metadata, tensors, hyper) = gguf(&config);
+        let (metadata, tensors, spec) = gguf(&config);
         assert_eq!(tensors.len(), tensor_count, "{config:?}");
         let model = Model::from_gguf(&metadata, &tensors, Path::new("model.gguf")).unwrap();
-        assert_eq!(model.hyper().conditions(), hyper.conditions());
-        assert_eq!(model.hyper().window(), hyper.window());
-        assert_eq!(model.hyper().rope().scaling, hyper.rope().scaling);
-        assert_eq!(model.hyper().vocabulary(), 400);
+        let names = |spec: &ModelSpec| spec.tensors().into_iter().map(|tensor| tensor.name).collect::<Vec<_>>();
+        assert_eq!(names(model.spec()), names(&spec));
+        assert_eq!(model.spec().window(), spec.window());
+        assert_eq!(model.spec().rope().unwrap().scaling, spec.rope().unwrap().scaling);
+        assert_eq!(model.spec().vocabulary_size(), 400);
 
         let graph = model.graph(&BATCH).unwrap();
         assert_eq!(graph.nodes().len(), 4 + 2 * layer_nodes, "{config:?}");
@@ -165,8 +166,8 @@ fn windows_hold_for_the_layers_that_have_them() {
     let listed = json!({ "use_sliding_window": true, "sliding_window": 16,
         "layer_types": ["full_attention", "sliding_attention"] });
     for more in [window, listed] {
-        let (metadata, _, hyper) = gguf(&config("Qwen2ForCausalLM", more.clone()));
-        assert_eq!(hyper.window().unwrap().size(), 16);
+        let (metadata, _, spec) = gguf(&config("Qwen2ForCausalLM", more.clone()));
+        assert_eq!(spec.window(), Some(16));
         assert_eq!(metadata.u64("qwen2.attention.sliding_window").unwrap(), 16);
         assert_eq!(metadata.bools("qwen2.attention.sliding_window_pattern").unwrap(), [false, true]);
         let graph = model(&config("Qwen2ForCausalLM", more)).graph(&BATCH).unwrap();
@@ -177,7 +178,7 @@ fn windows_hold_for_the_layers_that_have_them() {
     assert_eq!([mask(&all, 0), mask(&all, 1)], [Origin::Input(Input::MaskWindow); 2]);
     assert!(all.find("inp_mask").is_none());
 
-    let size = |class, more| gguf(&config(class, more)).2.window().map(|window| window.size());
+    let size = |class, more| gguf(&config(class, more)).2.window();
     assert_eq!(size("MistralForCausalLM", json!({})), Some(4096), "the default of the class");
     assert_eq!(size("MistralForCausalLM", json!({ "sliding_window": null })), None);
     assert_eq!(size("Qwen2ForCausalLM", json!({ "sliding_window": 16 })), None, "it is not switched on");
@@ -231,14 +232,14 @@ fn scaling_is_read_in_the_words_of_transformers_4_and_5_and_comes_back() {
         (yarn(json!({ "factor": 40.0, "mscale": 0.707, "mscale_all_dim": 0.9 })), magnitude(MSCALE_RATIO, 40.0)),
     ];
     for (more, expected) in cases {
-        let (metadata, tensors, hyper) = gguf(&config("LlamaForCausalLM", more.clone()));
-        assert_eq!(hyper.rope().scaling, expected, "{more}");
+        let (metadata, tensors, spec) = gguf(&config("LlamaForCausalLM", more.clone()));
+        assert_eq!(spec.rope().unwrap().scaling, expected, "{more}");
         if more.get("rope_parameters").is_some() {
-            assert_eq!(hyper.rope().base, 5.0, "{more}");
+            assert_eq!(spec.rope().unwrap().base, 5.0, "{more}");
         }
         let back = Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).unwrap();
         let near = |a: f32, b: f32| (a - b).abs() <= 2e-7 * b.abs();
-        match (back.hyper().rope().scaling, expected) {
+        match (back.spec().rope().unwrap().scaling, expected) {
             (
                 RopeScaling::Yarn { magnitude: found, factor, .. },
                 RopeScaling::Yarn { magnitude, factor: expected_factor, .. },
@@ -267,8 +268,8 @@ fn frequency_factors_are_those_of_transformers() {
             "original_max_position_embeddings": 32 });
         let config =
             config("LlamaForCausalLM", json!({ "head_dim": head_dim, "rope_theta": base, "rope_scaling": scaling }));
-        let (_, _, hyper) = gguf(&config);
-        let factors = hyper.rope().factors().unwrap();
+        let (_, _, spec) = gguf(&config);
+        let factors = spec.rope().unwrap().computed_factors().unwrap();
         assert_eq!(factors.len(), expected.len());
         for (found, expected) in factors.iter().zip(expected) {
             assert!((found - expected).abs() <= 1e-6 * expected, "{factors:?}");

@@ -203,7 +203,7 @@ fn expect(weights: &Weights, session: &SessionOptions, options: &BenchOptions) -
         return Err(Error::Request(problem.to_owned()));
     }
     let needed = options.prompt.saturating_add(options.generate);
-    let most = session.context.unwrap_or(weights.model().model().hyper().context());
+    let most = session.context.unwrap_or(weights.model().model().spec().context_length());
     if needed > most {
         let BenchOptions { prompt, generate, .. } = options;
         return Err(Error::Request(format!(
@@ -236,7 +236,7 @@ fn prompt_entries(sequence: usize, prompt: &[u32]) -> Vec<Entry> {
 
 /// Ids of the vocabulary, spread over it by Knuth's multiplicative hash.
 fn ids(weights: &Weights, count: usize) -> Vec<u32> {
-    let vocabulary = weights.model().model().hyper().vocabulary() as u64;
+    let vocabulary = weights.model().model().spec().vocabulary_size() as u64;
     let hash = |place: u64| place.wrapping_mul(2_654_435_761) & 0xFFFF_FFFF;
     (1..=count as u64).map(|place| ((hash(place) * vocabulary) >> 32) as u32).collect()
 }

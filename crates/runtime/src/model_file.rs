@@ -256,7 +256,7 @@ impl ModelFile {
 
     /// Fails where an id is none of the vocabulary's.
     pub(crate) fn expect_token(&self, token: u32) -> Result<()> {
-        let vocabulary = self.model().hyper().vocabulary();
+        let vocabulary = self.model().spec().vocabulary_size();
         if usize::try_from(token).is_ok_and(|token| token < vocabulary) {
             return Ok(());
         }

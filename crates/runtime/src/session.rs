@@ -178,7 +178,7 @@ impl Session {
     pub fn common(&self, sequence: usize, text: &[u32]) -> usize {
         let same = self.tokens(sequence).iter().zip(text).take_while(|(a, b)| a == b).count();
         let same = same.min(text.len().saturating_sub(1));
-        let Some(prefix) = self.model().model().hyper().prefix() else { return same };
+        let Some(prefix) = self.model().model().spec().prefix() else { return same };
         let division = Division::new(prefix, text.iter().copied());
         let alike = self.divisions[sequence][..same].iter().take_while(|held| **held == division).count();
         division.common(alike)
@@ -254,7 +254,7 @@ impl Session {
         observer: Option<&mut dyn Observer>,
         logits: &mut Vec<f64>,
     ) -> Result<()> {
-        let batch = PlacedBatch::new(entries, &self.tokens, self.model().model().hyper().prefix());
+        let batch = PlacedBatch::new(entries, &self.tokens, self.model().model().spec().prefix());
         let key = (batch.tokens.len(), batch.outputs.len(), batch.capacity);
         let index = self.bound_plan(key).map_err(|error| match error {
             Error::Device { .. } | Error::Request(_) => Error::NoRoom(Box::new(error)),

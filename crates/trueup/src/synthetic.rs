@@ -2,7 +2,7 @@
 //! much work.
 //!
 //! ```text
-//! name ─ numbers of its config.json ─ Hyper ─┬─ keys                                  ┐
+//! name ─ numbers of its config.json ─ spec ──┬─ keys                                  ┐
 //!                                            └─ tensors ─ Recipe ─ types ─ made bytes ├─▶ ModelFile, checked like a file's
 //! ```
 //!
@@ -16,7 +16,7 @@ use std::path::Path;
 use trueup_blocks::DType;
 use trueup_formats::gguf::Metadata;
 use trueup_formats::{Error as FileError, TensorInfo, quote};
-use trueup_models::{Architecture, ExpectedTensor, Hyper, Role, expected_tensors};
+use trueup_models::{Architecture, ModelSpec, RopeSpec, TensorKind, TensorSpec};
 use trueup_quantize::{Recipe, file_type};
 use trueup_runtime::{Error, ModelFile, Result};
 
@@ -110,24 +110,24 @@ pub fn model(name: &str, dtype: DType) -> Result<ModelFile> {
         .map_err(|error| FileError::new(path, format!("its description is not valid JSON: {error}")))?;
     let architecture = Architecture::of_config(&config, path)?;
     // One tensor for each layer at least: what a description claims is limited by what a checkpoint holds.
-    let hyper = Hyper::from_config(architecture, &config, LAYERS_MAX, path)?;
-    let expected = expected_tensors(architecture, &hyper);
+    let spec = ModelSpec::from_config(architecture, &config, LAYERS_MAX, path)?;
+    let expected = spec.tensors();
     let tensors = typed(&expected, dtype)?;
     let fillings = expected.iter().zip(&tensors).map(|(expected, tensor)| {
-        let filling = filling(expected, &hyper);
+        let filling = filling(expected, &spec);
         (tensor.name.clone(), filling)
     });
     let fillings: HashMap<String, Filling> = fillings.collect();
     let make =
         move |tensor: &TensorInfo| fillings.get(&tensor.name).map_or_else(Vec::new, |filling| filling.bytes(tensor));
-    ModelFile::made(path, described(architecture, &hyper, name, dtype), tensors, Box::new(make))
+    ModelFile::made(path, described(&spec, name, dtype), tensors, Box::new(make))
 }
 
 /// No model here has more layers.
 const LAYERS_MAX: usize = 1000;
 
 /// The tensors with the types that the recipe gives them.
-fn typed(expected: &[ExpectedTensor], dtype: DType) -> Result<Vec<TensorInfo>> {
+fn typed(expected: &[TensorSpec], dtype: DType) -> Result<Vec<TensorInfo>> {
     let plain = expected.iter().map(|tensor| TensorInfo::new(tensor.name.clone(), &tensor.shape, DType::F32));
     let plain = plain.collect::<std::result::Result<Vec<_>, FileError>>()?;
     let choices = Recipe::new(Some(dtype)).choose(&plain).map_err(|error| Error::Request(error.to_string()))?;
@@ -139,34 +139,27 @@ fn typed(expected: &[ExpectedTensor], dtype: DType) -> Result<Vec<TensorInfo>> {
 }
 
 /// The keys that a file of the model would have, without a tokenizer's.
-fn described(architecture: &Architecture, hyper: &Hyper, name: &str, dtype: DType) -> Metadata {
+fn described(spec: &ModelSpec, name: &str, dtype: DType) -> Metadata {
     let mut metadata = Metadata::default();
-    metadata.insert("general.architecture", architecture.gguf_name);
+    metadata.insert("general.architecture", spec.architecture().gguf_name);
     metadata.insert("general.type", "model");
     metadata.insert("general.name", name);
     if let Some(number) = file_type(dtype) {
         metadata.insert("general.file_type", number);
     }
-    hyper.write_metadata(architecture, &mut metadata);
+    spec.write_metadata(&mut metadata);
     metadata
 }
 
 /// What a tensor is filled with. Matrices keep the variance of what they multiply: each of `n` products has `1 / n` of
 /// it.
-fn filling(expected: &ExpectedTensor, hyper: &Hyper) -> Filling {
+fn filling(expected: &TensorSpec, spec: &ModelSpec) -> Filling {
     let columns = expected.shape.first().copied().and_then(|columns| u32::try_from(columns).ok()).unwrap_or(1);
-    match expected.role {
-        Role::RopeFactors => Filling::Given(hyper.rope().factors().unwrap_or_default()),
-        Role::AttentionNorm | Role::FfnNorm | Role::OutputNorm | Role::QueryNorm | Role::KeyNorm => {
-            Filling::Random { mean: 1.0, deviation: 0.1 }
-        }
-        Role::AttentionNormBias | Role::FfnNormBias | Role::OutputNormBias => SMALL,
-        Role::QueryBias | Role::KeyBias | Role::ValueBias | Role::QueryKeyValueBias => SMALL,
-        Role::AttentionOutputBias | Role::FfnGateBias | Role::FfnUpBias | Role::FfnDownBias | Role::OutputBias => SMALL,
-        Role::TokenEmbedding | Role::Output | Role::Query | Role::Key | Role::Value | Role::QueryKeyValue => {
-            matrix(columns)
-        }
-        Role::AttentionOutput | Role::FfnGate | Role::FfnUp | Role::FfnGateUp | Role::FfnDown => matrix(columns),
+    match expected.kind {
+        TensorKind::RopeFactors => Filling::Given(spec.rope().and_then(RopeSpec::computed_factors).unwrap_or_default()),
+        TensorKind::NormWeight => Filling::Random { mean: 1.0, deviation: 0.1 },
+        TensorKind::Bias | TensorKind::TokenBias => SMALL,
+        TensorKind::TokenRows | TensorKind::Matrix => matrix(columns),
     }
 }
 

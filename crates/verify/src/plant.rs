@@ -464,7 +464,7 @@ fn expect_f32(device: &dyn Device) -> Result<()> {
 
 /// The graph whose places of nodes all batches of the model share.
 fn graph(model: &ModelFile) -> Result<Graph> {
-    let context = model.model().hyper().context();
+    let context = model.model().spec().context_length();
     let batch = Batch {
         tokens: 1,
         outputs: 1,

@@ -39,10 +39,10 @@ impl Inputs {
     /// The inputs of a batch behind the tokens that each sequence holds, `texts`; these grow. `room` is the number of
     /// rows of the cache for each sequence.
     pub fn new(model: &ModelFile, entries: &[Entry], texts: &mut Vec<Vec<u32>>, room: usize) -> Inputs {
-        let hyper = model.model().hyper();
-        let window = hyper.window().map(|window| window.size());
+        let spec = model.model().spec();
+        let window = spec.window();
         let mut inputs = Inputs::placed(entries, texts, room, window);
-        if let Some(prefix) = hyper.prefix() {
+        if let Some(prefix) = spec.prefix() {
             inputs.divisions = entries.iter().map(|entry| divided(prefix, &texts[entry.sequence])).collect();
         }
         inputs

@@ -100,15 +100,15 @@ impl TraceTokens {
         // A text may list the prompt only, and go on behind it.
         let longer = given.filter(|given| trace.is_printed() && said.is_some_and(|said| given.starts_with(said)));
         let ids = longer.or(said).or(given).ok_or_else(missing)?.to_vec();
-        let hyper = model.model().hyper();
-        if ids.len() > hyper.context() {
-            let (count, context) = (ids.len(), hyper.context());
+        let spec = model.model().spec();
+        if ids.len() > spec.context_length() {
+            let (count, context) = (ids.len(), spec.context_length());
             return Err(Error::Request(format!(
                 "{path}: expected at most {context} tokens (the model's context), found {count}"
             )));
         }
-        if let Some(id) = ids.iter().find(|id| usize::try_from(**id).map_or(true, |id| id >= hyper.vocabulary())) {
-            let last = hyper.vocabulary().saturating_sub(1);
+        if let Some(id) = ids.iter().find(|id| usize::try_from(**id).map_or(true, |id| id >= spec.vocabulary_size())) {
+            let last = spec.vocabulary_size().saturating_sub(1);
             let (origin, help) = match said.is_some_and(|said| said.contains(id)) {
                 true => ("of the trace", "check that the trace was recorded from this model"),
                 false => ("of --ids", "pass ids of this model"),

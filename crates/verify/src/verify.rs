@@ -163,7 +163,7 @@ fn check(model: &ModelFile, options: &VerifyOptions) -> Result<()> {
         return Err(Error::Request("verify needs at least one prompt, and each prompt at least one token".to_owned()));
     }
     let longest = options.prompts.iter().map(Vec::len).max().unwrap_or(0);
-    let room = options.context.unwrap_or(usize::MAX).min(model.model().hyper().context());
+    let room = options.context.unwrap_or(usize::MAX).min(model.model().spec().context_length());
     if longest.checked_add(options.steps).is_none_or(|tokens| tokens > room) {
         return Err(Error::Request(format!(
             "the longest prompt of {} and {} exceed the context of {room}; use fewer steps or a shorter prompt",
@@ -232,7 +232,7 @@ impl Verification<'_> {
             let start = session.len(0);
             let logits = compute(&mut session, &ids, Some(&mut shadow))?;
             observed.add(&logits);
-            let vocabulary = self.model.model().hyper().vocabulary();
+            let vocabulary = self.model.model().spec().vocabulary_size();
             let mut last = 0;
             for (row, reference) in shadow.reference_logits().chunks(vocabulary).enumerate() {
                 let before: Vec<u32> = prompt.iter().chain(&continuation).copied().take(start + row + 1).collect();
@@ -292,8 +292,8 @@ impl Verification<'_> {
 
     /// Computes the batch of all prompts plainly, then observed.
     fn batch(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<BatchReport> {
-        let room = self.options.context.unwrap_or(usize::MAX).min(self.model.model().hyper().context());
-        let prefix = self.model.model().hyper().prefix();
+        let room = self.options.context.unwrap_or(usize::MAX).min(self.model.model().spec().context_length());
+        let prefix = self.model.model().spec().prefix();
         let batch = PromptBatch::new(&self.options.prompts, &self.continuations, room, prefix);
         let options = batch.session_options(&self.session_options(&[]));
         let (number, all) = (self.options.prompts.len(), batch.steps + 2);
@@ -331,7 +331,7 @@ impl Verification<'_> {
         let again = again(self.deterministic && deterministic);
         let mut shadow = Shadow::new(model, &mut running, &mut self.records, number, again, pool);
         let mut observed = Run::default();
-        let vocabulary = self.model.model().hyper().vocabulary();
+        let vocabulary = self.model.model().spec().vocabulary_size();
         for step in 0..=batch.steps {
             let entries = batch.entries(step);
             shadow.expect(step, &entries);

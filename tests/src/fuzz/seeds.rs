@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use trueup::blocks::DType;
 use trueup::formats::gguf::{GgufPlan, GgufWriter};
 use trueup::formats::{Checkpoint, Gguf, SafetensorsArray, TraceWriter, write_safetensors};
-use trueup::models::{Architecture, ExpectedTensor, Hyper, expected_tensors};
+use trueup::models::{Architecture, ModelSpec, SourceTensor, expected_tensors};
 use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
 use trueup::runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
@@ -105,13 +105,13 @@ fn weights(count: u64, salt: usize) -> Vec<f32> {
 fn arrays(config: &Map<String, Value>) -> Vec<SafetensorsArray<'static>> {
     let path = Path::new("config.json");
     let architecture = Architecture::of_config(config, path).unwrap_or_else(|error| panic!("{error}"));
-    let hyper = Hyper::from_config(architecture, config, 99, path).unwrap_or_else(|error| panic!("{error}"));
-    let expected = expected_tensors(architecture, &hyper).into_iter().enumerate();
-    let array = |(salt, tensor): (usize, ExpectedTensor)| {
+    let spec = ModelSpec::from_config(architecture, config, 99, path).unwrap_or_else(|error| panic!("{error}"));
+    let sources = expected_tensors(&spec).into_iter().flat_map(|expected| expected.sources);
+    let array = |(salt, tensor): (usize, SourceTensor)| {
         let values = weights(tensor.shape.iter().product(), salt);
-        Some(SafetensorsArray::f32(tensor.theirs?, &tensor.shape, &values))
+        SafetensorsArray::f32(tensor.name, &tensor.shape, &values)
     };
-    expected.filter_map(array).collect()
+    sources.enumerate().map(array).collect()
 }
 
 /// A safetensors file.

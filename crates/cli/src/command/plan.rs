@@ -44,7 +44,7 @@ pub fn run(arguments: Arguments) -> Result {
         )));
     }
     let mut session = arguments.place.session(1);
-    let context = session.context.unwrap_or(model.model().hyper().context());
+    let context = session.context.unwrap_or(model.model().spec().context_length());
     if length > context {
         return Err(Failure::new(format!(
             "the sequence has {length} tokens, but the context holds {context}; decrease --length or --tokens"

@@ -91,7 +91,7 @@ fn kept(keys: &Metadata, keeps: impl Fn(&str) -> bool) -> Metadata {
 fn keys(side: &Side, notes: &mut Vec<String>) -> Result<Metadata> {
     let mut keys = Metadata::default();
     if let Some(mapping) = side.mapping() {
-        mapping.hyper().write_metadata(mapping.architecture(), &mut keys);
+        mapping.spec().write_metadata(&mut keys);
         let files = side.source.tokenizer();
         if files.has_vocabulary() {
             slim::vocabulary(side.source, mapping)?.write_metadata(&mut keys)?;
@@ -101,8 +101,8 @@ fn keys(side: &Side, notes: &mut Vec<String>) -> Result<Metadata> {
     let Some(metadata) = side.metadata() else { return Ok(keys) };
     match Model::from_gguf(metadata, side.source.tensors(), side.source.path()) {
         Ok(model) => {
-            let fewer = side.kept.as_ref().and_then(|kept| model.hyper().clone().slimmed(kept));
-            fewer.as_ref().unwrap_or(model.hyper()).write_metadata(model.architecture(), &mut keys);
+            let fewer = side.kept.as_ref().and_then(|kept| model.spec().clone().pruned(kept));
+            fewer.as_ref().unwrap_or(model.spec()).write_metadata(&mut keys);
         }
         Err(error) => {
             notes.push(format!("the model sizes of {} are compared as stored: {error}", side.name()));

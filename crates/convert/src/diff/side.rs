@@ -7,7 +7,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::gguf::Metadata;
 use trueup_formats::{Checkpoint, Description, Result, quote};
-use trueup_models::{Model, expected_tensors};
+use trueup_models::Model;
 use trueup_quantize::bytes_of;
 
 /// A model that is compared.
@@ -62,7 +62,7 @@ impl<'a> Side<'a> {
     fn mapped(source: &'a dyn Checkpoint, mapping: Mapping) -> Side<'a> {
         let tensor = |tensor: &crate::MappedTensor| SideTensor {
             name: tensor.expected.name.clone(),
-            theirs: tensor.expected.theirs.clone(),
+            theirs: tensor.expected.sources.first().map(|source| source.name.clone()),
             shape: tensor.expected.shape.clone(),
             dtype: tensor.dtype,
             order: mapping.order(tensor),
@@ -89,16 +89,16 @@ impl<'a> Side<'a> {
             SideKind::Mapped(_) => None,
             SideKind::Gguf(own) => Some(Model::from_gguf(own, self.source.tensors(), self.source.path())?),
         };
-        let hyper = own.as_ref().map(Model::hyper).or(self.mapping().map(Mapping::hyper));
-        let count = hyper.map_or(0, |hyper| hyper.vocabulary());
+        let spec = own.as_ref().map(Model::spec).or(self.mapping().map(Mapping::spec));
+        let count = spec.map_or(0, |spec| spec.vocabulary_size());
         let Some(kept) = slim::kept_in(metadata, count, path)? else { return Ok(self) };
         let kept: Arc<[u32]> = kept.into();
         let Some(model) = own else {
             return Ok(Side::mapped(self.source, Mapping::new(self.source)?.slimmed(kept, path)?));
         };
-        for expected in expected_tensors(model.architecture(), model.hyper()) {
+        for expected in model.spec().tensors() {
             let tensor = self.tensors.iter_mut().find(|tensor| tensor.name == expected.name);
-            if let (Some(tensor), true) = (tensor, expected.role.is_per_token())
+            if let (Some(tensor), true) = (tensor, expected.kind.is_per_token())
                 && let Some(rows) = tensor.shape.last_mut()
             {
                 *rows = kept.len() as u64;
@@ -137,7 +137,7 @@ impl<'a> Side<'a> {
                 Ok(if sorted.is_empty() { bytes } else { sorted })
             }
             SideKind::Gguf(_) => {
-                chunk.read_runs(self.source, chunk.tensor, &mut bytes)?;
+                chunk.read_runs(self.source, &[chunk.tensor], &mut bytes)?;
                 Ok(bytes)
             }
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
 use trueup_formats::gguf::GgufPart;
 use trueup_formats::{Checkpoint, Description, Facts, FaultKind, FaultList, SCALE_SUFFIX, TensorInfo};
-use trueup_models::Role;
+use trueup_models::TOKEN_EMBEDDING;
 
 /// The files beside the weights of a folder that say what to compute, and those that say how text becomes tokens.
 const CONFIG: &str = "config.json";
@@ -47,13 +47,13 @@ pub(super) fn claimed_tensors(source: &dyn Checkpoint, faults: &FaultList, facts
         let more = all.unwrap_or(0).min(CLAIMED_MAX).saturating_sub(tensors.len());
         tensors.extend((0..more).map(|_| nothing("")));
     }
-    let embedding = Role::TokenEmbedding.name(0);
-    let is_there = source.find(&embedding).is_some();
+    let embedding = TOKEN_EMBEDDING;
+    let is_there = source.find(embedding).is_some();
     if let (false, Description::Gguf(metadata)) = (is_there, source.description())
         && let Ok(tokens) = metadata.array(TOKENS)
     {
         tensors.retain(|tensor| tensor.name != embedding);
-        tensors.push(TensorInfo { shape: vec![0, tokens.len() as u64], ..nothing(&embedding) });
+        tensors.push(TensorInfo { shape: vec![0, tokens.len() as u64], ..nothing(embedding) });
     }
     tensors
 }

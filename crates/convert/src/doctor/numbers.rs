@@ -5,7 +5,7 @@ use super::patient::Patient;
 use std::ops::RangeInclusive;
 use trueup_formats::counted;
 use trueup_graph::op::RopeScaling;
-use trueup_models::{Architecture, Field, Hyper};
+use trueup_models::{ModelSpec, RopeFactors};
 
 pub(super) const RULES: &[&Rule] = &[&EPSILON, &ROPE_BASE, &ROPE_SCALING, &CONTEXT, &WINDOW];
 
@@ -43,60 +43,76 @@ static WINDOW: Rule = Rule::note(
 );
 
 pub(super) fn look(patient: &Patient, findings: &mut Findings) {
-    let Some((architecture, hyper)) = patient.valid_hyper() else { return };
-    let place = |field: Field| Place::file(&patient.path).key(&key_of(patient, architecture, field));
-    let mut odd = |rule, field, range: String, found: String| {
-        findings.add(rule, place(field), format!("expected {range}, found {found}"));
+    let Some(spec) = patient.valid_spec() else { return };
+    let place = |keys: Keys| Place::file(&patient.path).key(&key_of(patient, spec, keys));
+    let mut odd = |rule, keys, range: String, found: String| {
+        findings.add(rule, place(keys), format!("expected {range}, found {found}"));
     };
     let span = |low: f32, high: f32| format!("{low:e} to {high:e}");
-    if !EPSILONS.contains(&hyper.epsilon()) {
-        odd(&EPSILON, Field::Epsilon, span(*EPSILONS.start(), *EPSILONS.end()), format!("{:e}", hyper.epsilon()));
+    if let Some(epsilon) = spec.epsilon().filter(|epsilon| !EPSILONS.contains(epsilon)) {
+        odd(&EPSILON, EPSILON_KEYS, span(*EPSILONS.start(), *EPSILONS.end()), format!("{epsilon:e}"));
     }
-    if !BASES.contains(&hyper.rope().base) {
-        odd(&ROPE_BASE, Field::RopeBase, span(*BASES.start(), *BASES.end()), hyper.rope().base.to_string());
+    if let Some(rope) = spec.rope().filter(|rope| !BASES.contains(&rope.base)) {
+        odd(&ROPE_BASE, BASE_KEYS, span(*BASES.start(), *BASES.end()), rope.base.to_string());
     }
-    if !CONTEXTS.contains(&hyper.context()) {
+    let context = spec.context_length();
+    if !CONTEXTS.contains(&context) {
         let range = format!("{} to {} positions", CONTEXTS.start(), CONTEXTS.end());
-        odd(&CONTEXT, Field::Context, range, hyper.context().to_string());
+        odd(&CONTEXT, CONTEXT_KEYS, range, context.to_string());
     }
-    if let Some(problem) = scaling_problem(hyper) {
-        let key = key_of_part(patient, architecture, ("rope.scaling.factor", "rope_scaling"));
-        findings.add(&ROPE_SCALING, Place::file(&patient.path).key(&key), problem);
+    if let Some(problem) = scaling_problem(spec) {
+        findings.add(&ROPE_SCALING, place(SCALING_KEYS), problem);
     }
-    if let Some(window) = hyper.window().filter(|window| window.size() >= hyper.context()) {
-        let found =
-            format!("a window of {} in a context of {}", counted(window.size() as u64, "token"), hyper.context());
-        let key = key_of_part(patient, architecture, ("attention.sliding_window", "sliding_window"));
-        findings.add(&WINDOW, Place::file(&patient.path).key(&key), found);
+    if let Some(window) = spec.window().filter(|window| *window >= context) {
+        let found = format!("a window of {} in a context of {context}", counted(window as u64, "token"));
+        findings.add(&WINDOW, place(WINDOW_KEYS), found);
     }
 }
 
-/// The key of a field, in the words of the file.
-fn key_of(patient: &Patient, architecture: &Architecture, field: Field) -> String {
-    if patient.metadata().is_some() {
-        return format!("{}.{}", architecture.gguf_name, field.gguf_key());
+/// Names of one number: in GGUF after the architecture's name, and in `config.json`, the usual one first.
+type Keys = (&'static [&'static str], &'static [&'static str]);
+
+const EPSILON_KEYS: Keys = (
+    &["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"],
+    &["rms_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps"],
+);
+const BASE_KEYS: Keys = (&["rope.freq_base"], &["rope_theta", "rotary_emb_base", "rope_ratio"]);
+const CONTEXT_KEYS: Keys = (
+    &["context_length"],
+    &["max_position_embeddings", "n_positions", "seq_length", "max_sequence_length", "model_max_length", "n_ctx"],
+);
+const SCALING_KEYS: Keys = (&["rope.scaling.factor"], &["rope_scaling", "rope_parameters"]);
+const WINDOW_KEYS: Keys = (&["attention.sliding_window"], &["sliding_window"]);
+
+/// The key of a number in this file; the usual one if the file has none of them.
+fn key_of(patient: &Patient, spec: &ModelSpec, (ours, theirs): Keys) -> String {
+    let name = spec.architecture().gguf_name;
+    let first = |all: Vec<String>, has: &dyn Fn(&str) -> bool| {
+        all.iter().find(|key| has(key)).or(all.first()).cloned().unwrap_or_default()
+    };
+    match (patient.metadata(), patient.config()) {
+        (Some(metadata), _) => {
+            first(ours.iter().map(|key| format!("{name}.{key}")).collect(), &|key| metadata.contains(key))
+        }
+        (None, config) => first(theirs.iter().map(|key| (*key).to_owned()).collect(), &|key| {
+            config.is_some_and(|config| config.contains_key(key))
+        }),
     }
-    let rule = architecture.fields.iter().find(|rule| rule.field == field);
-    rule.map_or_else(|| field.gguf_key().to_owned(), |rule| rule.theirs.to_owned())
 }
 
-/// The key of a part of the description: behind the architecture's name in GGUF, or that of config.json.
-fn key_of_part(patient: &Patient, architecture: &Architecture, (ours, theirs): (&str, &str)) -> String {
-    if patient.metadata().is_some() { format!("{}.{ours}", architecture.gguf_name) } else { theirs.to_owned() }
-}
-
-fn scaling_problem(hyper: &Hyper) -> Option<String> {
+fn scaling_problem(spec: &ModelSpec) -> Option<String> {
     let shrinks = |factor: f64| (factor < 1.0).then(|| format!("expected a factor of at least 1, found {factor}"));
-    if let Some(llama3) = hyper.rope().llama3 {
+    let rope = spec.rope()?;
+    if let RopeFactors::Llama3(llama3) = rope.factors {
         return shrinks(llama3.factor);
     }
-    match hyper.rope().scaling {
+    match rope.scaling {
         RopeScaling::None | RopeScaling::Long { .. } => None,
         RopeScaling::Linear { factor } => shrinks(factor.into()),
         RopeScaling::Yarn { factor, original_context, .. } => shrinks(factor.into()).or_else(|| {
             let reach = f64::from(factor) * f64::from(original_context);
             // A maker may round the context up a little.
-            let context = hyper.context() as f64;
+            let context = spec.context_length() as f64;
             (context > 1.05 * reach).then(|| {
                 format!("expected a context of at most {reach} ({original_context} times {factor}), found {context}")
             })

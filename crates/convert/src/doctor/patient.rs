@@ -12,7 +12,7 @@ use trueup_formats::{
     Checkpoint, Description, Error, Facts, FaultList, OpenOptions, Result, Survey, TensorInfo, is_out_of_descriptors,
     join_split_scale, split_scale_parts, survey,
 };
-use trueup_models::{Architecture, Hyper, Role};
+use trueup_models::{Architecture, ModelSpec, OUTPUT, TOKEN_EMBEDDING};
 use trueup_tokenizer::{Tokenizer, Vocabulary};
 
 /// A JSON object.
@@ -33,7 +33,7 @@ pub(super) struct Patient {
     /// The tables of its architecture; `Err` when it names none that is known.
     pub architecture: Result<&'static Architecture>,
     /// Its numbers; `None` without an architecture.
-    pub hyper: Option<Result<Hyper>>,
+    pub spec: Option<Result<ModelSpec>>,
     /// `None` when it has no tokenizer.
     pub vocabulary: Option<Result<Vocabulary>>,
     /// Made of a vocabulary that could be read.
@@ -70,8 +70,8 @@ impl Patient {
             Description::Json(config) => Architecture::of_config(config, path),
         };
         let claimed = claimed_tensors(source, &faults, &facts);
-        let hyper = architecture.as_ref().ok().map(|architecture| hyper_of(source, architecture, &claimed, path));
-        let vocabulary = vocabulary_of(source, hyper.as_ref(), path);
+        let spec = architecture.as_ref().ok().map(|architecture| spec_of(source, architecture, &claimed, path));
+        let vocabulary = vocabulary_of(source, spec.as_ref(), path);
         let read = vocabulary.as_ref().and_then(|vocabulary| vocabulary.as_ref().ok());
         let tokenizer = read.map(|vocabulary| Tokenizer::new(vocabulary.clone()));
         let path = path.to_owned();
@@ -83,7 +83,7 @@ impl Patient {
             faults,
             facts,
             architecture,
-            hyper,
+            spec,
             vocabulary,
             tokenizer,
             checkpoint,
@@ -112,9 +112,8 @@ impl Patient {
     }
 
     /// Its numbers, where they hold.
-    pub fn valid_hyper(&self) -> Option<(&'static Architecture, &Hyper)> {
-        let architecture = self.architecture.as_ref().ok()?;
-        Some((architecture, self.hyper.as_ref()?.as_ref().ok()?))
+    pub fn valid_spec(&self) -> Option<&ModelSpec> {
+        self.spec.as_ref()?.as_ref().ok()
     }
 
     /// The vocabulary, where it could be read.
@@ -152,14 +151,14 @@ impl Patient {
 
     /// The tensors whose rows belong to tokens: embedding and head.
     pub fn names_of_token_rows(&self) -> Vec<String> {
-        [Role::TokenEmbedding, Role::Output].into_iter().filter_map(|role| self.name_of(role)).collect()
+        [TOKEN_EMBEDDING, OUTPUT].into_iter().filter_map(|name| self.name_of(name)).collect()
     }
 
-    /// The file's own name of a tensor that an architecture has once.
-    pub fn name_of(&self, role: Role) -> Option<String> {
+    /// The file's name of the tensor that GGUF calls `name`, which must be one outside of the layers.
+    pub fn name_of(&self, name: &str) -> Option<String> {
         match self.metadata() {
-            Some(_) => Some(role.name(0)),
-            None => self.architecture.as_ref().ok()?.tensor(role)?.theirs.map(str::to_owned),
+            Some(_) => Some(name.to_owned()),
+            None => self.architecture.as_ref().ok()?.source_name(name),
         }
     }
 }
@@ -185,19 +184,19 @@ fn read(path: &Path) -> Result<(Option<Error>, Survey)> {
     }
 }
 
-fn hyper_of(
+fn spec_of(
     source: &dyn Checkpoint,
     architecture: &'static Architecture,
     tensors: &[TensorInfo],
     path: &Path,
-) -> Result<Hyper> {
+) -> Result<ModelSpec> {
     match source.description() {
-        Description::Gguf(metadata) => Hyper::from_metadata(architecture, metadata, tensors, path),
-        Description::Json(config) => Hyper::from_config(architecture, config, tensors.len(), path),
+        Description::Gguf(metadata) => ModelSpec::from_metadata(architecture, metadata, tensors, path),
+        Description::Json(config) => ModelSpec::from_config(architecture, config, tensors.len(), path),
     }
 }
 
-fn vocabulary_of(source: &dyn Checkpoint, hyper: Option<&Result<Hyper>>, path: &Path) -> Option<Result<Vocabulary>> {
+fn vocabulary_of(source: &dyn Checkpoint, spec: Option<&Result<ModelSpec>>, path: &Path) -> Option<Result<Vocabulary>> {
     match source.description() {
         Description::Gguf(metadata) => {
             let is_there = metadata.contains(TOKENIZER_MODEL) || metadata.contains(TOKENS);
@@ -206,7 +205,7 @@ fn vocabulary_of(source: &dyn Checkpoint, hyper: Option<&Result<Hyper>>, path: &
         Description::Json(config) => {
             let files = source.tokenizer();
             let is_there = files.has_vocabulary();
-            let known = hyper.and_then(|hyper| hyper.as_ref().ok()).map(Hyper::vocabulary);
+            let known = spec.and_then(|spec| spec.as_ref().ok()).map(ModelSpec::vocabulary_size);
             let said = || config.get("vocab_size")?.as_u64().and_then(|size| usize::try_from(size).ok());
             is_there.then(|| {
                 let mut tokens = model_tokens(config, 0, path)?;

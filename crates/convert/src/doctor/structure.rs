@@ -4,9 +4,9 @@ use super::files::sentence;
 use super::finding::{Findings, Place, Rule};
 use super::patient::{Patient, TOKENS};
 use crate::mapping::is_ignorable;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use trueup_formats::{Description, Error, TensorInfo, quote};
-use trueup_models::{Architecture, Condition, ExpectedTensor, Hyper, OtherKind, expected_tensors};
+use trueup_models::{ModelSpec, OUTPUT, OtherKind, expected_tensors};
 
 pub(super) const RULES: &[&Rule] = &[
     &NOT_A_MODEL,
@@ -78,7 +78,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         findings.add(rule, Place::file(&patient.path).key(key), sentence(error));
     }
     // Without tensors no number of layers holds.
-    if let Some(Err(error)) = patient.hyper.as_ref().filter(|_| !checkpoint.tensors().is_empty())
+    if let Some(Err(error)) = patient.spec.as_ref().filter(|_| !checkpoint.tensors().is_empty())
         && patient.is_description_whole()
         && !is_about_tokens(error)
     {
@@ -90,8 +90,8 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         }
         return;
     }
-    if let Some((architecture, hyper)) = patient.valid_hyper() {
-        look_at_tensors(patient, architecture, hyper, findings);
+    if let Some(spec) = patient.valid_spec() {
+        look_at_tensors(patient, spec, findings);
     }
 }
 
@@ -115,13 +115,13 @@ fn is_about_tokens(error: &Error) -> bool {
         .is_some_and(|rest| rest.starts_with(": ") && !rest.contains("; "))
 }
 
-fn look_at_tensors(patient: &Patient, architecture: &'static Architecture, hyper: &Hyper, findings: &mut Findings) {
+fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings) {
+    let architecture = spec.architecture();
     let is_gguf = patient.metadata().is_some();
     let all = patient.checkpoint().tensors();
     let mut left: HashMap<&str, &TensorInfo> = all.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-    for expected in expected_tensors(architecture, hyper) {
-        let name = if is_gguf { Some(expected.name.as_str()) } else { expected.theirs.as_deref() };
-        let Some(name) = name else { continue };
+    for (name, shape) in wanted_tensors(spec, is_gguf) {
+        let name = name.as_str();
         match left.remove(name) {
             None if patient.is_left_out(name) => {}
             None => findings.add(
@@ -133,20 +133,21 @@ fn look_at_tensors(patient: &Patient, architecture: &'static Architecture, hyper
             Some(_) if patient.is_left_out(name) => {}
             Some(found) => {
                 let place = || Place::file(patient.file_of(name)).tensor(name);
-                if let Some(problem) = shape_problem(&expected, found, is_gguf) {
+                if let Some(problem) = shape_problem(&shape, found, is_gguf) {
                     findings.add(&TENSOR_SHAPE, place(), problem);
                 }
-                if let Some(problem) = type_problem(&expected, found, is_gguf) {
+                if let Some(problem) = type_problem(&shape, found, is_gguf) {
                     findings.add(&TENSOR_TYPE, place(), problem);
                 }
             }
         }
     }
-    let head = architecture.tensors.iter().find(|rule| rule.when == Condition::Untied).and_then(|rule| rule.theirs);
+    let head = architecture.source_name(OUTPUT);
     for tensor in all.iter().filter(|tensor| left.contains_key(tensor.name.as_str())) {
         let spare = patient.is_left_out(&tensor.name)
             || !is_gguf
-                && (is_ignorable(architecture, &tensor.name) || hyper.is_tied() && head == Some(tensor.name.as_str()));
+                && (is_ignorable(architecture, &tensor.name)
+                    || spec.is_tied() && head.as_deref() == Some(tensor.name.as_str()));
         if !spare {
             let place = Place::file(patient.file_of(&tensor.name)).tensor(&tensor.name);
             findings.add(
@@ -158,21 +159,30 @@ fn look_at_tensors(patient: &Patient, architecture: &'static Architecture, hyper
     }
 }
 
+/// Names and shapes of all tensors that the file must have, each once.
+fn wanted_tensors(spec: &ModelSpec, is_gguf: bool) -> Vec<(String, Vec<u64>)> {
+    if is_gguf {
+        return spec.tensors().into_iter().map(|tensor| (tensor.name, tensor.shape)).collect();
+    }
+    let mut known = HashSet::new();
+    let sources = expected_tensors(spec).into_iter().flat_map(|expected| expected.sources);
+    sources.filter(|source| known.insert(source.name.clone())).map(|source| (source.name, source.shape)).collect()
+}
+
 /// What is wrong with a shape; outer sizes of 1 say nothing in GGUF.
-fn shape_problem(expected: &ExpectedTensor, found: &TensorInfo, is_gguf: bool) -> Option<String> {
+fn shape_problem(expected: &[u64], found: &TensorInfo, is_gguf: bool) -> Option<String> {
     let mut shape = found.shape.clone();
-    while is_gguf && shape.len() > expected.shape.len() && shape.last() == Some(&1) {
+    while is_gguf && shape.len() > expected.len() && shape.last() == Some(&1) {
         shape.pop();
     }
-    (shape != expected.shape)
-        .then(|| format!("expected shape {:?} (innermost first), found {:?}", expected.shape, found.shape))
+    (shape != expected).then(|| format!("expected shape {expected:?} (innermost first), found {:?}", found.shape))
 }
 
 /// What is wrong with a type: numbers are needed, in one dimension plain ones, and in checkpoints plain ones
 /// everywhere.
-fn type_problem(expected: &ExpectedTensor, found: &TensorInfo, is_gguf: bool) -> Option<String> {
+fn type_problem(expected: &[u64], found: &TensorInfo, is_gguf: bool) -> Option<String> {
     let dtype = found.dtype;
-    let is_vector = expected.shape.len() == 1;
+    let is_vector = expected.len() == 1;
     let fits = dtype.is_float() || is_gguf && dtype.is_quantized() && !is_vector;
     let wanted = if is_vector || !is_gguf { "plain floating point" } else { "floating point or blocks" };
     (!fits).then(|| format!("expected {wanted}, found {dtype}"))

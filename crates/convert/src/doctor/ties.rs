@@ -5,7 +5,7 @@ use super::patient::Patient;
 use super::scan::Summary;
 use std::collections::HashMap;
 use trueup_formats::{Result, TensorInfo, quote};
-use trueup_models::Role;
+use trueup_models::{ModelSpec, OUTPUT, TOKEN_EMBEDDING};
 
 pub(super) const RULES: &[&Rule] = &[&HEAD_REPEATED, &HEAD_IGNORED, &TENSOR_REPEATED];
 
@@ -53,9 +53,8 @@ pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings)
 }
 
 fn look_at_head(patient: &Patient, seen: &[Summary], findings: &mut Findings) -> Result<()> {
-    let tensor = |role| patient.tensor(&patient.name_of(role)?);
-    let (Some((embedding_number, embedding)), Some((head_number, head))) =
-        (tensor(Role::TokenEmbedding), tensor(Role::Output))
+    let tensor = |name| patient.tensor(&patient.name_of(name)?);
+    let (Some((embedding_number, embedding)), Some((head_number, head))) = (tensor(TOKEN_EMBEDDING), tensor(OUTPUT))
     else {
         return Ok(());
     };
@@ -66,7 +65,7 @@ fn look_at_head(patient: &Patient, seen: &[Summary], findings: &mut Findings) ->
     }
     let equal =
         alike && of_embedding.checksum == of_head.checksum && are_equal(patient, embedding_number, head_number)?;
-    let is_tied = patient.config().is_some() && patient.valid_hyper().is_some_and(|(_, hyper)| hyper.is_tied());
+    let is_tied = patient.config().is_some() && patient.valid_spec().is_some_and(ModelSpec::is_tied);
     let place = Place::file(patient.file_of(&head.name)).tensor(&head.name);
     let named = quote(&embedding.name);
     if equal {

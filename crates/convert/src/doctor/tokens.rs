@@ -7,7 +7,7 @@ use super::patient::{Patient, TOKENIZER_MODEL, TOKENS};
 use std::collections::HashMap;
 use trueup_formats::gguf::Metadata;
 use trueup_formats::{counted, quote};
-use trueup_models::Role;
+use trueup_models::TOKEN_EMBEDDING;
 use trueup_tokenizer::{TokenKind, Vocabulary, pre_tokenizer_names};
 
 pub(super) const RULES: &[&Rule] = &[
@@ -136,8 +136,8 @@ fn look_at_lists(patient: &Patient, metadata: &Metadata, findings: &mut Findings
             findings.add(&TOKEN_LISTS, place(key), format!("expected one entry for each of {expected}, found {found}"));
         }
     }
-    let embedding = Role::TokenEmbedding.name(0);
-    let rows = patient.tensor(&embedding).and_then(|(_, tensor)| tensor.shape.get(1).copied());
+    let embedding = TOKEN_EMBEDDING;
+    let rows = patient.tensor(embedding).and_then(|(_, tensor)| tensor.shape.get(1).copied());
     if let Some(rows) = rows.filter(|rows| *rows != tokens.len() as u64) {
         let expected = counted(rows, "token");
         let problem = format!("expected {expected}, the rows of {embedding}, found {}", tokens.len());

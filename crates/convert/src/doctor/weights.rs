@@ -9,7 +9,7 @@ use super::scan::Summary;
 use std::collections::BTreeMap;
 use trueup_blocks::DType;
 use trueup_formats::{Result, TensorInfo, counted};
-use trueup_models::Role;
+use trueup_models::ROPE_FACTORS;
 use trueup_tokenizer::TokenKind;
 
 pub(super) const RULES: &[&Rule] = &[
@@ -237,8 +237,8 @@ fn look_at_layers(patient: &Patient, tensors: &[Tensor], findings: &mut Findings
 /// Factors of the rotation: small enough to be read as a whole.
 fn look_at_factors(patient: &Patient, findings: &mut Findings) -> Result<()> {
     const FACTORS_MAX: u64 = 1 << 16;
-    let name = Role::RopeFactors.name(0);
-    let Some((number, info)) = patient.tensor(&name).filter(|(_, info)| info.dtype == DType::F32) else {
+    let name = ROPE_FACTORS;
+    let Some((number, info)) = patient.tensor(name).filter(|(_, info)| info.dtype == DType::F32) else {
         return Ok(());
     };
     if info.elements() > FACTORS_MAX {

@@ -118,7 +118,7 @@ mod tests {
     use trueup_blocks::DType;
     use trueup_formats::TensorInfo;
     use trueup_formats::gguf::Metadata;
-    use trueup_models::{Architecture, Hyper, expected_tensors};
+    use trueup_models::{Architecture, ModelSpec};
 
     /// Two layers of 64 wide rows, 2 heads of 32 sharing one of keys and values, a feed-forward of 96, 128 tokens, a
     /// tied head; q8_0.
@@ -127,11 +127,11 @@ mod tests {
             "num_key_value_heads": 1, "intermediate_size": 96, "vocab_size": 128, "tie_word_embeddings": true}"#;
         let (config, path) = (serde_json::from_str(config).unwrap(), Path::new("made"));
         let architecture = Architecture::of_config(&config, path).unwrap();
-        let hyper = Hyper::from_config(architecture, &config, 100, path).unwrap();
+        let spec = ModelSpec::from_config(architecture, &config, 100, path).unwrap();
         let mut metadata = Metadata::default();
-        hyper.write_metadata(architecture, &mut metadata);
+        spec.write_metadata(&mut metadata);
         let dtype = |shape: &[u64]| if shape.len() == 1 { DType::F32 } else { DType::Q8_0 };
-        let expected = expected_tensors(architecture, &hyper).into_iter();
+        let expected = spec.tensors().into_iter();
         let tensors = expected.map(|tensor| TensorInfo::new(tensor.name, &tensor.shape, dtype(&tensor.shape)).unwrap());
         let zeros = |tensor: &TensorInfo| vec![0; tensor.bytes as usize];
         let model = ModelFile::made(path, metadata, tensors.collect(), Box::new(zeros)).unwrap();

@@ -34,7 +34,7 @@ impl Generation {
     pub fn start(session: &mut Session, prompt: usize, sequence: usize, asked: Asked) -> Result<Generation> {
         let Asked { prompt: ids, options, sampler, kept } = asked;
         let known = if options.reuse && !options.keep_logits { session.common(sequence, &ids) } else { 0 };
-        let vocabulary = session.model().model().hyper().vocabulary();
+        let vocabulary = session.model().model().spec().vocabulary_size();
         let mut logits = KeptLogits { vocabulary, prompt: Vec::new(), generated: Vec::new() };
         if options.keep_logits {
             reserve(&mut logits.prompt, ids.len(), vocabulary)?;

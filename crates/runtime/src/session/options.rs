@@ -72,10 +72,10 @@ pub(super) struct Sizes {
 
 impl Sizes {
     pub fn new(weights: &Weights, options: &SessionOptions) -> Result<Sizes> {
-        let hyper = weights.model().model().hyper();
-        let context = options.context.unwrap_or(hyper.context().min(CONTEXT_DEFAULT));
-        if context == 0 || context > hyper.context() {
-            let most = hyper.context();
+        let spec = weights.model().model().spec();
+        let context = options.context.unwrap_or(spec.context_length().min(CONTEXT_DEFAULT));
+        if context == 0 || context > spec.context_length() {
+            let most = spec.context_length();
             return Err(Error::Request(format!(
                 "expected a context of 1 to {most} tokens (the model's context), found {context}"
             )));
@@ -93,7 +93,7 @@ impl Sizes {
         }
         let activation = options.activation.unwrap_or_else(|| activation_of(&*weights.devices()[0]));
         let kv = options.kv.unwrap_or(if activation == DType::F64 { DType::F64 } else { DType::F16 });
-        expect_heads_of_blocks(kv, hyper.head_size())?;
+        spec.cached_head_sizes().try_for_each(|size| expect_heads_of_blocks(kv, size))?;
         Ok(Sizes {
             context,
             room,
@@ -101,9 +101,9 @@ impl Sizes {
             kv,
             activation,
             // A beginning that sees itself is computed at once.
-            prompt_chunk: if hyper.prefix().is_some() { room * options.sequences } else { options.prompt_chunk },
-            vocabulary: hyper.vocabulary(),
-            window: hyper.window().map(|window| window.size()),
+            prompt_chunk: if spec.prefix().is_some() { room * options.sequences } else { options.prompt_chunk },
+            vocabulary: spec.vocabulary_size(),
+            window: spec.window(),
             fusion: options.fusion,
         })
     }
@@ -132,9 +132,8 @@ impl Sizes {
 
     /// Whether the sizes of all tensors can be counted: a model may claim any context.
     fn expect_countable(&self, weights: &Weights, (tokens, outputs, capacity): PlanKey) -> Result<()> {
-        let hyper = weights.model().model().hyper();
-        let heads_width = hyper.heads().saturating_mul(hyper.head_size());
-        let widest = hyper.width().max(hyper.ffn()).max(heads_width).max(hyper.heads().saturating_mul(capacity));
+        let spec = weights.model().model().spec();
+        let (widest, heads_width) = (spec.widest_row(capacity), spec.widest_cache_row());
         let cache_rows = self.room.saturating_mul(self.sequences);
         let sizes = [(widest, tokens), (self.vocabulary, outputs), (heads_width, cache_rows)];
         let bytes = |(width, rows): (usize, usize)| width as u128 * rows as u128 * size_of::<f64>() as u128;

@@ -64,7 +64,7 @@ fn fusion_changes_no_bit() {
 fn attention_and_feed_forward_of_every_layer_are_fused_and_their_pieces_are_known() {
     let (_folder, model) = model_of(Kind::Qwen3, 160, DType::Q8_0);
     let (on, off) = (plan(&model, device("cpu"), &options(true)), plan(&model, device("cpu"), &options(false)));
-    let layers = model.model().hyper().layers();
+    let layers = model.model().spec().layer_count();
     assert_eq!((fused(&on).len(), fused(&off).len()), (2 * layers, 0));
     assert_eq!(on.graph().nodes().len() + 4 * layers, off.graph().nodes().len());
     for (index, (name, pieces)) in fused(&on).into_iter().enumerate() {

@@ -2,14 +2,14 @@
 
 use super::super::grammar::split_frames;
 use super::super::{Answer, later, law, refused};
-use super::hyper::graph_of;
+use super::spec::graph_of;
 use super::tokenizer::check_vocabulary;
 use std::fs;
 use std::path::{Path, PathBuf};
 use trueup::blocks::DType;
 use trueup::formats::gguf::{GgufPlan, GgufWriter};
 use trueup::formats::{Checkpoint, Gguf, OpenOptions, join_split_scale, open};
-use trueup::models::{Architecture, Hyper, Model};
+use trueup::models::{Architecture, Model, ModelSpec};
 use trueup::quantize::{self, Layout, NoProgress, Recipe};
 use trueup::tokenizer::{ChatTemplate, Vocabulary};
 
@@ -90,9 +90,9 @@ fn use_model(path: &Path, folder: &Path, file: &Gguf) -> Result<Answer, String> 
         }
     }
     if let Ok(architecture) = Architecture::of_metadata(metadata, path)
-        && let Ok(hyper) = Hyper::from_metadata(architecture, metadata, joined.tensors(), path)
+        && let Ok(spec) = ModelSpec::from_metadata(architecture, metadata, joined.tensors(), path)
     {
-        graph_of(architecture, &hyper, path)?;
+        graph_of(&spec, path)?;
     }
     if let Err(problem) = Model::from_gguf(metadata, joined.tensors(), path) {
         return refused(&problem);

@@ -7,7 +7,7 @@ use std::path::Path;
 use trueup::blocks::DType;
 use trueup::formats::TensorInfo;
 use trueup::formats::gguf::Metadata;
-use trueup::models::{Architecture, Batch, Hyper, Model, expected_tensors};
+use trueup::models::{Architecture, Batch, Model, ModelSpec};
 
 /// Tensors that the checkpoint has besides those that are asked for: a bound of the layers.
 const TENSORS: usize = 300;
@@ -43,46 +43,38 @@ pub fn run(input: &[u8], folder: &Path) -> Result<Answer, String> {
         Ok(architecture) => architecture,
         Err(problem) => return refused(&problem),
     };
-    let hyper = match Hyper::from_config(architecture, &config, TENSORS, &path) {
-        Ok(hyper) => hyper,
+    let spec = match ModelSpec::from_config(architecture, &config, TENSORS, &path) {
+        Ok(spec) => spec,
         Err(problem) => return refused(&problem),
     };
-    graph_of(architecture, &hyper, &path)
+    graph_of(&spec, &path)
 }
 
-/// Builds the graph of a model that has all tensors its numbers ask for. The numbers come back from the keys that are
-/// written of them.
-pub fn graph_of(architecture: &'static Architecture, hyper: &Hyper, path: &Path) -> Result<Answer, String> {
-    law(hyper.layers() <= TENSORS, "more layers than tensors")?;
-    let expected = expected_tensors(architecture, hyper);
+/// Builds the graph of a model that has all tensors it asks for. The same model comes back from the keys that are
+/// written for it.
+pub fn graph_of(spec: &ModelSpec, path: &Path) -> Result<Answer, String> {
+    law(spec.layer_count() <= TENSORS, "more layers than tensors")?;
     let info = |name: &str, shape: &[u64]| TensorInfo::new(name, shape, DType::F32);
+    let expected = spec.tensors();
     let tensors: Result<Vec<TensorInfo>, _> = expected.iter().map(|tensor| info(&tensor.name, &tensor.shape)).collect();
     let tensors = match tensors {
         Ok(tensors) => tensors,
         Err(problem) => return refused(&problem),
     };
     let mut metadata = Metadata::default();
-    hyper.write_metadata(architecture, &mut metadata);
-    let read = match Hyper::from_metadata(architecture, &metadata, &tensors, path) {
+    spec.write_metadata(&mut metadata);
+    let read = match ModelSpec::from_metadata(spec.architecture(), &metadata, &tensors, path) {
         Ok(read) => read,
         Err(problem) => return refused(&problem),
     };
-    let sizes = |hyper: &Hyper| {
-        let heads = (hyper.heads(), hyper.kv_heads(), hyper.head_size());
-        (
-            hyper.layers(),
-            hyper.width(),
-            hyper.ffn(),
-            hyper.vocabulary(),
-            hyper.context(),
-            heads,
-            hyper.epsilon().to_bits(),
-        )
+    law(read.tensors() == expected, "tensors change when keys are written and read")?;
+    let numbers = |spec: &ModelSpec| {
+        let epsilon = spec.epsilon().map(f32::to_bits);
+        (spec.layer_count(), spec.vocabulary_size(), spec.context_length(), spec.window(), epsilon)
     };
-    law(sizes(&read) == sizes(hyper), "numbers change when they are written and read")?;
-    law(read.window() == hyper.window(), "the window changes when it is written and read")?;
+    law(numbers(&read) == numbers(spec), "numbers change when they are written and read")?;
     let model = later(Model::from_gguf(&metadata, &tensors, path), "a model with all its tensors is refused")?;
-    let context = hyper.context().min(CONTEXT_MAX);
+    let context = spec.context_length().min(CONTEXT_MAX);
     let (activation, kv) = (DType::F32, DType::F16);
     let batch = Batch { tokens: 2, outputs: 1, capacity: context, context, sequences: 2, activation, kv };
     if let Err(problem) = model.graph(&batch) {
@@ -90,7 +82,7 @@ pub fn graph_of(architecture: &'static Architecture, hyper: &Hyper, path: &Path)
     }
     let in_blocks = model.graph(&Batch { kv: DType::Q8_0, ..batch }).is_ok();
     law(
-        in_blocks == hyper.head_size().is_multiple_of(32),
+        in_blocks == spec.cached_head_sizes().all(|size| size.is_multiple_of(32)),
         "a cache of q8_0 goes with heads of whole blocks, and no others",
     )?;
     Ok(Answer::Accepted("graph"))

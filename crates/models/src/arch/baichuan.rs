@@ -1,0 +1,116 @@
+//! Baichuan 1 and 2, of 7 and of 13 billion parameters: one class, and the description decides between them.
+//!
+//! ```text
+//! 7B    positions rotate, and the description says how many there are (max_position_embeddings)
+//! 13B   positions lower scores by distance (ALiBi), and it gives the longest text instead (model_max_length)
+//! 2     the head's rows are divided by their lengths, and it has a weight for a loss that only training needs (z_loss_weight)
+//! ```
+//!
+//! Queries, keys and values are one tensor in the checkpoint (`W_pack`), which its reader splits.
+
+use super::llama::{INVERSE_FREQUENCIES, gated_silu};
+use crate::architecture::{Architecture, Marker};
+use crate::checkpoint::{TensorRule, interleave_heads, unit_rows};
+use crate::compatibility::rope_factors_note;
+use crate::decoder::{Decoder, Style, Usual, usual_config};
+use crate::number::nearest_f32;
+use crate::part::attention::Position;
+use crate::spec::ModelSpec;
+use serde_json::Value;
+use trueup_graph::op::RopePairs;
+
+/// `BaichuanForCausalLM`; the first version spells it differently.
+pub static BAICHUAN: Architecture = Architecture {
+    gguf_name: "baichuan",
+    classes: &["BaichuanForCausalLM", "BaiChuanForCausalLM"],
+    flm_name: Some("baichuan"),
+    from_config: |config| {
+        gated_silu(config);
+        let has_context = config.value(USUAL.context).is_some();
+        let context = if has_context { USUAL.context } else { "model_max_length" };
+        let decoder = Decoder::from_config(config, &Usual { context, ..USUAL }, RopePairs::Neighbours);
+        let mut spec = decoder.spec(&Style::LLAMA);
+        if !has_context || config.is_marked(Marker::True("use_alibi")) {
+            spec = with_alibi(spec, MAX_BIAS);
+            config.note(
+                "positions are encoded with ALiBi, without rotation: config.json has no max_position_embeddings, or \
+                 sets use_alibi",
+            );
+        }
+        let size = config.value("vocab_size").and_then(Value::as_u64);
+        if config.value("z_loss_weight").is_some() || size == Some(125_696) {
+            spec.head.has_unit_rows = true;
+            config.note(
+                "rows of the output head are normalized, as in the original model: config.json has z_loss_weight, or \
+                 the vocabulary size of version 2",
+            );
+        }
+        spec
+    },
+    from_metadata: |keys| {
+        let decoder = Decoder::from_keys(keys, RopePairs::Neighbours, Style::LLAMA.norm);
+        let usual = if decoder.layers == ALIBI_LAYERS { MAX_BIAS } else { 0.0 };
+        let exponent = nearest_f32(keys.number(MAX_ALIBI_BIAS, Some(usual.into())));
+        let spec = decoder.spec(&Style::LLAMA);
+        if exponent == 0.0 { spec } else { with_alibi(spec, exponent) }
+    },
+    to_config: |spec| {
+        let mut config = usual_config(spec, &USUAL)?;
+        config.extend(flm_keys(spec));
+        Some(config)
+    },
+    flm_keys,
+    more_keys: |spec, writer| writer.value(MAX_ALIBI_BIAS, alibi(spec).unwrap_or(0.0)),
+    compatibility: |spec| rope_factors_note(spec).into_iter().chain(alibi_note(spec)).collect(),
+    tensors: &[
+        TensorRule::new("token_embd", "model.embed_tokens"),
+        TensorRule::new("blk.{l}.attn_norm", "model.layers.{l}.input_layernorm"),
+        TensorRule::new("blk.{l}.attn_q", "model.layers.{l}.self_attn.q_proj").with(interleave_heads),
+        TensorRule::new("blk.{l}.attn_k", "model.layers.{l}.self_attn.k_proj").with(interleave_heads),
+        TensorRule::new("blk.{l}.attn_v", "model.layers.{l}.self_attn.v_proj"),
+        TensorRule::new("blk.{l}.attn_output", "model.layers.{l}.self_attn.o_proj"),
+        TensorRule::new("blk.{l}.ffn_norm", "model.layers.{l}.post_attention_layernorm"),
+        TensorRule::new("blk.{l}.ffn_gate", "model.layers.{l}.mlp.gate_proj"),
+        TensorRule::new("blk.{l}.ffn_up", "model.layers.{l}.mlp.up_proj"),
+        TensorRule::new("blk.{l}.ffn_down", "model.layers.{l}.mlp.down_proj"),
+        TensorRule::new("output_norm", "model.norm"),
+        TensorRule::new("output", "lm_head").with(unit_rows),
+    ],
+    ignorable: INVERSE_FREQUENCIES,
+    ..Architecture::BASE
+};
+
+const USUAL: Usual = Usual { context_absent: None, ..Usual::LLAMA };
+
+/// The largest exponent of ALiBi's slopes, 0 if positions rotate heads.
+const MAX_ALIBI_BIAS: &str = "attention.max_alibi_bias";
+/// The exponent of the 13B models.
+const MAX_BIAS: f32 = 8.0;
+/// A GGUF file without the key has ALiBi if it has this many layers, as other programs assume.
+const ALIBI_LAYERS: usize = 40;
+
+fn with_alibi(spec: ModelSpec, exponent: f32) -> ModelSpec {
+    spec.with_attention(|_, attention| attention.position = Position::Alibi(exponent))
+}
+
+fn alibi(spec: &ModelSpec) -> Option<f32> {
+    match spec.attention(0)?.position {
+        Position::Alibi(exponent) => Some(exponent),
+        Position::Rope(_) | Position::None => None,
+    }
+}
+
+/// FastLLM needs to be told.
+fn flm_keys(spec: &ModelSpec) -> Vec<(String, Value)> {
+    alibi(spec).map(|_| ("use_alibi".to_owned(), 1.into())).into_iter().collect()
+}
+
+fn alibi_note(spec: &ModelSpec) -> Option<String> {
+    let is_expected = spec.layer_count() == ALIBI_LAYERS;
+    (is_expected != alibi(spec).is_some()).then(|| {
+        format!(
+            "baichuan.{MAX_ALIBI_BIAS} is written; programs that ignore it apply ALiBi only to models with \
+             {ALIBI_LAYERS} layers"
+        )
+    })
+}

@@ -1,0 +1,361 @@
+//! Which tensors of a checkpoint each tensor of a GGUF file is made of, and how.
+//!
+//! ```text
+//! rule      blk.{l}.attn_q  <-  model.layers.{l}.self_attn.q_proj      both suffixes: .weight and .bias
+//! pieces    rows of a source that become consecutive rows of the tensor; every rearrangement of rows is a list of them
+//! ```
+
+use crate::number::wide;
+use crate::spec::ModelSpec;
+use crate::tensor::{TensorKind, TensorSpec};
+use std::ops::Range;
+
+/// One tensor of a GGUF file, and the tensors of a checkpoint that it is made of.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ExpectedTensor {
+    /// Its name in the GGUF file.
+    pub name: String,
+    /// Its layer; `None` outside of the layers.
+    pub layer: Option<usize>,
+    /// Its sizes in the GGUF file, innermost first.
+    pub shape: Vec<u64>,
+    /// What it holds.
+    pub kind: TensorKind,
+    /// The tensors of the checkpoint, in the order in which the transform counts them; empty if it is computed.
+    pub sources: Vec<SourceTensor>,
+    /// How it is made of them.
+    pub transform: Transform,
+}
+
+/// A tensor of a checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceTensor {
+    /// Its name.
+    pub name: String,
+    /// Its sizes, innermost first.
+    pub shape: Vec<u64>,
+}
+
+/// How a tensor is made of its sources: first rows are gathered, then those of heads are interleaved, then values are
+/// changed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Transform {
+    /// The rows of the tensor in order, as runs of rows of the sources. A bias has rows of one element.
+    pub pieces: Vec<Piece>,
+    /// In each head of this many rows, rows of rotated pairs `(i, i + n/2)` become neighbours `(2 i, 2 i + 1)`.
+    pub interleaved_heads: Option<usize>,
+    /// What is computed from the values of each row.
+    pub values: ValueChange,
+}
+
+/// Rows of one source: of each of `groups` groups of `stride` rows the `rows` rows from `offset` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Number of the source.
+    pub source: usize,
+    /// How many groups.
+    pub groups: u64,
+    /// Rows of a group.
+    pub stride: u64,
+    /// The first row that is taken from each group.
+    pub offset: u64,
+    /// How many rows are taken from each group.
+    pub rows: u64,
+}
+
+/// What is computed from the values of each row.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum ValueChange {
+    /// Nothing.
+    None,
+    /// Each row is divided by its length.
+    NormalizeRows,
+    /// A number is added.
+    Add(f32),
+}
+
+impl Piece {
+    /// A whole source.
+    pub fn whole(source: usize, rows: u64) -> Piece {
+        Piece { source, groups: 1, stride: rows, offset: 0, rows }
+    }
+
+    /// How many rows it gives.
+    pub fn len(&self) -> u64 {
+        self.groups.saturating_mul(self.rows)
+    }
+
+    /// Whether it gives no row.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The rows of the source that these of its rows are, run by run.
+    fn runs(&self, rows: Range<u64>, out: &mut Vec<(usize, Range<u64>)>) {
+        let mut at = rows.start;
+        while at < rows.end {
+            let group = at.checked_div(self.rows).unwrap_or(0);
+            let within = at.saturating_sub(group.saturating_mul(self.rows));
+            let count = self.rows.saturating_sub(within).min(rows.end.saturating_sub(at)).max(1);
+            let start = group.saturating_mul(self.stride).saturating_add(self.offset).saturating_add(within);
+            match out.last_mut() {
+                Some((source, run)) if *source == self.source && run.end == start => {
+                    run.end = start.saturating_add(count);
+                }
+                _ => out.push((self.source, start..start.saturating_add(count))),
+            }
+            at = at.saturating_add(count);
+        }
+    }
+}
+
+impl Transform {
+    /// The rows of the sources one after the other, each of `rows` rows.
+    pub fn same(sources: usize, rows: u64) -> Transform {
+        let pieces = (0..sources).map(|source| Piece::whole(source, rows)).collect();
+        Transform { pieces, interleaved_heads: None, values: ValueChange::None }
+    }
+
+    /// Whether a tensor is exactly its one source.
+    pub fn is_same(&self) -> bool {
+        let is_whole = match self.pieces[..] {
+            [] => true,
+            [piece] => piece == Piece::whole(0, piece.rows),
+            _ => false,
+        };
+        is_whole && self.interleaved_heads.is_none() && self.values == ValueChange::None
+    }
+
+    /// Whether rows are gathered in another order than the source has them.
+    pub fn gathers(&self) -> bool {
+        !matches!(self.pieces[..], [] | [Piece { groups: 1, offset: 0, source: 0, .. }])
+    }
+
+    /// The rows of the sources that these rows of the tensor are before heads are interleaved, run by run: the number
+    /// of the source and its rows.
+    pub fn source_rows(&self, rows: Range<u64>) -> Vec<(usize, Range<u64>)> {
+        let (mut runs, mut first) = (Vec::new(), 0u64);
+        for piece in &self.pieces {
+            let end = first.saturating_add(piece.len());
+            let (low, high) = (rows.start.max(first), rows.end.min(end));
+            if low < high {
+                piece.runs(low.saturating_sub(first)..high.saturating_sub(first), &mut runs);
+            }
+            first = end;
+        }
+        runs
+    }
+
+    /// The transform that gives the source back, for a tensor with one source of as many rows: a piece for each run.
+    pub fn inverse(&self) -> Option<Vec<Piece>> {
+        let mut runs: Vec<(u64, u64, u64)> = Vec::new();
+        let mut first = 0u64;
+        for piece in &self.pieces {
+            if piece.source != 0 {
+                return None;
+            }
+            for group in 0..piece.groups {
+                let source = group.saturating_mul(piece.stride).saturating_add(piece.offset);
+                runs.push((source, first, piece.rows));
+                first = first.saturating_add(piece.rows);
+            }
+        }
+        runs.sort_unstable();
+        let mut next = 0;
+        let mut pieces = Vec::with_capacity(runs.len());
+        for (source, offset, rows) in runs {
+            if source != next {
+                return None;
+            }
+            pieces.push(Piece { source: 0, groups: 1, stride: first, offset, rows });
+            next = source.saturating_add(rows);
+        }
+        (next == first).then_some(pieces)
+    }
+}
+
+/// A tensor in the table of an architecture: its GGUF name, its name in a checkpoint, and how it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorRule {
+    /// The GGUF name, `{l}` standing for the layer; without `.weight` and `.bias` it means both.
+    pub name: &'static str,
+    /// The name in a checkpoint, with the same suffix or without one. `{l}` stands for the layer, `{e}` for each
+    /// expert in turn.
+    pub source: &'static str,
+    /// How the tensor is made.
+    pub(crate) how: How,
+}
+
+/// How a tensor of the table is made, for a model and a layer.
+pub(crate) type How = fn(&Target) -> Transform;
+
+/// A tensor that is to be made.
+pub(crate) struct Target<'a> {
+    pub spec: &'a ModelSpec,
+    pub layer: usize,
+    pub shape: &'a [u64],
+    /// How many tensors of the checkpoint it is made of.
+    pub sources: usize,
+}
+
+impl Target<'_> {
+    /// Rows of the tensor; of a bias, elements.
+    pub fn rows(&self) -> u64 {
+        match self.shape {
+            [size] => *size,
+            _ => self.shape.iter().skip(1).fold(1, |rows: u64, size| rows.saturating_mul(*size)),
+        }
+    }
+}
+
+impl TensorRule {
+    /// A tensor that is its source.
+    pub(crate) const fn new(name: &'static str, source: &'static str) -> TensorRule {
+        TensorRule { name, source, how: same }
+    }
+
+    /// The same, made in another way.
+    pub(crate) const fn with(self, how: How) -> TensorRule {
+        TensorRule { how, ..self }
+    }
+
+    /// The name in a checkpoint of the GGUF tensor `name` of this layer, if the rule is for it. `{e}` stays.
+    pub(crate) fn source_of(&self, name: &str, layer: Option<usize>) -> Option<String> {
+        let layer = layer.map(|layer| layer.to_string()).unwrap_or_default();
+        let ours = self.name.replace("{l}", &layer);
+        let rest = name.strip_prefix(ours.as_str())?;
+        matches!(rest, "" | ".weight" | ".bias").then(|| format!("{}{rest}", self.source.replace("{l}", &layer)))
+    }
+}
+
+/// The tensors of a model, with the tensors of a checkpoint that they are made of.
+pub fn expected_tensors(spec: &ModelSpec) -> Vec<ExpectedTensor> {
+    spec.tensors().into_iter().map(|tensor| expected(spec, tensor)).collect()
+}
+
+fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
+    let TensorSpec { name, layer, shape, kind, .. } = tensor;
+    let found = spec.architecture.tensors.iter().find_map(|rule| Some((rule.how, rule.source_of(&name, layer)?)));
+    let Some((how, pattern)) = found.filter(|_| kind != TensorKind::RopeFactors) else {
+        let transform = Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None };
+        return ExpectedTensor { name, layer, shape, kind, sources: Vec::new(), transform };
+    };
+    let experts = match pattern.contains("{e}") {
+        true => shape.last().and_then(|count| usize::try_from(*count).ok()).unwrap_or(0),
+        false => 1,
+    };
+    let target = Target { spec, layer: layer.unwrap_or(0), shape: &shape, sources: experts };
+    let transform = how(&target);
+    let rows_of = |source: usize| {
+        let ends = transform.pieces.iter().filter(|piece| piece.source == source);
+        ends.map(|piece| piece.groups.saturating_mul(piece.stride)).max().unwrap_or(0)
+    };
+    let source = |number: usize| {
+        let rows = rows_of(number);
+        let shape = if shape.len() == 1 { vec![rows] } else { vec![shape.first().copied().unwrap_or(0), rows] };
+        SourceTensor { name: pattern.replace("{e}", &number.to_string()), shape }
+    };
+    let sources = (0..experts).map(source).collect();
+    ExpectedTensor { name, layer, shape, kind, sources, transform }
+}
+
+/// Kept as it is; several sources are stacked.
+pub(crate) fn same(target: &Target) -> Transform {
+    let rows = target.rows().checked_div(wide(target.sources)).unwrap_or(0);
+    Transform::same(target.sources, rows)
+}
+
+/// Projection to queries or keys of heads that GGUF rotates by neighbours and the class by halves.
+pub(crate) fn interleave_heads(target: &Target) -> Transform {
+    let head_size = target.spec.attention(target.layer).map(|attention| attention.key_size);
+    Transform { interleaved_heads: head_size, ..same(target) }
+}
+
+/// Each row is divided by its length if the model does that.
+pub(crate) fn unit_rows(target: &Target) -> Transform {
+    let values = if target.spec.head.has_unit_rows { ValueChange::NormalizeRows } else { ValueChange::None };
+    Transform { values, ..same(target) }
+}
+
+/// A norm whose class multiplies by `1 + w`; GGUF stores the sum.
+pub(crate) fn plus_one(target: &Target) -> Transform {
+    Transform { values: ValueChange::Add(1.0), ..same(target) }
+}
+
+/// Queries of all heads, then keys, then values, from a tensor with one group of `q k v` for each head.
+pub(crate) fn split_by_head(target: &Target) -> Transform {
+    let heads = target.spec.attention(target.layer).map_or(1, |attention| wide(attention.heads));
+    split_groups(target, heads, [0, 1, 2])
+}
+
+/// The same from a tensor with one group of `q v k` for each quarter of the heads.
+pub(crate) fn split_by_quarter(target: &Target) -> Transform {
+    split_groups(target, 4, [0, 2, 1])
+}
+
+/// Queries, keys and values of `groups` groups; `places` are their places in a group. There are no pieces if the rows
+/// cannot be split, which whoever uses the transform refuses.
+fn split_groups(target: &Target, groups: u64, places: [u64; 3]) -> Transform {
+    let is_even = target
+        .spec
+        .attention(target.layer)
+        .is_some_and(|attention| attention.heads == attention.kv_heads && wide(attention.heads).is_multiple_of(groups));
+    let nothing = Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None };
+    if !is_even {
+        return nothing;
+    }
+    let rows = target.rows().checked_div(groups.saturating_mul(3)).unwrap_or(0);
+    let piece = |place: u64| Piece {
+        source: 0,
+        groups,
+        stride: rows.saturating_mul(3),
+        offset: place.saturating_mul(rows),
+        rows,
+    };
+    Transform { pieces: places.map(piece).to_vec(), ..nothing }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(transform: &Transform, rows: Range<u64>) -> Vec<u64> {
+        transform.source_rows(rows).into_iter().flat_map(|(_, run)| run).collect()
+    }
+
+    fn split(groups: u64, size: u64, places: [u64; 3]) -> Transform {
+        let piece = |place: u64| Piece { source: 0, groups, stride: 3 * size, offset: place * size, rows: size };
+        Transform { pieces: places.map(piece).to_vec(), interleaved_heads: None, values: ValueChange::None }
+    }
+
+    /// `numpy.arange(12).reshape(2, 3, 2).swapaxes(0, 1).ravel()`: two heads of two rows of each kind.
+    #[test]
+    fn two_heads_are_split_as_numpy_splits_them() {
+        let by_head = split(2, 2, [0, 1, 2]);
+        assert_eq!(rows(&by_head, 0..12), [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
+        assert_eq!(rows(&by_head, 3..6), [7, 2, 3]);
+        // Values before keys: the same with `[:, [0, 2, 1]]` before.
+        assert_eq!(rows(&split(2, 2, [0, 2, 1]), 0..12), [0, 1, 6, 7, 4, 5, 10, 11, 2, 3, 8, 9]);
+    }
+
+    #[test]
+    fn the_inverse_gives_the_source_back() {
+        for (groups, size) in [(1, 1), (2, 3), (5, 4), (7, 1)] {
+            let forward = split(groups, size, [0, 2, 1]);
+            let total = 3 * groups * size;
+            let back = Transform { pieces: forward.inverse().unwrap(), ..forward.clone() };
+            let there = rows(&forward, 0..total);
+            let again: Vec<u64> = rows(&back, 0..total).into_iter().map(|row| there[row as usize]).collect();
+            assert_eq!(again, (0..total).collect::<Vec<u64>>());
+        }
+        let lossy = Transform { pieces: vec![Piece { stride: 3, ..Piece::whole(0, 2) }], ..Transform::same(1, 2) };
+        assert_eq!((Transform::same(2, 3).inverse(), lossy.inverse().map(|_| ())), (None, Some(())));
+    }
+
+    #[test]
+    fn stacked_sources_follow_each_other() {
+        let stack = Transform::same(3, 2);
+        assert_eq!(stack.source_rows(1..5), [(0, 1..2), (1, 0..2), (2, 0..1)]);
+        assert!(!stack.is_same() && stack.gathers() && Transform::same(1, 5).is_same());
+    }
+}

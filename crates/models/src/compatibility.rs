@@ -1,0 +1,23 @@
+//! Notes on parts of a model that other GGUF programs do not take from a file.
+
+use crate::rope::RopeFactors;
+use crate::spec::ModelSpec;
+use crate::tensor::ROPE_FACTORS;
+
+/// Other programs ignore the key of the sliding window.
+pub(crate) fn window_note(spec: &ModelSpec) -> Option<String> {
+    let name = spec.architecture().gguf_name;
+    spec.window()
+        .map(|_| format!("{name}.attention.sliding_window is written; programs that ignore it attend to everything"))
+}
+
+/// Other programs do not load a file with the tensor of frequency divisors.
+pub(crate) fn rope_factors_note(spec: &ModelSpec) -> Option<String> {
+    let name = spec.architecture().gguf_name;
+    spec.rope().filter(|rope| rope.factors != RopeFactors::None).map(|_| {
+        format!(
+            "{ROPE_FACTORS} is written for the llama3 scaling of the rotation; other programs do not expect this \
+             tensor for {name} and may reject the file"
+        )
+    })
+}

@@ -1,0 +1,30 @@
+//! Problems of one file, collected so that one message names them all. Beyond a limit they are only counted.
+
+use std::path::Path;
+use trueup_formats::{Error, Result, listed};
+
+/// A list of what is wrong with a file.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Diagnostics {
+    list: Vec<String>,
+}
+
+impl Diagnostics {
+    /// Adds a problem. Text from the file must be escaped already.
+    pub fn add(&mut self, problem: impl Into<String>) {
+        self.list.push(problem.into());
+    }
+
+    /// All problems so far.
+    pub fn list(&self) -> &[String] {
+        &self.list
+    }
+
+    /// `Err` with the problems as one sentence, if there are any. A long list is cut, and the rest is counted.
+    pub fn check(self, path: &Path, place: &str, help: &str) -> Result<()> {
+        if self.list.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(path, listed(&self.list, "; ")).at(place).help(help))
+    }
+}

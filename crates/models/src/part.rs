@@ -1,0 +1,6 @@
+//! The blocks that layers are made of. Each file owns everything about one block: its numbers, its tensors, its GGUF
+//! keys and its graph.
+
+pub(crate) mod attention;
+pub(crate) mod feed_forward;
+pub(crate) mod norm;

@@ -1,0 +1,280 @@
+//! Attention over a cache of keys and values.
+//!
+//! ```text
+//! x ─ Q K V (bias, clamp, head norm, rope) ─ cache ─ kq ─ (softcap) ─ soft_max ─ kqv_out ─ attn_out
+//! ```
+
+use crate::build::{Builder, Built};
+use crate::diagnostics::Diagnostics;
+use crate::number::{nearest_f32, real};
+use crate::part::norm::Norm;
+use crate::rope::RopeSpec;
+use crate::tensor::{TensorKind, TensorList};
+use trueup_graph::op::{KvMix, KvScores, KvStore, Op, Rope, SoftMax, Unary};
+use trueup_graph::{Input, TensorType, ValueId};
+
+/// The attention of one layer.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Attention {
+    /// Attention heads; a multiple of `kv_heads`.
+    pub heads: usize,
+    /// Heads of the KV cache.
+    pub kv_heads: usize,
+    /// Elements of a head of queries and keys.
+    pub key_size: usize,
+    /// Elements of a head of values.
+    pub value_size: usize,
+    pub position: Position,
+    /// A token at position `p` sees positions `j <= p` with `p - j < window`; `None` for all positions up to `p`.
+    pub window: Option<usize>,
+    /// Multiplies the scores: `1 / sqrt(key_size)` in most models.
+    pub scale: f64,
+    /// Scores become `cap tanh(score / cap)` before the mask.
+    pub softcap: Option<f32>,
+    /// Queries, keys and values are limited to `-clamp ..= clamp`.
+    pub clamp: Option<f32>,
+    pub head_norm: Option<HeadNorm>,
+    pub has_bias: bool,
+    pub has_output_bias: bool,
+    /// Whether queries, keys and values are the rows of one tensor, `attn_qkv`.
+    pub is_fused: bool,
+    /// Whether the beginning of a text sees itself (prefix language model); the layer's number scales the scores.
+    pub has_prefix: bool,
+}
+
+/// How positions enter the scores.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Position {
+    /// They rotate queries and keys.
+    Rope(RopeSpec),
+    /// They lower scores by distance; the largest exponent of the slopes (ALiBi, Press et al. 2022).
+    Alibi(f32),
+    /// Not at all.
+    None,
+}
+
+/// The norm of queries and keys before the rotation.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct HeadNorm {
+    pub norm: Norm,
+    pub span: HeadSpan,
+}
+
+/// What a norm of queries and keys covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HeadSpan {
+    /// Each head by itself, with the same weights for all heads.
+    Head,
+    /// All heads together.
+    AllHeads,
+}
+
+impl Attention {
+    /// Elements of a token's queries.
+    pub fn query_elements(&self) -> usize {
+        self.heads.saturating_mul(self.key_size)
+    }
+
+    /// Elements of a token's keys.
+    pub fn key_elements(&self) -> usize {
+        self.kv_heads.saturating_mul(self.key_size)
+    }
+
+    /// Elements of a token's values.
+    pub fn value_elements(&self) -> usize {
+        self.kv_heads.saturating_mul(self.value_size)
+    }
+
+    /// Elements of what the heads give.
+    fn output_elements(&self) -> usize {
+        self.heads.saturating_mul(self.value_size)
+    }
+
+    /// The longest row of its activations, scores excepted.
+    pub fn widest_row(&self) -> usize {
+        self.query_elements().max(self.output_elements())
+    }
+
+    /// How heads are rotated, if they are.
+    pub fn rope(&self) -> Option<&RopeSpec> {
+        match &self.position {
+            Position::Rope(rope) => Some(rope),
+            Position::Alibi(_) | Position::None => None,
+        }
+    }
+
+    fn parts(&self) -> [(&'static str, usize); 3] {
+        [("attn_q", self.query_elements()), ("attn_k", self.key_elements()), ("attn_v", self.value_elements())]
+    }
+
+    pub fn tensors(&self, hidden_size: usize, list: &mut TensorList) {
+        if self.is_fused {
+            list.fused_matrix("attn_qkv", hidden_size, &self.parts());
+            if self.has_bias {
+                list.fused_bias("attn_qkv", &self.parts());
+            }
+        }
+        for (stem, elements) in self.parts() {
+            if !self.is_fused {
+                list.matrix(stem, hidden_size, elements);
+                if self.has_bias {
+                    list.bias(stem, elements);
+                }
+            }
+            if let Some(HeadNorm { norm, span }) = self.head_norm.filter(|_| stem != "attn_v") {
+                let size = if span == HeadSpan::Head { self.key_size } else { elements };
+                norm.tensors(&format!("{stem}_norm"), size, list);
+            }
+        }
+        list.matrix("attn_output", self.output_elements(), hidden_size);
+        if self.has_output_bias {
+            list.add("attn_output", "bias", &[hidden_size], TensorKind::Bias);
+        }
+    }
+
+    pub fn check(&self, diagnostics: &mut Diagnostics) {
+        let Attention { heads, kv_heads, key_size, .. } = *self;
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            diagnostics.add(format!("{heads} attention heads cannot share {kv_heads} KV heads evenly"));
+        }
+        if self.widest_row() > crate::limit::SIZE_MAX {
+            let most = crate::limit::SIZE_MAX;
+            diagnostics.add(format!(
+                "{heads} heads of {key_size} elements are more than the {most} elements that are supported"
+            ));
+        }
+        match &self.position {
+            Position::Rope(rope) => rope.check(key_size, diagnostics),
+            Position::Alibi(exponent) if !(exponent.is_finite() && *exponent > 0.0) => {
+                diagnostics.add(format!("the largest exponent of ALiBi must be finite and positive, found {exponent}"));
+            }
+            Position::Alibi(_) if self.window.is_some() => {
+                diagnostics.add("a sliding window together with ALiBi is not supported");
+            }
+            Position::Alibi(_) | Position::None => {}
+        }
+        for (what, value) in
+            [("scale", Some(nearest_f32(self.scale))), ("softcap", self.softcap), ("clamp", self.clamp)]
+        {
+            if let Some(value) = value.filter(|value| !(value.is_finite() && *value > 0.0)) {
+                diagnostics.add(format!("the attention {what} must be finite and positive, found {value}"));
+            }
+        }
+        if let Some(HeadNorm { norm, .. }) = self.head_norm {
+            norm.check(diagnostics);
+        }
+    }
+
+    /// `x` `[hidden size, tokens]` to the same.
+    pub fn build(&self, builder: &mut Builder, x: ValueId) -> Built {
+        // Nodes of one kind are neighbours, because a device may compute neighbours at once.
+        let query = builder.product("Qcur", "attn_q", x)?;
+        let key = builder.product("Kcur", "attn_k", x)?;
+        let value = builder.product("Vcur", "attn_v", x)?;
+        let query = self.limited(builder, "Qcur", "attn_q", query)?;
+        let key = self.limited(builder, "Kcur", "attn_k", key)?;
+        let value = self.limited(builder, "Vcur", "attn_v", value)?;
+        let query = self.heads_of(builder, "Qcur", "attn_q", query, self.heads)?;
+        let key = self.heads_of(builder, "Kcur", "attn_k", key, self.kv_heads)?;
+        let (query, key) = match &self.position {
+            Position::Rope(rope) => {
+                (self.rotated(builder, rope, "Qcur", query)?, self.rotated(builder, rope, "Kcur", key)?)
+            }
+            Position::Alibi(_) | Position::None => (query, key),
+        };
+        let flat = Op::reshape(&[self.key_elements(), builder.batch().tokens]);
+        let key = builder.node("Kcur_rows", flat, &[key])?;
+        let keys = store(builder, "k", key, self.key_elements())?;
+        let values = store(builder, "v", value, self.value_elements())?;
+        let sequences = builder.input(Input::Sequences);
+        let weights = self.weights(builder, query, keys, sequences)?;
+        let mixed = builder.node("kqv_out", KvMix { kv_heads: self.kv_heads }, &[weights, values, sequences])?;
+        builder.project("attn_out", "attn_output", mixed, self.has_output_bias)
+    }
+
+    /// How much each token takes of each position, `[capacity, tokens, heads]`.
+    fn weights(&self, builder: &mut Builder, query: ValueId, keys: ValueId, sequences: ValueId) -> Built {
+        let kq = KvScores { capacity: builder.batch().capacity };
+        let mask = self.mask();
+        if self.has_prefix {
+            // Dividing by the layer's number keeps scores small in f16; they are multiplied back after the mask.
+            let coefficient = real(builder.layer().unwrap_or(0)) + 1.0;
+            let factor = nearest_f32(self.scale / coefficient);
+            let query = builder.scaled("Qcur_scaled", factor, query)?;
+            let scores = builder.node("kq", kq, &[query, keys, sequences])?;
+            let mask = builder.input(mask);
+            let masked = builder.node("kq_masked", trueup_graph::op::Arithmetic::Add, &[scores, mask])?;
+            let scores = builder.scaled("kq_scaled", nearest_f32(coefficient), masked)?;
+            return builder.node("kq_soft_max", SoftMax { scale: 1.0, max_bias: 0.0 }, &[scores]);
+        }
+        let mut scores = builder.node("kq", kq, &[query, keys, sequences])?;
+        let mut scale = nearest_f32(self.scale);
+        if let Some(cap) = self.softcap {
+            let inner = nearest_f32(self.scale / f64::from(cap));
+            scores = builder.scaled("kq_inner", inner, scores)?;
+            scores = builder.node("kq_tanh", Unary::Tanh, &[scores])?;
+            scale = cap;
+        }
+        let max_bias = match self.position {
+            Position::Alibi(exponent) => exponent,
+            Position::Rope(_) | Position::None => 0.0,
+        };
+        let mask = builder.input(mask);
+        builder.node("kq_soft_max", SoftMax { scale, max_bias }, &[scores, mask])
+    }
+
+    /// Which positions a token sees.
+    fn mask(&self) -> Input {
+        match (&self.position, self.window) {
+            _ if self.has_prefix => Input::MaskPrefix,
+            (Position::Alibi(_), _) => Input::MaskDistance,
+            (_, Some(_)) => Input::MaskWindow,
+            (_, None) => Input::Mask,
+        }
+    }
+
+    /// A projection plus its bias, limited if the model does that.
+    fn limited(&self, builder: &mut Builder, name: &str, stem: &str, x: ValueId) -> Built {
+        let x = builder.biased(name, stem, x, self.has_bias)?;
+        match self.clamp {
+            Some(max) => builder.node(&format!("{name}_clamped"), Unary::Clamp { min: -max, max }, &[x]),
+            None => Ok(x),
+        }
+    }
+
+    /// Heads of a projection `[key size * heads, tokens]`, normed if the model does that: `[key size, heads, tokens]`.
+    fn heads_of(&self, builder: &mut Builder, name: &str, stem: &str, flat: ValueId, heads: usize) -> Built {
+        let shape = Op::reshape(&[self.key_size, heads, builder.batch().tokens]);
+        let (split_name, normed, stem) = (format!("{name}_heads"), format!("{name}_normed"), format!("{stem}_norm"));
+        match self.head_norm {
+            None => builder.node(&split_name, shape, &[flat]),
+            Some(HeadNorm { norm, span: HeadSpan::Head }) => {
+                let split = builder.node(&split_name, shape, &[flat])?;
+                norm.build(builder, &normed, split, &stem)
+            }
+            Some(HeadNorm { norm, span: HeadSpan::AllHeads }) => {
+                let normed = norm.build(builder, &normed, flat, &stem)?;
+                builder.node(&split_name, shape, &[normed])
+            }
+        }
+    }
+
+    fn rotated(&self, builder: &mut Builder, rope: &RopeSpec, name: &str, heads: ValueId) -> Built {
+        let op = Rope { pairs: rope.pairs, dimensions: rope.dimensions, base: rope.base, scaling: rope.scaling };
+        let positions = if self.has_prefix { Input::PositionPairs } else { Input::Positions };
+        let mut inputs = vec![heads, builder.input(positions)];
+        if rope.has_factors() {
+            inputs.push(builder.weight_outside("rope_freqs", "weight"));
+        }
+        builder.node(&format!("{name}_rope"), op, &inputs)
+    }
+}
+
+/// Puts `x` `[elements, tokens]` into the cache of keys (`k`) or values (`v`).
+fn store(builder: &mut Builder, which: &str, x: ValueId, elements: usize) -> Built {
+    let batch = *builder.batch();
+    let ty = TensorType::new(batch.kv, &[elements, batch.context, batch.sequences]);
+    let state = builder.state(&format!("kv_{which}"), ty);
+    let rows = builder.input(Input::KvRows);
+    builder.node(&format!("cache_{which}"), KvStore, &[state, x, rows])
+}

@@ -1,0 +1,368 @@
+//! What a model consists of: an embedding, a list of layers, and a head.
+//!
+//! ```text
+//! config.json ─┐
+//!              ├─▶ Architecture's functions ─▶ ModelSpec ── check: all faults at once ─▶ tensors, keys, graphs
+//! GGUF keys ───┘                               (parts with their numbers, layer by layer)
+//! ```
+//!
+//! Numbers are stored in the part that they belong to, and layers may differ in every one of them. The only numbers of
+//! the whole model are the width of the residual stream, the vocabulary and the context.
+
+use crate::architecture::Architecture;
+use crate::diagnostics::Diagnostics;
+use crate::part::attention::Attention;
+use crate::part::feed_forward::Dense;
+use crate::part::norm::{NamedNorm, Norm};
+use crate::rope::RopeSpec;
+use crate::tensor::{TensorKind, TensorList, TensorSpec};
+
+/// A model: valid by construction, because the only ways to one are [`ModelSpec::from_config`] and
+/// [`ModelSpec::from_metadata`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct ModelSpec {
+    pub(crate) architecture: &'static Architecture,
+    pub(crate) hidden_size: usize,
+    pub(crate) vocabulary_size: usize,
+    pub(crate) context_length: usize,
+    pub(crate) embedding: Embedding,
+    pub(crate) layers: Vec<LayerSpec>,
+    pub(crate) head: Head,
+    pub(crate) prefix: Option<Prefix>,
+}
+
+/// From token ids to the residual stream.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Embedding {
+    /// Multiplies the rows of the embedding.
+    pub scale: Option<f32>,
+    /// Rows of the table of learned positions, which are added.
+    pub positions: Option<usize>,
+    /// Applied after everything else.
+    pub norm: Option<Norm>,
+}
+
+/// One layer: a mixer of tokens and a feed-forward, each with its norms.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct LayerSpec {
+    pub mixer: Mixer,
+    pub feed_forward: FeedForward,
+    pub arrangement: Arrangement,
+    pub residual: Residual,
+}
+
+/// What mixes information between tokens.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Mixer {
+    Attention(Attention),
+}
+
+/// What transforms each token by itself.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum FeedForward {
+    Dense(Dense),
+}
+
+/// Where a layer applies its norms.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Arrangement {
+    /// Norm of the mixer's input.
+    pub before_mixer: Option<NamedNorm>,
+    /// Norm of the mixer's output, before it is added to the stream.
+    pub after_mixer: Option<NamedNorm>,
+    /// Norm of the feed-forward's input. In a parallel layer, `None` means that it takes the mixer's normed input.
+    pub before_feed_forward: Option<NamedNorm>,
+    /// Norm of the feed-forward's output, before it is added to the stream.
+    pub after_feed_forward: Option<NamedNorm>,
+    /// Whether mixer and feed-forward both take the layer's input, and their outputs are added together.
+    pub is_parallel: bool,
+}
+
+impl Arrangement {
+    /// `x += mixer(n1(x)); x += feed_forward(n2(x))`.
+    pub fn pre(norm: Norm) -> Arrangement {
+        Arrangement {
+            before_mixer: Some(NamedNorm::new(norm, "attn_norm", "attn_norm")),
+            before_feed_forward: Some(NamedNorm::new(norm, "ffn_norm", "ffn_norm")),
+            after_mixer: None,
+            after_feed_forward: None,
+            is_parallel: false,
+        }
+    }
+
+    /// `x += n1(mixer(x)); x += n2(feed_forward(x))`.
+    pub fn post(norm: Norm) -> Arrangement {
+        let Arrangement { after_mixer, after_feed_forward, .. } = Arrangement::sandwich(norm);
+        Arrangement {
+            after_mixer,
+            after_feed_forward,
+            before_mixer: None,
+            before_feed_forward: None,
+            is_parallel: false,
+        }
+    }
+
+    /// `x += n2(mixer(n1(x))); x += n4(feed_forward(n3(x)))`.
+    pub fn sandwich(norm: Norm) -> Arrangement {
+        Arrangement {
+            after_mixer: Some(NamedNorm::new(norm, "attn_post_norm", "post_attention_norm")),
+            after_feed_forward: Some(NamedNorm::new(norm, "ffn_post_norm", "post_ffw_norm")),
+            ..Arrangement::pre(norm)
+        }
+    }
+
+    /// `x += mixer(n(x)) + feed_forward(n(x))`.
+    pub fn parallel(norm: Norm) -> Arrangement {
+        Arrangement { before_feed_forward: None, is_parallel: true, ..Arrangement::pre(norm) }
+    }
+
+    /// `x += mixer(n1(x)) + feed_forward(n2(x))`.
+    pub fn parallel_two_norms(norm: Norm) -> Arrangement {
+        Arrangement { is_parallel: true, ..Arrangement::pre(norm) }
+    }
+}
+
+/// What the outputs of mixer and feed-forward are added to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Residual {
+    /// The residual stream.
+    Stream,
+    /// The residual stream, after the output was multiplied by this factor.
+    Scaled(f32),
+    /// The norm of their input, times this factor (ChatGLM-6B).
+    ScaledNorm(f32),
+}
+
+/// From the residual stream to logits.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Head {
+    pub norm: Option<Norm>,
+    /// Whether the matrix is the token embedding.
+    pub is_tied: bool,
+    pub has_bias: bool,
+    /// Multiplies the logits.
+    pub scale: Option<f32>,
+    /// Logits become `cap tanh(logit / cap)`.
+    pub softcap: Option<f32>,
+    /// Whether the rows are divided by their lengths. Conversion does it, so no GGUF file shows it.
+    pub has_unit_rows: bool,
+}
+
+/// The tokens that divide a text whose beginning sees itself in both directions (prefix language model): `words of the
+/// prompt | mark | end, the answer`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    /// The first token after the beginning.
+    pub end: u32,
+    /// All tokens from `end` on have the position of the first of these.
+    pub mark: u32,
+    /// Used if the text does not contain `mark`.
+    pub other_mark: u32,
+}
+
+impl Prefix {
+    /// Index of the first token after the beginning of a text; `None` while there is none, and then every token sees
+    /// the tokens before it.
+    pub fn end_in(&self, ids: impl IntoIterator<Item = u32>) -> Option<usize> {
+        ids.into_iter().position(|id| id == self.end)
+    }
+}
+
+impl ModelSpec {
+    /// The architecture.
+    pub fn architecture(&self) -> &'static Architecture {
+        self.architecture
+    }
+
+    /// Elements of the residual stream.
+    pub fn hidden_size(&self) -> usize {
+        self.hidden_size
+    }
+
+    /// Number of layers.
+    pub fn layer_count(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Tokens of the vocabulary, which are the rows of the embedding.
+    pub fn vocabulary_size(&self) -> usize {
+        self.vocabulary_size
+    }
+
+    /// Positions that the model was made for.
+    pub fn context_length(&self) -> usize {
+        self.context_length
+    }
+
+    /// The tokens that divide a text, for a model whose texts have a beginning that sees itself.
+    pub fn prefix(&self) -> Option<&Prefix> {
+        self.prefix.as_ref()
+    }
+
+    /// Whether the output head is the token embedding.
+    pub fn is_tied(&self) -> bool {
+        self.head.is_tied
+    }
+
+    /// The rotation of the first layer that has one.
+    pub fn rope(&self) -> Option<&RopeSpec> {
+        self.attentions().find_map(|(_, attention)| attention.rope())
+    }
+
+    /// Size of the sliding window, if any layer has one.
+    pub fn window(&self) -> Option<usize> {
+        self.attentions().find_map(|(_, attention)| attention.window)
+    }
+
+    /// Epsilon of the norm before the head, or of the first layer's.
+    pub fn epsilon(&self) -> Option<f32> {
+        self.head.norm.map(|norm| norm.epsilon)
+    }
+
+    /// The attention of each layer that has one.
+    pub(crate) fn attentions(&self) -> impl Iterator<Item = (usize, &Attention)> {
+        self.layers.iter().enumerate().map(|(number, layer)| match &layer.mixer {
+            Mixer::Attention(attention) => (number, attention),
+        })
+    }
+
+    /// The attention of one layer.
+    pub(crate) fn attention(&self, layer: usize) -> Option<&Attention> {
+        self.layers.get(layer).map(|layer| match &layer.mixer {
+            Mixer::Attention(attention) => attention,
+        })
+    }
+
+    /// Sizes of the heads that the KV cache holds: keys and values of each layer.
+    pub fn cached_head_sizes(&self) -> impl Iterator<Item = usize> {
+        self.attentions().flat_map(|(_, attention)| [attention.key_size, attention.value_size])
+    }
+
+    /// The longest row of any activation in a batch that looks at `capacity` positions.
+    pub fn widest_row(&self, capacity: usize) -> usize {
+        let of_layer = |layer: &LayerSpec| {
+            let Mixer::Attention(attention) = &layer.mixer;
+            let scores = attention.heads.saturating_mul(capacity);
+            let FeedForward::Dense(dense) = &layer.feed_forward;
+            scores.max(attention.widest_row()).max(dense.size)
+        };
+        self.layers.iter().map(of_layer).fold(self.hidden_size, usize::max)
+    }
+
+    /// The longest row of the KV cache.
+    pub fn widest_cache_row(&self) -> usize {
+        self.attentions().map(|(_, attention)| attention.widest_row()).max().unwrap_or(0)
+    }
+
+    /// The tensors of the model in a GGUF file, in the order of computation.
+    pub fn tensors(&self) -> Vec<TensorSpec> {
+        let mut list = TensorList::default();
+        list.add("token_embd", "weight", &[self.hidden_size, self.vocabulary_size], TensorKind::TokenRows);
+        if let Some(positions) = self.embedding.positions {
+            list.matrix("position_embd", self.hidden_size, positions);
+        }
+        if let Some(norm) = &self.embedding.norm {
+            norm.tensors("token_embd_norm", self.hidden_size, &mut list);
+        }
+        if let Some(rope) = self.rope().filter(|rope| rope.has_factors()) {
+            list.add("rope_freqs", "weight", &[rope.dimensions / 2], TensorKind::RopeFactors);
+        }
+        for (number, layer) in self.layers.iter().enumerate() {
+            list.enter(Some(number));
+            layer.tensors(self.hidden_size, &mut list);
+        }
+        list.enter(None);
+        if let Some(norm) = &self.head.norm {
+            norm.tensors("output_norm", self.hidden_size, &mut list);
+        }
+        if !self.head.is_tied {
+            list.add("output", "weight", &[self.hidden_size, self.vocabulary_size], TensorKind::TokenRows);
+        }
+        if self.head.has_bias {
+            list.add("output", "bias", &[self.vocabulary_size], TensorKind::TokenBias);
+        }
+        list.finish()
+    }
+
+    /// The same model with a separate output head, whatever its description says.
+    #[must_use]
+    pub fn untied(mut self) -> ModelSpec {
+        self.head.is_tied = false;
+        self
+    }
+
+    /// The same model with only the tokens of these ids, in ascending order; `None` if a token that divides texts is
+    /// missing or none is left.
+    #[must_use]
+    pub fn pruned(self, kept: &[u32]) -> Option<ModelSpec> {
+        let new = |id: u32| kept.binary_search(&id).ok().and_then(|place| u32::try_from(place).ok());
+        let prefix = match self.prefix {
+            Some(Prefix { end, mark, other_mark }) => {
+                Some(Prefix { end: new(end)?, mark: new(mark)?, other_mark: new(other_mark)? })
+            }
+            None => None,
+        };
+        (!kept.is_empty()).then_some(ModelSpec { vocabulary_size: kept.len(), prefix, ..self })
+    }
+
+    /// Adds what cannot be computed to `diagnostics`.
+    pub(crate) fn check(&self, diagnostics: &mut Diagnostics) {
+        let ids = self.prefix.iter().flat_map(|prefix| [prefix.end, prefix.mark, prefix.other_mark]);
+        for id in ids.filter(|id| usize::try_from(*id).map_or(true, |id| id >= self.vocabulary_size)) {
+            let size = self.vocabulary_size;
+            diagnostics.add(format!("a special token has the id {id}, but the vocabulary has {size} tokens"));
+        }
+        let norms = self.head.norm.iter().chain(&self.embedding.norm);
+        norms.for_each(|norm| norm.check(diagnostics));
+        for factor in [self.embedding.scale, self.head.scale, self.head.softcap].into_iter().flatten() {
+            if !(factor.is_finite() && factor != 0.0) {
+                diagnostics.add(format!("a factor of embedding or logits must be finite and not 0, found {factor}"));
+            }
+        }
+        // Layers are usually alike, and then one sentence is enough.
+        let mut previous = None;
+        for layer in &self.layers {
+            if previous != Some(layer) {
+                layer.check(diagnostics);
+            }
+            previous = Some(layer);
+        }
+        let windows: Vec<usize> = self.attentions().filter_map(|(_, attention)| attention.window).collect();
+        if windows.iter().any(|window| Some(window) != windows.first()) {
+            diagnostics.add("sliding windows of several sizes are not supported");
+        }
+    }
+}
+
+impl LayerSpec {
+    fn tensors(&self, hidden_size: usize, list: &mut TensorList) {
+        let Arrangement { before_mixer, after_mixer, before_feed_forward, after_feed_forward, .. } = &self.arrangement;
+        let norm = |norm: &Option<NamedNorm>, list: &mut TensorList| {
+            if let Some(norm) = norm {
+                norm.norm.tensors(norm.tensor, hidden_size, list);
+            }
+        };
+        norm(before_mixer, list);
+        let Mixer::Attention(attention) = &self.mixer;
+        attention.tensors(hidden_size, list);
+        norm(after_mixer, list);
+        norm(before_feed_forward, list);
+        let FeedForward::Dense(dense) = &self.feed_forward;
+        dense.tensors(hidden_size, list);
+        norm(after_feed_forward, list);
+    }
+
+    fn check(&self, diagnostics: &mut Diagnostics) {
+        let Arrangement { before_mixer, after_mixer, before_feed_forward, after_feed_forward, .. } = &self.arrangement;
+        for norm in [before_mixer, after_mixer, before_feed_forward, after_feed_forward].into_iter().flatten() {
+            norm.norm.check(diagnostics);
+        }
+        let Mixer::Attention(attention) = &self.mixer;
+        attention.check(diagnostics);
+        if let Residual::Scaled(factor) | Residual::ScaledNorm(factor) = self.residual
+            && !(factor.is_finite() && factor != 0.0)
+        {
+            diagnostics.add(format!("the residual scale must be finite and not 0, found {factor}"));
+        }
+    }
+}
