@@ -1,4 +1,4 @@
-"""Writes fixtures/tokenizers/pre-tokenizer-names.json: how llama.cpp and tokenizers split texts under each name.
+"""Writes fixtures/pre-tokenizer-names.json: how llama.cpp and tokenizers split texts under each name.
 
     pip install gguf==0.19.0 numpy==2.4.6 tokenizers==0.22.2
     python scripts/make_pre_tokenizer_fixture.py LIBRARIES SOURCE
@@ -30,7 +30,7 @@ TEXTS = [
     "CamelCaseXMLHttp", "ABCdef iPhone", "aBcD efG", "ÀÉÎçà ПриВет", "ΑΒγδ ǅaʰ", "ªº ßẞ İı", "word WORD",
     # Digits
     "1 12 123 1234", "12345 a123456b", "1234567", "12345678 9", "x86_64 0xFF1", "3.14 1,234.5", "-42 +7 1e-9",
-    "a1b22c333", "٠١٢٣٤ १२३४", "①②½ Ⅳx²", "H₂O 一二3", "v1.2.3-rc4", "$5 €66 ₹777",
+    "a1b22c333", "0½ 5²x", "²4\u200c]", "٠١٢٣٤ १२३४", "①②½ Ⅳx²", "H₂O 一二3", "v1.2.3-rc4", "$5 €66 ₹777",
     # Spaces, tabs and line breaks
     " a", "  a", "   a  ", "a  b   c", "a ", "a   ", " ", "  ", "\t", "\t\ta\t b", "a\tb \tc", "a\n", "a\nb\n\nc", "a\n\n\nb",
     "a \nb", "a  \n  b", "\n", "\n\n", " \n \n ", "\na", "\n a", "\r\n", "a\r\nb\r\n\r\n", "a\rb\r\r", "a \r\n b", "x\n\n  y",
@@ -210,7 +210,7 @@ def load(libraries):
 
 
 def encode(libraries, path):
-    """Prints the ids of all texts; a process of its own, because a failed assertion of llama.cpp ends the process."""
+    """Prints the ids of all texts; a separate process, because a failed assertion of llama.cpp ends the process."""
     llama = load(libraries)
     quiet = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda *_: None)
     llama.llama_log_set(quiet, None)
@@ -303,7 +303,7 @@ def main():
         '"llama_cpp": [\n' + ",\n".join(dump([*key, names]) for key, names in llama_cpp.groups.items()) + "]",
         '"published": [\n' + ",\n".join(dump([*key, names]) for key, names in published.groups.items()) + "]",
     ]
-    path = Path(__file__).parents[1] / "fixtures/tokenizers/pre-tokenizer-names.json"
+    path = Path(__file__).parents[1] / "fixtures/pre-tokenizer-names.json"
     path.write_text("{" + ",\n".join(lines) + "}\n", encoding="utf-8")
     print(len(names), "names", len(TEXTS), "texts", len(in_bytes[0]), "tokens", len(in_bytes[1]), "merges", path.stat().st_size, "bytes")
 

@@ -1,7 +1,7 @@
 //! The names that GGUF gives to pre-tokenizers (`tokenizer.ggml.pre`), and the rule of each name.
 //!
-//! The names are those of llama.cpp. The rule of a name is the pre-tokenizer in the `tokenizer.json` of its models; names
-//! of models that publish none have llama.cpp's rule. llama.cpp approximates some of the published rules:
+//! The names are those of llama.cpp. The rule of a name is the pre-tokenizer in the `tokenizer.json` of its models. If
+//! that is not known, it is llama.cpp's rule. llama.cpp approximates some of the published rules:
 //! `tests/pre_tokenizer_names.rs` compares every name with llama.cpp and lists the differences.
 //!
 //! Conversion finds a name by comparing the pre-tokenizer of the model with this table, never by encoding sample texts.
@@ -415,6 +415,24 @@ mod tests {
             assert!(found.ignore_merges == known.ignore_merges || !known.is_written, "{}", known.name);
             let mut budget = crate::pattern::CompileBudget::default();
             crate::pre_tokenizer::compile(Some(&known.pre_tokenizer()), &mut budget).unwrap();
+        }
+    }
+
+    /// Vocabularies that transformers converts from tiktoken ignore merges, also those with the pattern of GPT-4o.
+    #[test]
+    fn the_most_widely_read_name_is_written() {
+        for (rule, ignore_merges, expected) in [
+            (&GPT4O, true, "gpt-4o"),
+            (&GPT4O, false, "gpt-4o"),
+            (&LLAMA3, true, "llama-bpe"),
+            (&LLAMA3, false, "dbrx"),
+            (&QWEN2, false, "qwen2"),
+            (&GPT2, false, "gpt-2"),
+            (&DEEPSEEK3, false, "deepseek-v3"),
+            (&STARCODER, false, "starcoder"),
+        ] {
+            let found = by_pre_tokenizer(&name("", rule).pre_tokenizer(), ignore_merges).unwrap();
+            assert_eq!(found.name, expected);
         }
     }
 }
