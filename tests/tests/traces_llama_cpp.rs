@@ -4,13 +4,10 @@ use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use trueup::blocks::DType;
-use trueup::formats::{SafetensorsArray, Trace, write_safetensors};
-use trueup::quantize::Layout;
-use trueup::runtime::{DeviceOptions, ModelFile, open_device};
-use trueup::verify::{Outcome, TraceOptions, TraceReport, compare_trace};
-use trueup_tests::{convert, fixture, quantize, root};
+use trueup::formats::{SafetensorsArray, write_safetensors};
+use trueup::verify::{Outcome, TraceReport};
+use trueup_tests::{compared, quantized_fixture, root, with_number, with_tensor};
 
 /// Types in blocks of 32 of which there is a trace of `llama2`.
 const SHORT_BLOCKS: [DType; 5] = [DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0];
@@ -25,47 +22,11 @@ fn k_quants(extension: &str) -> PathBuf {
 
 /// `llama2` in this type.
 fn model(folder: &Path, dtype: DType) -> PathBuf {
-    let (source, target) = (folder.join("llama2.gguf"), folder.join(format!("llama2-{dtype}.gguf")));
-    convert(&fixture("llama2").folder, &source, Some(DType::F32), None);
-    quantize(&source, &target, dtype, Layout::Block);
-    target
-}
-
-fn compared(model: &Path, trace: &Path) -> TraceReport {
-    let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
-    let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-    let trace = Trace::open(trace).unwrap_or_else(|error| panic!("{error}"));
-    compare_trace(model, device, &trace, &TraceOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+    quantized_fixture(folder, "llama2", dtype)
 }
 
 fn first_bad(report: &TraceReport) -> &str {
     &report.first_bad.as_ref().unwrap_or_else(|| panic!("{}", report.sentence)).node
-}
-
-/// A copy of the model in which `change` was made to the bytes of a tensor.
-fn with_tensor(source: &Path, folder: &Path, tensor: &str, change: impl Fn(&mut [u8])) -> PathBuf {
-    let model = ModelFile::open(source).unwrap_or_else(|error| panic!("{error}"));
-    let bytes = model.tensor_bytes(tensor).unwrap_or_else(|error| panic!("{error}")).into_owned();
-    let mut file = fs::read(source).expect("the model exists");
-    let place = file.windows(bytes.len()).position(|window| window == bytes).expect("the file contains the tensor");
-    change(&mut file[place..place + bytes.len()]);
-    written(folder, &file)
-}
-
-/// A copy of the model with another number under `key`.
-fn with_number(source: &Path, folder: &Path, key: &str, value: f32) -> PathBuf {
-    let mut file = fs::read(source).expect("the model exists");
-    let place = file.windows(key.len()).position(|window| window == key.as_bytes()).expect("the model has the key");
-    // The type follows the key, then the number.
-    let place = place + key.len() + 4;
-    file[place..place + 4].copy_from_slice(&value.to_le_bytes());
-    written(folder, &file)
-}
-
-fn written(folder: &Path, file: &[u8]) -> PathBuf {
-    let target = folder.join("changed.gguf");
-    fs::write(&target, file).expect("the folder is writable");
-    target
 }
 
 /// The arrays of a trace by name, with their shapes, innermost first.
