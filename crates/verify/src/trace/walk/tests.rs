@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bound::testing::{encoded, f32_type, numbers};
+use crate::trace::program::HalfKernels;
 use std::ops::Range;
 use trueup_graph::Input;
 use trueup_graph::op::{MulMat, MulMatId};
@@ -66,7 +67,8 @@ fn ids() -> Value {
 
 /// How llama.cpp multiplies with these weights.
 fn profile(walk: &Walk, node: &Node) -> Profile {
-    Program::LlamaCpp { fused_attention: false }.profile(walk.graph(), node, 2)
+    let half = HalfKernels::default();
+    Program::LlamaCpp { fused_attention: false, half }.profile(walk.graph(), node, 2)
 }
 
 /// Activations of both tokens. Element 0 of each block gives it a scale of 1; element 2 of a token is so close to a tie
