@@ -97,7 +97,7 @@ type Change = Box<dyn Fn(&mut [u8])>;
 #[test]
 fn one_changed_block_of_a_k_quant_is_named_in_every_type_and_layer() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let cases: [(&str, &str, Change); 10] = [
+    let cases: [(&str, &str, Change); 11] = [
         ("blk.0.ffn_gate.weight", "ffn_gate-0", Box::new(scale(144 * 70))),
         ("blk.0.ffn_gate.weight", "ffn_gate-0", Box::new(code(144 * 201 + 16 + 77))),
         ("blk.0.attn_k.weight", "Kcur-0", Box::new(scale(176 * 9 + 2))),
@@ -106,6 +106,7 @@ fn one_changed_block_of_a_k_quant_is_named_in_every_type_and_layer() {
         ("blk.0.ffn_down.weight", "ffn_out-0", Box::new(|bytes: &mut [u8]| bytes.swap(210 * 40 + 3, 210 * 40 + 4))),
         ("blk.1.ffn_gate.weight", "ffn_gate-1", Box::new(code(84 * 130 + 16 + 40))),
         ("blk.1.ffn_up.weight", "ffn_up-1", Box::new(scale(110 * 66 + 108))),
+        ("blk.1.ffn_up.weight", "ffn_up-1", Box::new(|bytes: &mut [u8]| bytes.swap(110 * 70 + 40, 110 * 70 + 41))),
         ("blk.1.attn_output.weight", "attn_out-1", Box::new(scale(48 * 90 + 2))),
         ("output.weight", "result_output", Box::new(scale(210 * 11 + 208))),
     ];
@@ -119,11 +120,17 @@ fn one_changed_block_of_a_k_quant_is_named_in_every_type_and_layer() {
 #[test]
 fn one_changed_block_of_32_is_named_in_every_type_and_layer() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let cases: [(DType, &str, &str, Change); 8] = [
+    let cases: [(DType, &str, &str, Change); 9] = [
         (DType::Q4_0, "blk.0.attn_q.weight", "Qcur-0", Box::new(|bytes: &mut [u8]| bytes.swap(36 * 7 + 3, 36 * 7 + 4))),
         (DType::Q4_0, "blk.1.ffn_up.weight", "ffn_up-1", Box::new(code(36 * 50 + 20))),
         (DType::Q4_1, "blk.1.attn_v.weight", "Vcur-1", Box::new(scale(40 * 33 + 2))),
         (DType::Q4_1, "blk.0.ffn_gate.weight", "ffn_gate-0", Box::new(code(40 * 90 + 5))),
+        (
+            DType::Q4_1,
+            "blk.1.ffn_up.weight",
+            "ffn_up-1",
+            Box::new(|bytes: &mut [u8]| bytes.swap(40 * 7 + 5, 40 * 7 + 6)),
+        ),
         (DType::Q5_0, "blk.1.attn_k.weight", "Kcur-1", Box::new(scale(44 * 12))),
         (DType::Q5_1, "blk.1.ffn_down.weight", "ffn_out-1", Box::new(scale(72 * 60))),
         (DType::Q8_0, "blk.1.attn_output.weight", "attn_out-1", Box::new(code(68 * 5 + 9))),
@@ -148,6 +155,33 @@ fn another_base_or_epsilon_is_named_in_quantized_traces() {
         let source = model(scratch.path(), DType::Q4_1);
         let file = with_number(&source, scratch.path(), key, value);
         assert_eq!(first_bad(&compared(&file, &trace_of(DType::Q4_1))), node, "{key}");
+    }
+}
+
+/// Rotates the queries of the last layer with this base, neighbours together, as llama.cpp does.
+fn rotate(arrays: &mut Arrays, head_size: usize, base: f64) {
+    let (shape, queries) = arrays.get("0/Qcur-1").expect("the trace has queries").clone();
+    let (width, rotated) = (shape[0] as usize, values(arrays, "0/Qcur_rope-1"));
+    for (place, pair) in queries.chunks(2).enumerate() {
+        let (token, pair_of_head) = (2 * place / width, place % (head_size / 2));
+        let angle = token as f64 * base.powf(-2.0 * pair_of_head as f64 / head_size as f64);
+        let [x, y] = [pair[0], pair[1]].map(f64::from);
+        rotated[2 * place] = (x * angle.cos() - y * angle.sin()) as f32;
+        rotated[2 * place + 1] = (x * angle.sin() + y * angle.cos()) as f32;
+    }
+}
+
+#[test]
+fn another_base_is_named_in_the_last_layer_too() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let short = (model(scratch.path(), DType::Q4_1), trace_of(DType::Q4_1), 16);
+    for (file, trace, head_size) in [short, (k_quants("gguf"), k_quants("safetensors"), 32)] {
+        let again = with_arrays(&trace, scratch.path(), |arrays| rotate(arrays, head_size, 10_000.0));
+        let report = compared(&file, &again);
+        assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
+        let other = with_arrays(&trace, scratch.path(), |arrays| rotate(arrays, head_size, 10_100.0));
+        let report = compared(&file, &other);
+        assert_eq!(first_bad(&report), "Qcur_rope-1", "{}", report.sentence);
     }
 }
 

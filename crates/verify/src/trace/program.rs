@@ -3,8 +3,8 @@
 //! ```text
 //!   ours        profiles stand in the file, for batches of one token and of many
 //!   others      f32 throughout, sums in any order, angles by pow in f32
-//!   llama.cpp   as others, but activations rounded to what its products take: f16, bf16, 8-bit blocks; f16 KV cache; with flash
-//!               attention, values mixed in f16
+//!   llama.cpp   as others, but activations rounded to what its products take: f16, bf16, 8-bit blocks; f16 KV cache;
+//!               with flash attention, values mixed in f16; with f16 arithmetic on NEON, products with f16 summed in f16
 //! ```
 #![cfg_attr(
     not(test),
@@ -293,5 +293,55 @@ fn by_weight(weight: DType) -> Activations {
         }
         // K-quants and the other types in blocks of 256.
         _ => Activations::Q8K,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup_graph::op::{MulMat, MulMatId};
+    use trueup_graph::{Input, TensorType};
+
+    /// The profile of a product of these columns with f16 weights.
+    fn product(op: Op, weights: &[usize], half: HalfKernels, columns: usize) -> Profile {
+        let mut graph = Graph::default();
+        let w = graph.weight("w", TensorType::new(DType::F16, weights));
+        let is_chosen = matches!(op, Op::MulMatId(_));
+        let x = if is_chosen { vec![weights[0], 1, columns] } else { vec![weights[0], columns] };
+        let x = graph.input(Input::Mask, TensorType::new(DType::F32, &x));
+        let ids = is_chosen.then(|| graph.input(Input::Tokens, TensorType::new(DType::I32, &[1, columns])));
+        let inputs: Vec<_> = [w, x].into_iter().chain(ids).collect();
+        graph.node("y", None, op, &inputs).unwrap();
+        Program::LlamaCpp { fused_attention: true, half }.profile(&graph, &graph.nodes()[0], columns)
+    }
+
+    #[test]
+    fn kernels_for_f16_follow_from_the_instruction_sets_of_the_build() {
+        for (info, half) in [
+            ("n_threads = 2 | CPU : AVX2 = 1 | F16C = 1 | LLAMAFILE = 1 | REPACK = 1 |", HalfKernels::F32Sums),
+            ("CPU : LLAMAFILE = 1 |", HalfKernels::F32Sums),
+            ("CPU : NEON = 1 | ARM_FMA = 1 | REPACK = 1 | ", HalfKernels::F32Sums),
+            ("CPU : NEON = 1 | ARM_FMA = 1 | LLAMAFILE = 1 | REPACK = 1 | ", HalfKernels::F32Activations),
+            ("CPU : NEON = 1 | ARM_FMA = 1 | FP16_VA = 1 | DOTPROD = 1 | LLAMAFILE = 1 |", HalfKernels::F16Sums),
+            ("", HalfKernels::F32Sums),
+        ] {
+            assert_eq!(HalfKernels::of(info), half, "{info}");
+        }
+    }
+
+    #[test]
+    fn products_with_f16_are_those_of_the_kernels() {
+        let mul_mat = |half, columns| product(MulMat.into(), &[64, 32], half, columns);
+        for columns in [1, 2] {
+            let plain = mul_mat(HalfKernels::F32Sums, columns);
+            assert_eq!((plain.activations, plain.accumulator), (Activations::F16, Accumulator::F32));
+            let half = mul_mat(HalfKernels::F16Sums, columns);
+            assert_eq!((half.activations, half.accumulator, half.lanes), (Activations::F16, Accumulator::F16, 8));
+        }
+        let tiled = HalfKernels::F32Activations;
+        assert_eq!(mul_mat(tiled, 1).activations, Activations::F16);
+        assert_eq!(mul_mat(tiled, 2).activations, Activations::Unchanged);
+        assert_eq!(product(MulMat.into(), &[64, 31], tiled, 2).activations, Activations::F16);
+        assert_eq!(product(MulMatId.into(), &[64, 32, 2], tiled, 2).activations, Activations::F16);
     }
 }
