@@ -111,8 +111,8 @@ impl HalfKernels {
         }
     }
 
-    /// What becomes of `profile`, which has activations in f16, in a product of so many columns with a matrix of `len` by
-    /// `rows`.
+    /// The profile of a product with a matrix of `len` by `rows`; `profile` is that of a product with f16 activations.
+    /// `columns` is the number of columns of the result, `contiguous` whether the activations are.
     fn of_product(self, profile: Profile, columns: usize, [len, rows]: [usize; 2], contiguous: bool) -> Profile {
         match self {
             HalfKernels::F32Sums => profile,
@@ -202,8 +202,8 @@ impl Program {
         }
     }
 
-    /// How many columns of a node it computed in a batch of so many tokens: llama.cpp computes what follows the last
-    /// attention for the tokens whose logits are wanted.
+    /// The number of columns of a node that it computed in a batch of `tokens` tokens. After the last attention,
+    /// llama.cpp computes only the tokens whose logits are wanted.
     pub fn columns(&self, trace: &Trace, step: usize, node: &str, tokens: usize) -> usize {
         let tensor = trace.find(step, node).filter(|_| matches!(self, Program::LlamaCpp { .. }));
         let columns = tensor
@@ -211,7 +211,7 @@ impl Program {
         columns.and_then(|columns| usize::try_from(columns).ok()).unwrap_or(tokens)
     }
 
-    /// How it computes a node of a batch of so many tokens.
+    /// How it computes a node of a batch of `tokens` tokens.
     pub fn profile(&self, graph: &Graph, node: &Node, tokens: usize) -> Profile {
         match self {
             Program::Own { profiles, .. } => {
@@ -250,8 +250,8 @@ impl Program {
     }
 }
 
-/// What llama.cpp does on a processor, by the type of what is multiplied with; the trace has so many columns of the
-/// result.
+/// The profile of llama.cpp's CPU kernels for a node, by the type of the weights; `columns` as in
+/// [`Program::columns`].
 fn llama_cpp(graph: &Graph, node: &Node, columns: usize, fused_attention: bool, half: HalfKernels) -> Profile {
     let base = Profile { angles: Angles::Iterated, ..FOREIGN };
     if fused_attention && matches!(node.op, Op::KvMix(_)) {
