@@ -7,10 +7,10 @@
 A safetensors file holds every value of every node, so each node is judged by the inputs that llama.cpp had. A text
 holds what the eval-callback example prints, a few values of each tensor.
 
-The example and this script hang a function into `cb_eval`, which sees every tensor behind its computation. Printed are name,
-type, operator and inputs, the first and last three values along each dimension, and the sum of all. Tensors that only show
-others in another order are left out, to keep the text small. The ids at the head are the prompt's and, behind them, those
-that followed.
+The example and this script set `cb_eval`, a function that sees every tensor after it was computed. The text contains
+the name, type, operator and inputs of each tensor, the first and last three values along each dimension, and the sum
+of all values. Tensors that only show others in another order are omitted, to keep the text small. The ids at the
+start are those of the prompt, followed by the generated ones.
 """
 import argparse
 import ctypes
@@ -44,6 +44,11 @@ Tensor._fields_ = [
     ("src", ctypes.POINTER(Tensor) * MAX_SOURCES), ("view_src", ctypes.POINTER(Tensor)), ("view_offs", ctypes.c_size_t),
     ("data", ctypes.c_void_p), ("name", ctypes.c_char * 64),
 ]
+
+
+def system_info():
+    """The instruction sets that llama.cpp was built with: some kernels round differently."""
+    return llama_cpp.llama_print_system_info().decode().strip()
 
 
 def library(name):
@@ -164,7 +169,8 @@ class Collected:
 
     def save(self, path, ids, tokens, flash_attn):
         metadata = {"program": f"llama.cpp (llama-cpp-python {version('llama-cpp-python')})",
-                    "ids": " ".join(map(str, ids)), "tokens": " ".join(map(str, tokens)), "flash_attention": flash_attn}
+                    "ids": " ".join(map(str, ids)), "tokens": " ".join(map(str, tokens)), "flash_attention": flash_attn,
+                    "system_info": system_info()}
         save_file(self.arrays, path, metadata)
 
 
@@ -188,7 +194,7 @@ def main():
     parser.add_argument("model", help="a GGUF file")
     parser.add_argument("out", help="the safetensors file or the text to write")
     parser.add_argument("--ids", required=True, help="token ids of the prompt, like \"1 5 9\"")
-    parser.add_argument("--steps", type=int, default=0, help="tokens behind the prompt")
+    parser.add_argument("--steps", type=int, default=0, help="tokens to generate after the prompt")
     parser.add_argument("--flash-attn", choices=FLASH_ATTN, default="off", help="one fused operator for attention")
     arguments = parser.parse_args()
     ids = [int(id) for id in arguments.ids.split()]
@@ -216,6 +222,7 @@ def main():
     with open(arguments.out, "w", encoding="utf-8", newline="\n") as out:
         out.write(f"scripts/trace_llama_cpp.py {name} {arguments.out} --ids \"{arguments.ids}\"{more} (llama-cpp-python "
                   f"{version('llama-cpp-python')})\n")
+        out.write(f"system_info: {system_info()}\n")
         out.write(f"number of input tokens = {len(all_ids)}\n" + "".join(f"  {id}\n" for id in all_ids))
         out.write(text.getvalue())
 

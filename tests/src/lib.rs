@@ -5,12 +5,14 @@ mod fixture;
 pub mod fuzz;
 mod llama2c;
 mod storage;
+mod traced;
 mod way;
 
 pub use caches::caches;
 pub use fixture::{Fixture, Prompt, Text, few_fixtures, fixture, fixtures, flm, plain_fixture, root, stories};
 pub use llama2c::{Version, write_llama2c};
 pub use storage::{Storage, write_variant};
+pub use traced::{compared, quantized_fixture, with_number, with_tensor};
 pub use way::{Said, convert, quantize, say};
 
 /// `sum (y - r)^2 / sum r^2` over all elements. The reference divides, so an inflated result does not look better; NaN

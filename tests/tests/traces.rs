@@ -5,27 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::formats::{Trace, TraceWriter};
-use trueup::quantize::Layout;
 use trueup::runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
 use trueup::verify::{Follow, Outcome, TraceOptions, TraceReport, compare_trace, record};
-use trueup_tests::{convert, fixture, quantize, root};
+use trueup_tests::{compared, quantized_fixture, root, with_number, with_tensor};
 
 /// Fixtures with a trace of the transformers library: all architectures, and the scalings of rope.
 const TRACED: [&str; 6] = ["llama2", "llama3", "llama-yarn", "mistral", "qwen2", "qwen3"];
-
-fn model(folder: &Path, name: &str, dtype: DType) -> PathBuf {
-    let (source, target) = (folder.join(format!("{name}.gguf")), folder.join(format!("{name}-{dtype}.gguf")));
-    convert(&fixture(name).folder, &source, None, None);
-    quantize(&source, &target, dtype, Layout::Block);
-    target
-}
-
-fn compared(model: &Path, trace: &Path) -> TraceReport {
-    let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
-    let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-    let trace = Trace::open(trace).unwrap_or_else(|error| panic!("{error}"));
-    compare_trace(model, device, &trace, &TraceOptions::default()).unwrap_or_else(|error| panic!("{error}"))
-}
 
 fn traces() -> PathBuf {
     root().join("fixtures/traces")
@@ -33,14 +18,8 @@ fn traces() -> PathBuf {
 
 /// The file with byte `byte` of a tensor changed by `change`.
 fn altered(source: &Path, tensor: &str, byte: usize, change: impl Fn(u8) -> u8) -> PathBuf {
-    let model = ModelFile::open(source).unwrap_or_else(|error| panic!("{error}"));
-    let bytes = model.tensor_bytes(tensor).unwrap_or_else(|error| panic!("{error}")).into_owned();
-    let mut file = fs::read(source).expect("the model is there");
-    let place = file.windows(bytes.len()).position(|window| window == bytes).expect("a tensor lies in its file");
-    file[place + byte] = change(file[place + byte]);
-    let target = source.with_extension("altered.gguf");
-    fs::write(&target, file).expect("a scratch file");
-    target
+    let folder = source.parent().expect("the model is in a folder");
+    with_tensor(source, folder, tensor, |bytes| bytes[byte] = change(bytes[byte]))
 }
 
 /// Byte 2 of an f32 holds its highest bits of mantissa.
@@ -59,7 +38,7 @@ fn what_transformers_computes_is_what_the_file_gives() {
     for name in TRACED {
         // All weights of the fixtures are exact in f16.
         for dtype in [DType::F32, DType::F16] {
-            let file = model(scratch.path(), name, dtype);
+            let file = quantized_fixture(scratch.path(), name, dtype);
             let report = compared(&file, &traces().join(format!("{name}.safetensors")));
             assert_eq!(report.result, Outcome::Pass, "{name} as {dtype}: {}", report.sentence);
             assert_eq!((report.tokens.as_slice(), report.unknown), (&[4, 1][..], 0), "{name}");
@@ -84,7 +63,7 @@ fn one_changed_weight_is_named_in_every_architecture() {
         ("qwen3", "output.weight", "result_output", ""),
     ];
     for (name, tensor, node, untraced) in cases {
-        let file = model(scratch.path(), name, DType::F32);
+        let file = quantized_fixture(scratch.path(), name, DType::F32);
         // Row 1 of the embedding is token 1's; elements 3 of other tensors are seen whatever the shape.
         let index = if tensor.starts_with("token_embd") { 64 + 3 } else { 3 };
         let file = altered(&file, tensor, weight(index), |byte| byte ^ 0x04);
@@ -99,19 +78,13 @@ fn one_changed_weight_is_named_in_every_architecture() {
 #[test]
 fn another_formula_is_named_by_the_first_node_that_uses_it() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let source = model(scratch.path(), "llama2", DType::F32);
+    let source = quantized_fixture(scratch.path(), "llama2", DType::F32);
     let trace = traces().join("llama2.safetensors");
     for (key, value, node, cause) in [
         ("llama.attention.layer_norm_rms_epsilon", 1.5e-5f32, "attn_norm-0", "its program uses an epsilon of 1e-5"),
         ("llama.rope.freq_base", 10_100.0, "Qcur_rope-0", "its program uses a RoPE frequency base of 10000"),
     ] {
-        let mut file = fs::read(&source).expect("the model is there");
-        let place = file.windows(key.len()).position(|window| window == key.as_bytes()).expect("the key is there");
-        // Behind the key stand its type and the number.
-        let place = place + key.len() + 4;
-        file[place..place + 4].copy_from_slice(&value.to_le_bytes());
-        let changed = scratch.path().join("changed.gguf");
-        fs::write(&changed, file).expect("a scratch file");
+        let changed = with_number(&source, scratch.path(), key, value);
         let report = compared(&changed, &trace);
         assert_eq!(first_bad(&report).0, node, "{key}: {}", report.sentence);
         assert!(report.sentence.contains(cause) && report.sentence.contains("trueup inspect"), "{}", report.sentence);
@@ -121,7 +94,7 @@ fn another_formula_is_named_by_the_first_node_that_uses_it() {
 #[test]
 fn what_llama_cpp_prints_is_what_the_file_gives() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let file = model(scratch.path(), "llama2", DType::F32);
+    let file = quantized_fixture(scratch.path(), "llama2", DType::F32);
     let text = traces().join("llama2.llama_cpp.txt");
     let report = compared(&file, &text);
     assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
@@ -146,7 +119,7 @@ fn what_llama_cpp_prints_is_what_the_file_gives() {
 #[test]
 fn fused_attention_of_llama_cpp_is_judged_by_its_own_noise() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let file = model(scratch.path(), "llama2", DType::F32);
+    let file = quantized_fixture(scratch.path(), "llama2", DType::F32);
     let text = traces().join("llama2.flash_attn.txt");
     let report = compared(&file, &text);
     assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
@@ -196,7 +169,7 @@ fn misprinted(text: &str, blocks: &[(usize, &str)]) -> String {
 #[test]
 fn the_first_node_of_the_graph_is_named_though_an_earlier_step_fails_behind_it() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let file = model(scratch.path(), "llama2", DType::F32);
+    let file = quantized_fixture(scratch.path(), "llama2", DType::F32);
     let text = fs::read_to_string(traces().join("llama2.flash_attn.txt")).expect("the fixture is there");
     let path = scratch.path().join("trace.txt");
     let (product, norm) = ("Qcur-1 = (f32)    MUL_MAT", "ffn_norm-1 = (f32)");
@@ -217,7 +190,7 @@ fn the_first_node_of_the_graph_is_named_though_an_earlier_step_fails_behind_it()
 #[test]
 fn attention_to_cells_behind_the_last_token_is_none() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let file = model(scratch.path(), "llama2", DType::F32);
+    let file = quantized_fixture(scratch.path(), "llama2", DType::F32);
     let text = fs::read_to_string(traces().join("llama2.llama_cpp.txt")).expect("the fixture is there");
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let heading = lines.iter().position(|line| line.contains("kq_soft_max-1 = ")).expect("weights are shown");
@@ -234,7 +207,7 @@ fn attention_to_cells_behind_the_last_token_is_none() {
 #[test]
 fn a_trace_of_this_program_shows_one_code_of_a_quantized_weight() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let file = model(scratch.path(), "llama2", DType::Q8_0);
+    let file = quantized_fixture(scratch.path(), "llama2", DType::Q8_0);
     for device in ["cpu", "ref"] {
         let trace = scratch.path().join(format!("{device}.safetensors"));
         let model = Arc::new(ModelFile::open(&file).unwrap_or_else(|error| panic!("{error}")));
@@ -264,7 +237,7 @@ fn a_trace_of_this_program_shows_one_code_of_a_quantized_weight() {
 #[test]
 fn traces_that_are_not_of_the_model_are_refused_in_a_sentence() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let file = model(scratch.path(), "qwen2", DType::F32);
+    let file = quantized_fixture(scratch.path(), "qwen2", DType::F32);
     let open = |path: &Path| Arc::new(ModelFile::open(path).unwrap_or_else(|error| panic!("{error}")));
     let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let trace = Trace::open(traces().join("llama2.safetensors")).unwrap_or_else(|error| panic!("{error}"));
@@ -293,7 +266,7 @@ fn traces_that_are_not_of_the_model_are_refused_in_a_sentence() {
 #[test]
 fn profiles_that_no_device_has_are_refused() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let file = model(scratch.path(), "qwen2", DType::F32);
+    let file = quantized_fixture(scratch.path(), "qwen2", DType::F32);
     let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let profile = |lanes: u64, ulp: f64, output: &str| {
         format!(

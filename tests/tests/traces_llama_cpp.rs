@@ -4,13 +4,10 @@ use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use trueup::blocks::DType;
-use trueup::formats::{SafetensorsArray, Trace, write_safetensors};
-use trueup::quantize::Layout;
-use trueup::runtime::{DeviceOptions, ModelFile, open_device};
-use trueup::verify::{Outcome, TraceOptions, TraceReport, compare_trace};
-use trueup_tests::{convert, fixture, quantize, root};
+use trueup::formats::{SafetensorsArray, write_safetensors};
+use trueup::verify::{Outcome, TraceReport};
+use trueup_tests::{compared, quantized_fixture, root, with_number, with_tensor};
 
 /// Types in blocks of 32 of which there is a trace of `llama2`.
 const SHORT_BLOCKS: [DType; 5] = [DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0];
@@ -25,47 +22,11 @@ fn k_quants(extension: &str) -> PathBuf {
 
 /// `llama2` in this type.
 fn model(folder: &Path, dtype: DType) -> PathBuf {
-    let (source, target) = (folder.join("llama2.gguf"), folder.join(format!("llama2-{dtype}.gguf")));
-    convert(&fixture("llama2").folder, &source, Some(DType::F32), None);
-    quantize(&source, &target, dtype, Layout::Block);
-    target
-}
-
-fn compared(model: &Path, trace: &Path) -> TraceReport {
-    let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
-    let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-    let trace = Trace::open(trace).unwrap_or_else(|error| panic!("{error}"));
-    compare_trace(model, device, &trace, &TraceOptions::default()).unwrap_or_else(|error| panic!("{error}"))
+    quantized_fixture(folder, "llama2", dtype)
 }
 
 fn first_bad(report: &TraceReport) -> &str {
     &report.first_bad.as_ref().unwrap_or_else(|| panic!("{}", report.sentence)).node
-}
-
-/// A copy of the model in which `change` was made to the bytes of a tensor.
-fn with_tensor(source: &Path, folder: &Path, tensor: &str, change: impl Fn(&mut [u8])) -> PathBuf {
-    let model = ModelFile::open(source).unwrap_or_else(|error| panic!("{error}"));
-    let bytes = model.tensor_bytes(tensor).unwrap_or_else(|error| panic!("{error}")).into_owned();
-    let mut file = fs::read(source).expect("the model exists");
-    let place = file.windows(bytes.len()).position(|window| window == bytes).expect("the file contains the tensor");
-    change(&mut file[place..place + bytes.len()]);
-    written(folder, &file)
-}
-
-/// A copy of the model with another number under `key`.
-fn with_number(source: &Path, folder: &Path, key: &str, value: f32) -> PathBuf {
-    let mut file = fs::read(source).expect("the model exists");
-    let place = file.windows(key.len()).position(|window| window == key.as_bytes()).expect("the model has the key");
-    // The type follows the key, then the number.
-    let place = place + key.len() + 4;
-    file[place..place + 4].copy_from_slice(&value.to_le_bytes());
-    written(folder, &file)
-}
-
-fn written(folder: &Path, file: &[u8]) -> PathBuf {
-    let target = folder.join("changed.gguf");
-    fs::write(&target, file).expect("the folder is writable");
-    target
 }
 
 /// The arrays of a trace by name, with their shapes, innermost first.
@@ -136,7 +97,7 @@ type Change = Box<dyn Fn(&mut [u8])>;
 #[test]
 fn one_changed_block_of_a_k_quant_is_named_in_every_type_and_layer() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let cases: [(&str, &str, Change); 10] = [
+    let cases: [(&str, &str, Change); 11] = [
         ("blk.0.ffn_gate.weight", "ffn_gate-0", Box::new(scale(144 * 70))),
         ("blk.0.ffn_gate.weight", "ffn_gate-0", Box::new(code(144 * 201 + 16 + 77))),
         ("blk.0.attn_k.weight", "Kcur-0", Box::new(scale(176 * 9 + 2))),
@@ -145,6 +106,7 @@ fn one_changed_block_of_a_k_quant_is_named_in_every_type_and_layer() {
         ("blk.0.ffn_down.weight", "ffn_out-0", Box::new(|bytes: &mut [u8]| bytes.swap(210 * 40 + 3, 210 * 40 + 4))),
         ("blk.1.ffn_gate.weight", "ffn_gate-1", Box::new(code(84 * 130 + 16 + 40))),
         ("blk.1.ffn_up.weight", "ffn_up-1", Box::new(scale(110 * 66 + 108))),
+        ("blk.1.ffn_up.weight", "ffn_up-1", Box::new(|bytes: &mut [u8]| bytes.swap(110 * 70 + 40, 110 * 70 + 41))),
         ("blk.1.attn_output.weight", "attn_out-1", Box::new(scale(48 * 90 + 2))),
         ("output.weight", "result_output", Box::new(scale(210 * 11 + 208))),
     ];
@@ -158,11 +120,17 @@ fn one_changed_block_of_a_k_quant_is_named_in_every_type_and_layer() {
 #[test]
 fn one_changed_block_of_32_is_named_in_every_type_and_layer() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let cases: [(DType, &str, &str, Change); 8] = [
+    let cases: [(DType, &str, &str, Change); 9] = [
         (DType::Q4_0, "blk.0.attn_q.weight", "Qcur-0", Box::new(|bytes: &mut [u8]| bytes.swap(36 * 7 + 3, 36 * 7 + 4))),
         (DType::Q4_0, "blk.1.ffn_up.weight", "ffn_up-1", Box::new(code(36 * 50 + 20))),
         (DType::Q4_1, "blk.1.attn_v.weight", "Vcur-1", Box::new(scale(40 * 33 + 2))),
         (DType::Q4_1, "blk.0.ffn_gate.weight", "ffn_gate-0", Box::new(code(40 * 90 + 5))),
+        (
+            DType::Q4_1,
+            "blk.1.ffn_up.weight",
+            "ffn_up-1",
+            Box::new(|bytes: &mut [u8]| bytes.swap(40 * 7 + 5, 40 * 7 + 6)),
+        ),
         (DType::Q5_0, "blk.1.attn_k.weight", "Kcur-1", Box::new(scale(44 * 12))),
         (DType::Q5_1, "blk.1.ffn_down.weight", "ffn_out-1", Box::new(scale(72 * 60))),
         (DType::Q8_0, "blk.1.attn_output.weight", "attn_out-1", Box::new(code(68 * 5 + 9))),
@@ -187,6 +155,33 @@ fn another_base_or_epsilon_is_named_in_quantized_traces() {
         let source = model(scratch.path(), DType::Q4_1);
         let file = with_number(&source, scratch.path(), key, value);
         assert_eq!(first_bad(&compared(&file, &trace_of(DType::Q4_1))), node, "{key}");
+    }
+}
+
+/// Rotates the queries of the last layer with this base, neighbours together, as llama.cpp does.
+fn rotate(arrays: &mut Arrays, head_size: usize, base: f64) {
+    let (shape, queries) = arrays.get("0/Qcur-1").expect("the trace has queries").clone();
+    let (width, rotated) = (shape[0] as usize, values(arrays, "0/Qcur_rope-1"));
+    for (place, pair) in queries.chunks(2).enumerate() {
+        let (token, pair_of_head) = (2 * place / width, place % (head_size / 2));
+        let angle = token as f64 * base.powf(-2.0 * pair_of_head as f64 / head_size as f64);
+        let [x, y] = [pair[0], pair[1]].map(f64::from);
+        rotated[2 * place] = (x * angle.cos() - y * angle.sin()) as f32;
+        rotated[2 * place + 1] = (x * angle.sin() + y * angle.cos()) as f32;
+    }
+}
+
+#[test]
+fn another_base_is_named_in_the_last_layer_too() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let short = (model(scratch.path(), DType::Q4_1), trace_of(DType::Q4_1), 16);
+    for (file, trace, head_size) in [short, (k_quants("gguf"), k_quants("safetensors"), 32)] {
+        let again = with_arrays(&trace, scratch.path(), |arrays| rotate(arrays, head_size, 10_000.0));
+        let report = compared(&file, &again);
+        assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
+        let other = with_arrays(&trace, scratch.path(), |arrays| rotate(arrays, head_size, 10_100.0));
+        let report = compared(&file, &other);
+        assert_eq!(first_bad(&report), "Qcur_rope-1", "{}", report.sentence);
     }
 }
 

@@ -76,4 +76,4 @@ pub use stand_in::StandIn;
 pub use survey::{Facts, Survey, survey};
 pub use tensor_range::{check_disjoint, tensor_bytes, tensor_range};
 pub use text_encoding::to_utf8;
-pub use trace::{Shown, Trace, TraceTensor, TraceValues, TraceWriter};
+pub use trace::{KEY_SYSTEM_INFO, Shown, Trace, TraceTensor, TraceValues, TraceWriter};

@@ -33,6 +33,9 @@ pub const KEY_IDS: &str = "ids";
 /// Array or text that holds how many of the ids each step computed.
 pub const KEY_TOKENS: &str = "tokens";
 
+/// Text that holds the instruction sets that llama.cpp was built with, as it prints them.
+pub const KEY_SYSTEM_INFO: &str = "system_info";
+
 /// Types that values can have; i32 where a node chose indices.
 const VALUE_TYPES: [DType; 5] = [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I32];
 
@@ -164,7 +167,8 @@ impl Trace {
             Store::Safetensors(file) => {
                 file.metadata().iter().find(|(name, _)| name == key).map(|(_, text)| text.as_str())
             }
-            Store::Npz(_) | Store::Printed(_) => None,
+            Store::Printed(text) => text.system_info().filter(|_| key == KEY_SYSTEM_INFO),
+            Store::Npz(_) => None,
         }
     }
 

@@ -8,6 +8,7 @@
 //! GLM-4 has the same two before every text, and bytes with ranks instead of pieces.
 
 use crate::added_files::Listed;
+use crate::pre_tokenizer_names::{self, Known};
 use crate::ranked::{self, is_ranks, put_at};
 use crate::vocabulary::{AddedToken, Parts};
 use serde_json::Value;
@@ -44,8 +45,10 @@ const FLM_BEHIND: usize = 64_789;
 /// ids.
 const TURNS: [&str; 4] = ["<|system|>", USER, "<|assistant|>", "<|observation|>"];
 
-/// How GLM-4 cuts text, as GGUF calls it.
+/// GGUF's name for the pre-tokenizer of GLM-4.
 pub(crate) const CUT: &str = "chatglm-bpe";
+/// GGUF's name for the same pre-tokenizer with `ignore_merges`.
+pub(crate) const CUT_WITHOUT_MERGES: &str = "glm4";
 /// What errors call GLM-4's file of ranks.
 const RANKED: &str = "tokenizer.model";
 
@@ -75,6 +78,11 @@ pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> 
         return Err(Error::new(path, problem).at(RANKED).help(help));
     }
     ranked::parts(file, RANKED, CUT, path)
+}
+
+/// Whether a name splits text as GLM-4 does.
+pub(crate) fn splits_like(known: &Known) -> bool {
+    pre_tokenizer_names::by_name(CUT).is_some_and(|own| own.splits_like(known))
 }
 
 /// Whether a vocabulary is of this family: `[gMASK]` is among the tokens that were added.

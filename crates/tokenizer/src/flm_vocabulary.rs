@@ -17,7 +17,7 @@ use crate::chatglm;
 use crate::chatglm1;
 use crate::decoder::Decoder;
 use crate::gguf_keys;
-use crate::pre_tokenizer_names::{self, Known};
+use crate::pre_tokenizer_names::{self, Bos, Known};
 use crate::ranked::{self, merges};
 use crate::rounds::{self, Rounds};
 use crate::sentencepiece_model::{added_by_kind, sentencepiece_parts};
@@ -116,7 +116,9 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
     let kind = file.value("model_type").unwrap_or_default();
     let adds_bos = match family {
         Family::Sentencepiece => !WITHOUT_BOS.contains(&kind),
-        Family::ByteLevel | Family::Bytes | Family::Ranked => known_cut(file).is_some_and(|known| known.adds_bos),
+        Family::ByteLevel | Family::Bytes | Family::Ranked => {
+            known_cut(file).is_some_and(|known| known.bos != Bos::IfSet)
+        }
     };
     parts.special.bos = model.bos_token_id;
     let count = parts.tokens.len();
@@ -303,7 +305,7 @@ fn byte_level(
     notes: &mut Vec<String>,
 ) -> Parts {
     let known = known_cut(file).or_else(|| pre_tokenizer_names::by_name(CUT_OF_OTHERS));
-    if let Some(name) = known.and_then(|known| known.names.first()) {
+    if let Some(name) = known.map(|known| known.name) {
         notes.push(format!(
             "the file does not specify a pre-tokenizer; \"{name}\" is used for this kind of model; if that is \
              wrong, give the model's tokenizer.json with --tokenizer"

@@ -1,7 +1,8 @@
 //! A vocabulary as GGUF keys, and back.
 //!
 //! ```text
-//! tokenizer.ggml.model           llama (sentencepiece), t5 (sentencepiece, unigram) or gpt2 (byte-level)
+//! tokenizer.ggml.model           llama (sentencepiece), t5 (sentencepiece, unigram), gpt2 (byte-level merges), gemma4 or
+//!                                whitespace (merges of characters)
 //! tokenizer.ggml.pre             name of the pre-tokenizer
 //! tokenizer.ggml.tokens          texts          .scores  f32          .token_type  i32         .merges  "a b"
 //! tokenizer.ggml.bos_token_id    and eos, eot, eom, unknown, padding, seperator, mask
@@ -22,7 +23,7 @@ use crate::chatglm;
 use crate::decoder::Decoder;
 use crate::normalizer::Normalizer;
 use crate::pattern::CompileBudget;
-use crate::pre_tokenizer_names::{self, Known};
+use crate::pre_tokenizer_names::{self, Bos, Known};
 use crate::sentencepiece_model::{added_by_kind, own_rule_parts, sentencepiece_parts};
 use crate::special_tokens::{ends_by_name, mark_ends};
 use crate::unigram::UnigramRule;
@@ -43,6 +44,7 @@ const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
 const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
 const REMOVE_EXTRA_WHITESPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
+const LOWERCASE: &str = "tokenizer.ggml.normalizer.lowercase";
 const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
 const PADDING: &str = "tokenizer.ggml.padding_token_id";
 const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
@@ -62,6 +64,8 @@ const OWN_ENDS: &str = "trueup.tokenizer.end_of_generation_ids";
 const SENTENCEPIECE: &str = "llama";
 const UNIGRAM: &str = "t5";
 const BYTE_LEVEL: &str = "gpt2";
+const GEMMA4: &str = "gemma4";
+const WHITESPACE: &str = "whitespace";
 
 /// How words are merged, where the family does not say.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
@@ -236,11 +240,17 @@ fn write_map(parts: &Parts, metadata: &mut Metadata, notes: &mut Vec<String>) {
 fn pre_name(parts: &Parts, byte_level: bool, notes: &mut Vec<String>) -> &'static str {
     let ignore_merges = matches!(parts.algorithm, Algorithm::Merges { ignore_merges: true, .. });
     let known = parts.pre_tokenizer.as_ref().and_then(|own| pre_tokenizer_names::by_pre_tokenizer(own, ignore_merges));
-    // Names that stand for one cut differ in what other programs put around texts.
-    let is_glm4 = known.is_some_and(|known| known.names.contains(&chatglm::CUT)) && chatglm::is_of(parts);
-    match known.and_then(|known| known.names.first()) {
-        Some(_) if byte_level && is_glm4 => chatglm::CUT,
-        Some(name) if byte_level => name,
+    // Names with one rule differ in the tokens that other programs put around texts.
+    let is_glm4 = known.is_some_and(chatglm::splits_like) && chatglm::is_of(parts);
+    match known {
+        Some(known) if byte_level && is_glm4 => {
+            if known.ignore_merges {
+                chatglm::CUT_WITHOUT_MERGES
+            } else {
+                chatglm::CUT
+            }
+        }
+        Some(known) if byte_level => known.name,
         _ => {
             if byte_level {
                 notes.push(format!(
@@ -307,10 +317,11 @@ fn read_plain(metadata: &Metadata, path: &Path, notes: &mut Vec<String>) -> Resu
     let mut parts = match model {
         SENTENCEPIECE => read_sentencepiece(tokens, metadata, path)?,
         UNIGRAM => read_unigram(tokens, metadata, path)?,
-        BYTE_LEVEL => read_byte_level(tokens, metadata, path)?,
+        BYTE_LEVEL | GEMMA4 | WHITESPACE => read_merged(tokens, metadata, path)?,
         other => {
             let problem = format!(
-                "the tokenizer {} is not supported, only {SENTENCEPIECE}, {UNIGRAM} and {BYTE_LEVEL}",
+                "the tokenizer {} is not supported, only {SENTENCEPIECE}, {UNIGRAM}, {BYTE_LEVEL}, {GEMMA4} \
+                 and {WHITESPACE}",
                 quote(other)
             );
             return Err(Error::new(path, problem).at(MODEL));
@@ -424,16 +435,19 @@ fn read_map(metadata: &Metadata, path: &Path) -> Result<Option<CharacterMap>> {
     CharacterMap::read(&bytes).map(Some).map_err(|problem| Error::new(path, problem).at(CHARSMAP))
 }
 
-fn read_byte_level(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Result<Parts> {
+fn read_merged(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Result<Parts> {
     let known = known_pre_tokenizer(metadata, path)?;
+    let bytes = known.is_byte_level();
     let merges = read_merges(&tokens, metadata, path)?;
+    let has_lowercase = !bytes && optional(metadata, LOWERCASE, path, Metadata::bool)?.unwrap_or(false);
+    let lowercase = has_lowercase.then_some(Normalizer::Lowercase);
     let algorithm =
-        Algorithm::Merges { merges, byte_fallback: false, fuse_unknown: false, ignore_merges: known.ignore_merges };
+        Algorithm::Merges { merges, byte_fallback: !bytes, fuse_unknown: false, ignore_merges: known.ignore_merges };
     Ok(Parts {
         algorithm,
-        normalizer: None,
+        normalizer: known.normalizer().or(lowercase),
         pre_tokenizer: Some(known.pre_tokenizer()),
-        decoder: Decoder::byte_level(),
+        decoder: decoder(known),
         added: added_by_kind(&tokens),
         special: Special::default(),
         prefix: Vec::new(),
@@ -443,13 +457,44 @@ fn read_byte_level(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Resu
     })
 }
 
-/// What the name stands for; a file without a name or with our own description gets `default`.
+/// How ids become text. Tokens of characters may contain `▁` for a space, and bytes are tokens such as `<0x0A>`.
+fn decoder(known: &Known) -> Decoder {
+    match (known.is_byte_level(), known.normalizer()) {
+        (true, _) => Decoder::byte_level(),
+        (false, Some(_)) => Decoder::sentencepiece(false),
+        (false, None) => Decoder { byte_fallback: true, ..Decoder::default() },
+    }
+}
+
+/// The name of the pre-tokenizer. Two families have one pre-tokenizer, whether the file names it or not.
+fn name_of<'m>(metadata: &'m Metadata, path: &Path) -> Result<Option<&'m str>> {
+    let model = metadata.string(MODEL).map_err(|error| error.in_file(path))?;
+    let name = optional(metadata, PRE, path, Metadata::string)?;
+    match model {
+        GEMMA4 | WHITESPACE => Ok(Some(model)),
+        BYTE_LEVEL if name == Some(WHITESPACE) => {
+            let problem =
+                format!("the pre-tokenizer \"{WHITESPACE}\" needs {MODEL} \"{WHITESPACE}\", found \"{model}\"");
+            Err(Error::new(path, problem).at(PRE).help("convert the checkpoint again"))
+        }
+        _ => Ok(name),
+    }
+}
+
+/// Whether a family has a list of merges, so that the name of a pre-tokenizer applies.
+fn is_merged(model: &str) -> bool {
+    matches!(model, BYTE_LEVEL | GEMMA4 | WHITESPACE)
+}
+
+/// The entry of the name; `default` if the file has no name.
 fn known_pre_tokenizer(metadata: &Metadata, path: &Path) -> Result<&'static Known> {
-    let Some(name) = optional(metadata, PRE, path, Metadata::string)? else { return Ok(&pre_tokenizer_names::DEFAULT) };
+    let Some(name) = name_of(metadata, path)? else { return Ok(&pre_tokenizer_names::DEFAULT) };
     pre_tokenizer_names::by_name(name).ok_or_else(|| {
-        let names: Vec<&str> = pre_tokenizer_names::ALL.iter().flat_map(|known| known.names).copied().collect();
-        let problem = format!("the pre-tokenizer {} is not supported, only {}", quote(name), names.join(", "));
-        Error::new(path, problem).at(PRE)
+        let problem = format!(
+            "expected the name of a known pre-tokenizer, found \"{}\", so the rule that splits text is unknown",
+            quote(name)
+        );
+        Error::new(path, problem).at(PRE).help("use --tokenizer with the model's tokenizer.json")
     })
 }
 
@@ -469,9 +514,10 @@ fn read_merges(tokens: &[Token], metadata: &Metadata, path: &Path) -> Result<Vec
 }
 
 fn read_around(parts: &mut Parts, model: &str, metadata: &Metadata, path: &Path) -> Result<()> {
-    let named = optional(metadata, PRE, path, Metadata::string)?.and_then(pre_tokenizer_names::by_name);
-    let default_bos = model == SENTENCEPIECE || named.is_some_and(|known| known.adds_bos);
-    let add_bos = optional(metadata, ADD_BOS, path, Metadata::bool)?.unwrap_or(default_bos);
+    let named = name_of(metadata, path)?.and_then(pre_tokenizer_names::by_name);
+    let bos = named.filter(|_| is_merged(model)).map_or(Bos::IfSet, |known| known.bos);
+    let default_bos = model == SENTENCEPIECE || bos == Bos::ByDefault;
+    let add_bos = optional(metadata, ADD_BOS, path, Metadata::bool)?.unwrap_or(default_bos) || bos == Bos::Always;
     let add_eos = optional(metadata, ADD_EOS, path, Metadata::bool)?.unwrap_or(model == UNIGRAM);
     parts.prefix = parts.special.bos.filter(|_| add_bos).into_iter().collect();
     parts.suffix = parts.special.eos.filter(|_| add_eos).into_iter().collect();

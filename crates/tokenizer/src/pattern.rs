@@ -101,7 +101,8 @@ impl Searcher {
         if source.len() > PATTERN_BYTES_MAX {
             return Err(format!("a pattern has {} bytes, at most {PATTERN_BYTES_MAX} are read", source.len()));
         }
-        let parts = parts_max(source);
+        let translated = translate_words(source);
+        let parts = parts_max(&translated);
         let mut problem = String::new();
         for part_bytes in PART_BYTES {
             let Some(left) = budget.0.checked_sub(parts.saturating_mul(part_bytes)) else {
@@ -110,7 +111,7 @@ impl Searcher {
                     trueup_formats::quote(source)
                 ));
             };
-            match build(source, part_bytes) {
+            match build(&translated, part_bytes) {
                 Ok(regex) => {
                     budget.0 = left;
                     return Ok(Searcher::Regex(Box::new(regex)));
@@ -171,6 +172,39 @@ fn build(source: &str, part_bytes: usize) -> Result<Regex, Box<fancy_regex::Erro
         .max_prog_size(INSTRUCTIONS_MAX)
         .build()
         .map_err(Box::new)
+}
+
+/// Characters of words in a class, as Oniguruma defines them. `\w` of the engine includes the two joiners.
+const CLASS_WORD: &str = r"[\w&&[^\x{200C}\x{200D}]]";
+/// Characters of words outside classes, where Oniguruma includes six numbers of Latin-1.
+const WORD: &str = r"[[\w&&[^\x{200C}\x{200D}]]\x{B2}\x{B3}\x{B9}\x{BC}\x{BD}\x{BE}]";
+
+/// Replaces `\w`, `\W`, `\b` and `\B` by classes and look-around with the meaning that they have in Oniguruma.
+fn translate_words(source: &str) -> String {
+    let mut translated = String::with_capacity(source.len());
+    let mut class_depth: usize = 0;
+    let mut chars = source.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '[' => class_depth = class_depth.saturating_add(1),
+            ']' => class_depth = class_depth.saturating_sub(1),
+            _ => {}
+        }
+        if c != '\\' {
+            translated.push(c);
+            continue;
+        }
+        match (chars.next(), class_depth == 0) {
+            (Some('w'), true) => translated.push_str(WORD),
+            (Some('w'), false) => translated.push_str(CLASS_WORD),
+            (Some('W'), true) => translated.push_str(&format!("[^{WORD}]")),
+            (Some('W'), false) => translated.push_str(&format!("[^{CLASS_WORD}]")),
+            (Some('b'), true) => translated.push_str(&format!("(?:(?<={WORD})(?!{WORD})|(?<!{WORD})(?={WORD}))")),
+            (Some('B'), true) => translated.push_str(&format!("(?:(?<={WORD})(?={WORD})|(?<!{WORD})(?!{WORD}))")),
+            (next, _) => translated.extend(['\\'].into_iter().chain(next)),
+        }
+    }
+    translated
 }
 
 /// The most parts that a pattern falls into around look-around, references back and possessive repeats, counted
@@ -251,6 +285,25 @@ mod tests {
             for (behavior, expected) in cases {
                 assert_eq!(&searcher.split(text, *behavior, false).unwrap(), expected, "{behavior:?} {pattern:?}");
             }
+        }
+    }
+
+    /// Expected by tokenizers 0.22.2: `Split(Regex(pattern), "isolated").pre_tokenize_str(text)`.
+    #[test]
+    fn words_are_those_of_oniguruma() {
+        let cases: &[(&str, &str, &[&str])] = &[
+            (r"\w+", "a½²b\u{200c}c ⅳ₂", &["a½²b", "\u{200c}", "c", " ", "ⅳ", "₂"]),
+            (r"\W", "a½²b\u{200c}c ⅳ₂", &["a½²b", "\u{200c}", "c", " ", "ⅳ", "₂"]),
+            (r"[\w ]+", "a½²b\u{200c}c ⅳ₂", &["a", "½²", "b", "\u{200c}", "c ⅳ", "₂"]),
+            (r"[^\w]", "a½²b\u{200c}c ⅳ₂", &["a", "½", "²", "b", "\u{200c}", "c", " ", "ⅳ", "₂"]),
+            (r"\d+\b", "4½ 4\u{200c} 45 4x", &["4½ ", "4", "\u{200c} ", "45", " 4x"]),
+            (r"\B.", "a½²b\u{200c}c ⅳ₂", &["a", "½", "²", "b", "\u{200c}c ⅳ₂"]),
+            (r"[\b]", "a½²b\u{200c}c ⅳ₂", &["a½²b\u{200c}c ⅳ₂"]),
+            (r"\\\b", "a\\\\b \\ b", &["a\\", "\\", "b \\ b"]),
+        ];
+        for (pattern, text, expected) in cases {
+            let searcher = Searcher::new(&Pattern::Regex((*pattern).into()), &mut CompileBudget::default()).unwrap();
+            assert_eq!(&searcher.split(text, Behavior::Isolated, false).unwrap(), expected, "{pattern} {text}");
         }
     }
 

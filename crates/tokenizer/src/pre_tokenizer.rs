@@ -13,6 +13,10 @@ use serde::{Deserialize, Serialize};
 /// The pattern that `ByteLevel` applies unless told otherwise (published GPT-2 encoder).
 pub(crate) const GPT2_PATTERN: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
+/// Characters of a word by the Unicode standard (UTS 18). The tokenizers library uses this set in `Whitespace` only;
+/// `\w` in a pattern is Oniguruma's.
+const WORD: &str = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}";
+
 /// One pre-tokenizer, in the words of `tokenizer.json`. A kind that is not here is refused by name.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type")]
@@ -149,7 +153,9 @@ pub(crate) fn compile(pre_tokenizer: Option<&PreTokenizer>, budget: &mut Compile
             PreTokenizer::Punctuation { behavior } => {
                 steps.push(split(r"[\p{P}\x21-\x2f\x3a-\x40\x5b-\x60\x7b-\x7e]", *behavior, false, budget)?);
             }
-            PreTokenizer::Whitespace => steps.push(split(r"\w+|[^\w\s]+", Behavior::Removed, true, budget)?),
+            PreTokenizer::Whitespace => {
+                steps.push(split(&format!("[{WORD}]+|[^{WORD}\\s]+"), Behavior::Removed, true, budget)?);
+            }
             PreTokenizer::WhitespaceSplit => steps.push(split(r"\s", Behavior::Removed, false, budget)?),
             PreTokenizer::CharDelimiterSplit { delimiter } => {
                 let searcher = Searcher::new(&Pattern::String(delimiter.to_string()), budget)?;

@@ -213,7 +213,7 @@ fn is_ranked(parts: &Parts, model: &[(String, String)]) -> Option<Ranked> {
     let ignore_merges = matches!(parts.algorithm, Algorithm::Merges { ignore_merges: true, .. });
     let cut = parts.pre_tokenizer.as_ref();
     let known = cut.and_then(|own| pre_tokenizer_names::by_pre_tokenizer(own, ignore_merges));
-    let is_glm4 = known.is_some_and(|known| known.names.contains(&chatglm::CUT)) && chatglm::is_of(parts);
+    let is_glm4 = known.is_some_and(chatglm::splits_like) && chatglm::is_of(parts);
     (is_byte_level && is_glm4).then_some(Ranked::Glm4)
 }
 

@@ -166,7 +166,8 @@ pub fn compare_trace(
             if known.is_some() {
                 program.expect_precise(trace, step, &node.name)?;
             }
-            let profile = program.profile(walk.graph(), &node, entries.len());
+            let columns = program.columns(trace, step, &node.name, entries.len());
+            let profile = program.profile(walk.graph(), &node, columns);
             let judged = walk.node(index, step, known.as_ref(), &profile, !findings.has_failed(&node))?;
             let judged_now = findings.add(step, walk.graph(), &node, entries.len(), judged);
             // From no rows follow none.

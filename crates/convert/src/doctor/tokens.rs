@@ -119,11 +119,12 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     findings.add(rule, place_of(vocabulary), sentence(vocabulary));
 }
 
-/// Whether a file has a kind of tokenizer, or a way to cut text, that this program does not read: no fault of the file.
+/// Whether a file has a kind of tokenizer or a pre-tokenizer that this program does not support, which is no fault of
+/// the file.
 fn is_unknown(metadata: &Metadata) -> bool {
     let Ok(model) = metadata.string(TOKENIZER_MODEL) else { return false };
     let pre = metadata.string("tokenizer.ggml.pre");
-    !["llama", "t5", "gpt2"].contains(&model)
+    !["llama", "t5", "gpt2", "gemma4", "whitespace"].contains(&model)
         || model == "gpt2" && pre.is_ok_and(|name| pre_tokenizer_names::by_name(name).is_none())
 }
 

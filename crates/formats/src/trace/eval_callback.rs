@@ -68,6 +68,7 @@ pub(super) struct PrintedTrace {
     ids: Option<Vec<u32>>,
     tensors: Vec<Printed>,
     fused_attention: bool,
+    system_info: Option<String>,
     /// Steps and nodes of which no row was wanted.
     unwanted: HashSet<(usize, String)>,
 }
@@ -101,12 +102,18 @@ impl PrintedTrace {
         let unwanted = unwanted.map(|tensor| (tensor.step, tensor.node.clone())).collect();
         // Of a tensor in a type that is not printed there is a name only.
         parser.tensors.retain(|tensor| !tensor.shown.values.is_empty());
-        Ok(PrintedTrace { source, ids, tensors: parser.tensors, fused_attention: parser.fused_attention, unwanted })
+        let Parser { tensors, fused_attention, system_info, .. } = parser;
+        Ok(PrintedTrace { source, ids, tensors, fused_attention, system_info, unwanted })
     }
 
     /// Whether attention was computed by one operator.
     pub fn has_fused_attention(&self) -> bool {
         self.fused_attention
+    }
+
+    /// The instruction sets that llama.cpp was built with, as it prints them.
+    pub fn system_info(&self) -> Option<&str> {
+        self.system_info.as_deref()
     }
 
     /// Whether the text says that no row of the node was wanted in that step.
@@ -159,6 +166,7 @@ struct Parser {
     /// Nodes of the current step.
     seen: HashSet<String>,
     fused_attention: bool,
+    system_info: Option<String>,
     /// Whether the lines belong to the last tensor.
     open: bool,
     /// How many brackets are open.
@@ -179,6 +187,8 @@ impl Parser {
             if let Some(node) = node {
                 self.begin(node, sizes);
             }
+        } else if let Some(info) = logged(line).strip_prefix("system_info:") {
+            self.system_info = Some(info.trim().to_owned());
         } else if let Some(count) = logged(line).strip_prefix("number of input tokens = ") {
             self.ids = count.trim().parse::<u32>().ok().map(|_| Vec::new());
         } else if let (Some(ids), Ok(id), true) = (&mut self.ids, logged(line).parse(), self.tensors.is_empty()) {
@@ -330,6 +340,14 @@ mod tests {
         for line in ["26843", "1.2.3 I 7", "sum = 1.0", "0.00.128.729"] {
             assert_eq!(logged(line), line);
         }
+    }
+
+    #[test]
+    fn the_instruction_sets_of_the_build_are_read() {
+        let line = "0.00.139.434 I system_info: n_threads = 2 / 2 | CPU : NEON = 1 | FP16_VA = 1 | ";
+        let expected = "n_threads = 2 / 2 | CPU : NEON = 1 | FP16_VA = 1 |";
+        assert_eq!(parsed(line).system_info.as_deref(), Some(expected));
+        assert_eq!(parsed("no system_info: x").system_info, None);
     }
 
     #[test]

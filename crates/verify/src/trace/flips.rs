@@ -21,6 +21,9 @@ use crate::precision::{LAMBDA, Precision};
 use crate::statistics::Expected;
 use crate::tokens::erfc;
 use rayon::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use trueup_graph::Op;
 use trueup_runtime::HostTensor;
 use trueup_runtime::profile::Activations;
 
@@ -74,6 +77,41 @@ impl Effects {
     }
 }
 
+/// A column of the result of a product: which matrix is multiplied with which activations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Column {
+    /// The matrix in the stack of weights; `None` if a router chose an expert that does not exist.
+    pub matrix: Option<usize>,
+    /// The column of the activations.
+    pub activations: usize,
+}
+
+impl Column {
+    /// The columns of the result of `op`; none if it is not a product of weights and activations.
+    pub fn of(op: &Op, inputs: &[Operand]) -> Vec<Column> {
+        let [weights, x, rest @ ..] = inputs else { return Vec::new() };
+        let [_, _, b2, b3] = weights.ty.shape.sizes();
+        let [_, tokens, n2, n3] = x.ty.shape.sizes();
+        match (op, rest) {
+            (Op::MulMat(_), []) => {
+                // Neighbouring batches of activations are multiplied with the same matrix.
+                let matrix = |batch: usize| batch % n2 / (n2 / b2) + b2 * (batch / n2 / (n3 / b3));
+                let column = |activations| Column { matrix: Some(matrix(activations / tokens)), activations };
+                (0..tokens * n2 * n3).map(column).collect()
+            }
+            (Op::MulMatId(_), [ids]) => {
+                let used = ids.ty.shape[0].max(1);
+                let column = |(pair, expert): (usize, &i32)| Column {
+                    matrix: usize::try_from(*expert).ok().filter(|expert| *expert < b2),
+                    activations: pair % used % tokens + tokens * (pair / used),
+                };
+                ids.indices().iter().enumerate().map(column).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// Effects of flips on the product of a matrix.
 pub(super) struct ProductFlips {
     /// On each element of the result.
@@ -84,8 +122,8 @@ pub(super) struct ProductFlips {
 
 impl ProductFlips {
     /// Those of `weights` and activations `x`, which are rounded as declared before they are multiplied.
-    pub fn new(weights: &Operand, x: &Value, activations: Activations) -> ProductFlips {
-        let len = weights.ty.shape[0].max(1);
+    pub fn new(weights: &Operand, x: &Value, columns: &[Column], activations: Activations) -> ProductFlips {
+        let (len, rows) = (weights.ty.shape[0].max(1), weights.ty.shape[1]);
         let members: Vec<Vec<f64>> = x.members.iter().map(|member| member.values().into_owned()).collect();
         let base = x.base.values();
         let noise = spread(&base, &members, len);
@@ -94,16 +132,32 @@ impl ProductFlips {
             .zip(noise.chunks(len))
             .map(|(x, noise)| (Row::declared(x, activations), Flips::new(x, noise, activations)))
             .collect();
-        let rows = weights.ty.shape.rows();
+        let elements = vec![0.0; rows * columns.len()];
+        let mut product = ProductFlips { elements, columns: vec![Effects::default(); columns.len()] };
+        let matrices: BTreeSet<usize> = columns.iter().filter_map(|column| column.matrix).collect();
+        for matrix in matrices {
+            let own = columns.iter().enumerate().filter(|(_, column)| column.matrix == Some(matrix));
+            let own: Vec<(usize, &(Row, Flips))> =
+                own.filter_map(|(place, column)| Some((place, all.get(column.activations)?))).collect();
+            product.add_matrix(weights, matrix * rows..(matrix + 1) * rows, &own);
+        }
+        product
+    }
+
+    /// Sets the effects on the products of these rows of weights: `columns` are places in the result, with their
+    /// activations.
+    fn add_matrix(&mut self, weights: &Operand, rows: Range<usize>, columns: &[(usize, &(Row, Flips))]) {
+        let len = weights.ty.shape[0].max(1);
         let of_row = |row: usize| {
             let mut buffer = Vec::new();
             let (weights, minima) = (weights.row(row, &mut buffer).to_vec(), minimum::of_elements(weights, row));
-            let limits: Vec<f64> = all.iter().map(|(x, flips)| flips.effects(&weights, &minima, x).limit()).collect();
+            let limit = |(_, (x, flips)): &(usize, &(Row, Flips))| flips.effects(&weights, &minima, x).limit();
+            let limits: Vec<f64> = columns.iter().map(limit).collect();
             (limits, weights, minima)
         };
         let piece = |first: usize| {
             let (mut limits, mut sum, mut minima) = (Vec::new(), vec![0.0; len], vec![0.0; len]);
-            for row in first..rows.min(first + 64) {
+            for row in first..rows.end.min(first + 64) {
                 let (of_row, weights, below) = of_row(row);
                 limits.push(of_row);
                 sum.iter_mut().zip(&weights).for_each(|(sum, weight)| *sum += weight);
@@ -111,20 +165,21 @@ impl ProductFlips {
             }
             (limits, sum, minima)
         };
-        let firsts: Vec<usize> = (0..rows).step_by(64).collect();
+        let firsts: Vec<usize> = rows.clone().step_by(64).collect();
         let pieces: Vec<_> = firsts.into_par_iter().map(piece).collect();
-        let (mut sum, mut minima, mut elements) = (vec![0.0; len], vec![0.0; len], vec![0.0; rows * all.len()]);
-        let mut row = 0;
+        let (mut sum, mut minima, mut row) = (vec![0.0; len], vec![0.0; len], 0);
         for (limits, of_sum, of_minima) in pieces {
             sum.iter_mut().zip(&of_sum).for_each(|(sum, part)| *sum += part);
             minima.iter_mut().zip(&of_minima).for_each(|(sum, part)| *sum += part);
             for limits in limits {
-                limits.iter().enumerate().for_each(|(token, limit)| elements[token * rows + row] = *limit);
+                let places = columns.iter().map(|(place, _)| place * rows.len() + row);
+                places.zip(limits).for_each(|(place, limit)| self.elements[place] = limit);
                 row += 1;
             }
         }
-        let columns = all.iter().map(|(x, flips)| flips.effects(&sum, &minima, x)).collect();
-        ProductFlips { elements, columns }
+        for (place, (x, flips)) in columns {
+            self.columns[*place] = flips.effects(&sum, &minima, x);
+        }
     }
 
     /// Adds to each expectation what the noisy runs do not show: `inherited` is their deviation.
@@ -231,30 +286,41 @@ fn likely(distance: f64, noise: f64) -> Option<f64> {
 /// What sums of activations that are kept in f16 add to products with weights above minima, for each block: `m (kept
 /// - exact)`.
 pub(super) struct KeptSums {
-    /// Minima of each row, one for each block.
-    minima: Vec<Vec<f64>>,
+    /// Rows of a matrix.
+    rows: usize,
+    columns: Vec<Column>,
+    /// The minima of each matrix that is used: of each row, one for each block.
+    minima: BTreeMap<usize, Vec<Vec<f64>>>,
 }
 
 impl KeptSums {
-    /// Those of weights that are multiplied with such activations; none of others.
-    pub fn new(weights: &Operand, activations: Activations) -> Option<KeptSums> {
+    /// Those of weights that are multiplied with such activations in these columns; `None` for others.
+    pub fn new(weights: &Operand, columns: &[Column], activations: Activations) -> Option<KeptSums> {
         if !matches!(activations, Activations::Q8_1 { .. }) || !minimum::is_affine(weights.ty.dtype) {
             return None;
         }
+        let rows = weights.ty.shape[1].max(1);
         let of_row = |row| minimum::of_elements(weights, row).into_iter().step_by(BLOCK_LEN).collect();
-        Some(KeptSums { minima: (0..weights.ty.shape.rows()).map(of_row).collect() })
+        let of_matrix = |matrix| (matrix, (matrix * rows..(matrix + 1) * rows).map(of_row).collect());
+        let used: BTreeSet<usize> = columns.iter().filter_map(|column| column.matrix).collect();
+        let minima: BTreeMap<usize, Vec<Vec<f64>>> = used.into_iter().map(of_matrix).collect();
+        (!minima.is_empty()).then(|| KeptSums { rows, columns: columns.to_vec(), minima })
     }
 
     /// Adds them to the product with the activations `x`.
     pub fn add(&self, product: &mut [f64], x: &HostTensor, activations: Activations) {
         let values = x.values();
-        let columns = product.chunks_mut(self.minima.len().max(1)).zip(values.chunks(x.ty().shape[0].max(1)));
-        for (column, x) in columns {
+        let errors = |x: &[f64]| -> Vec<f64> {
             let row = Row::declared(x, activations);
             let exact = row.values.chunks(BLOCK_LEN).map(|block| block.iter().sum::<f64>());
-            let errors: Vec<f64> = row.sums.iter().zip(exact).map(|(kept, exact)| kept - exact).collect();
-            for (result, minima) in column.iter_mut().zip(&self.minima) {
-                *result += minima.iter().zip(&errors).map(|(minimum, error)| minimum * error).sum::<f64>();
+            row.sums.iter().zip(exact).map(|(kept, exact)| kept - exact).collect()
+        };
+        let errors: Vec<Vec<f64>> = values.chunks(x.ty().shape[0].max(1)).map(errors).collect();
+        for (results, column) in product.chunks_mut(self.rows).zip(&self.columns) {
+            let minima = column.matrix.and_then(|matrix| self.minima.get(&matrix));
+            let (Some(minima), Some(errors)) = (minima, errors.get(column.activations)) else { continue };
+            for (result, minima) in results.iter_mut().zip(minima) {
+                *result += minima.iter().zip(errors).map(|(minimum, error)| minimum * error).sum::<f64>();
             }
         }
     }

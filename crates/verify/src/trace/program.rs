@@ -3,8 +3,8 @@
 //! ```text
 //!   ours        profiles stand in the file, for batches of one token and of many
 //!   others      f32 throughout, sums in any order, angles by pow in f32
-//!   llama.cpp   as others, but activations rounded to what its products take: f16, bf16, 8-bit blocks; f16 KV cache; with flash
-//!               attention, values mixed in f16
+//!   llama.cpp   as others, but activations rounded to what its products take: f16, bf16, 8-bit blocks; f16 KV cache;
+//!               with flash attention, values mixed in f16; with f16 arithmetic on NEON, products with f16 summed in f16
 //! ```
 #![cfg_attr(
     not(test),
@@ -21,7 +21,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use trueup_blocks::DType;
-use trueup_formats::{Error as FileError, Trace, quote};
+use trueup_formats::{Error as FileError, KEY_SYSTEM_INFO, Trace, quote};
 use trueup_graph::{Graph, Node, Op};
 use trueup_runtime::profile::{Accumulator, Activations, Angles, Products, Profile, Rounding, Weights};
 use trueup_runtime::{Error, Result};
@@ -41,6 +41,9 @@ pub(super) const KEY_PROGRAM: &str = "program";
 const KEY_FLASH_ATTENTION: &str = "flash_attention";
 /// How the name of llama.cpp as a program begins.
 const LLAMA_CPP: &str = "llama.cpp";
+
+/// The fewest sums in f16 that a kernel for NEON has: one register.
+const F16_LANES: usize = 8;
 
 /// The most lanes that a profile may declare.
 const LANES_MAX: usize = 1 << 16;
@@ -79,7 +82,48 @@ pub(super) enum Program {
     /// Another program, in f32 or better.
     Foreign,
     /// llama.cpp.
-    LlamaCpp { fused_attention: bool },
+    LlamaCpp { fused_attention: bool, half: HalfKernels },
+}
+
+/// How the build of llama.cpp multiplies with f16: weights and the KV cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum HalfKernels {
+    /// Activations in f16, sums in f32: x86, and NEON without llamafile's kernels.
+    #[default]
+    F32Sums,
+    /// NEON with llamafile's kernels: these take contiguous activations of two columns or more as they are.
+    F32Activations,
+    /// NEON with f16 arithmetic: activations and sums in f16.
+    F16Sums,
+}
+
+impl HalfKernels {
+    /// Those of a build that describes itself so: `CPU : NEON = 1 | ARM_FMA = 1 | FP16_VA = 1 | LLAMAFILE = 1 |`.
+    fn of(system_info: &str) -> HalfKernels {
+        let mut facts = system_info.split(['|', ':']).map(str::trim);
+        let has = |fact: &str| facts.clone().any(|found| found == fact);
+        if has("FP16_VA = 1") {
+            HalfKernels::F16Sums
+        } else if has("NEON = 1") && facts.any(|found| found == "LLAMAFILE = 1") {
+            HalfKernels::F32Activations
+        } else {
+            HalfKernels::F32Sums
+        }
+    }
+
+    /// The profile of a product with a matrix of `len` by `rows`; `profile` is that of a product with f16 activations.
+    /// `columns` is the number of columns of the result, `contiguous` whether the activations are.
+    fn of_product(self, profile: Profile, columns: usize, [len, rows]: [usize; 2], contiguous: bool) -> Profile {
+        match self {
+            HalfKernels::F32Sums => profile,
+            HalfKernels::F32Activations => {
+                let tiled = contiguous && columns > 1 && len % 4 == 0 && rows % 4 == 0;
+                let activations = if tiled { Activations::Unchanged } else { profile.activations };
+                Profile { activations, ..profile }
+            }
+            HalfKernels::F16Sums => Profile { accumulator: Accumulator::F16, lanes: F16_LANES, ..profile },
+        }
+    }
 }
 
 /// f32 with sums in any order: one lane is the noisiest.
@@ -100,7 +144,8 @@ impl Program {
         let is_named = trace.text(KEY_PROGRAM).is_some_and(|program| program.starts_with(LLAMA_CPP));
         if trace.is_printed() || is_named && trace.text(KEY_PROFILES).is_none() {
             let fused_attention = trace.has_fused_attention() || trace.text(KEY_FLASH_ATTENTION) == Some("on");
-            return Ok(Program::LlamaCpp { fused_attention });
+            let half = trace.text(KEY_SYSTEM_INFO).map(HalfKernels::of).unwrap_or_default();
+            return Ok(Program::LlamaCpp { fused_attention, half });
         }
         let Some(text) = trace.text(KEY_PROFILES) else { return Ok(Program::Foreign) };
         let fault_of = |key: &str, problem: String| {
@@ -157,7 +202,16 @@ impl Program {
         }
     }
 
-    /// How it computes a node of a batch of so many tokens.
+    /// The number of columns of a node that it computed in a batch of `tokens` tokens. After the last attention,
+    /// llama.cpp computes only the tokens whose logits are wanted.
+    pub fn columns(&self, trace: &Trace, step: usize, node: &str, tokens: usize) -> usize {
+        let tensor = trace.find(step, node).filter(|_| matches!(self, Program::LlamaCpp { .. }));
+        let columns = tensor
+            .and_then(|tensor| tensor.shape.iter().skip(1).try_fold(1_u64, |columns, size| columns.checked_mul(*size)));
+        columns.and_then(|columns| usize::try_from(columns).ok()).unwrap_or(tokens)
+    }
+
+    /// How it computes a node of a batch of `tokens` tokens.
     pub fn profile(&self, graph: &Graph, node: &Node, tokens: usize) -> Profile {
         match self {
             Program::Own { profiles, .. } => {
@@ -168,7 +222,7 @@ impl Program {
                 declared(node).or_else(|| declared(reader()?)).unwrap_or(FOREIGN)
             }
             Program::Foreign => FOREIGN,
-            Program::LlamaCpp { fused_attention } => llama_cpp(graph, node, *fused_attention),
+            Program::LlamaCpp { fused_attention, half } => llama_cpp(graph, node, tokens, *fused_attention, *half),
         }
     }
 
@@ -196,21 +250,29 @@ impl Program {
     }
 }
 
-/// What llama.cpp does on a processor, by the type of what is multiplied with.
-fn llama_cpp(graph: &Graph, node: &Node, fused_attention: bool) -> Profile {
-    let angles = Angles::Iterated;
+/// The profile of llama.cpp's CPU kernels for a node, by the type of the weights; `columns` as in
+/// [`Program::columns`].
+fn llama_cpp(graph: &Graph, node: &Node, columns: usize, fused_attention: bool, half: HalfKernels) -> Profile {
+    let base = Profile { angles: Angles::Iterated, ..FOREIGN };
     if fused_attention && matches!(node.op, Op::KvMix(_)) {
         // Values are added up in f16 as they come, by weights in f32.
-        return Profile { angles, accumulator: Accumulator::F16, ..FOREIGN };
+        return Profile { accumulator: Accumulator::F16, ..base };
     }
-    let activations = if matches!(node.op, Op::MulMat(_) | Op::MulMatId(_)) {
-        node.inputs.first().map_or(Activations::Unchanged, |weight| by_weight(graph.value(*weight).ty.dtype))
-    } else if matches!(node.op, Op::KvScores(_) | Op::KvMix(_)) {
-        Activations::F16
-    } else {
-        Activations::Unchanged
-    };
-    Profile { activations, angles, ..FOREIGN }
+    let f16 = Profile { activations: Activations::F16, ..base };
+    match (&node.op, node.inputs.first()) {
+        (Op::MulMat(_) | Op::MulMatId(_), Some(weight)) => {
+            let ty = graph.value(*weight).ty;
+            if ty.dtype == DType::F16 {
+                let contiguous = matches!(node.op, Op::MulMat(_));
+                return half.of_product(f16, columns, [ty.shape[0], ty.shape[1]], contiguous);
+            }
+            Profile { activations: by_weight(ty.dtype), ..base }
+        }
+        // Queries are permuted and attention weights are not; a cache has a multiple of 32 rows.
+        (Op::KvScores(_), _) => half.of_product(f16, columns, [0, 0], false),
+        (Op::KvMix(_), _) => half.of_product(f16, columns, [0, 0], true),
+        _ => base,
+    }
 }
 
 /// What activations are rounded to before they are multiplied with weights of a type.
@@ -231,5 +293,55 @@ fn by_weight(weight: DType) -> Activations {
         }
         // K-quants and the other types in blocks of 256.
         _ => Activations::Q8K,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup_graph::op::{MulMat, MulMatId};
+    use trueup_graph::{Input, TensorType};
+
+    /// The profile of a product of these columns with f16 weights.
+    fn product(op: Op, weights: &[usize], half: HalfKernels, columns: usize) -> Profile {
+        let mut graph = Graph::default();
+        let w = graph.weight("w", TensorType::new(DType::F16, weights));
+        let is_chosen = matches!(op, Op::MulMatId(_));
+        let x = if is_chosen { vec![weights[0], 1, columns] } else { vec![weights[0], columns] };
+        let x = graph.input(Input::Mask, TensorType::new(DType::F32, &x));
+        let ids = is_chosen.then(|| graph.input(Input::Tokens, TensorType::new(DType::I32, &[1, columns])));
+        let inputs: Vec<_> = [w, x].into_iter().chain(ids).collect();
+        graph.node("y", None, op, &inputs).unwrap();
+        Program::LlamaCpp { fused_attention: true, half }.profile(&graph, &graph.nodes()[0], columns)
+    }
+
+    #[test]
+    fn kernels_for_f16_follow_from_the_instruction_sets_of_the_build() {
+        for (info, half) in [
+            ("n_threads = 2 | CPU : AVX2 = 1 | F16C = 1 | LLAMAFILE = 1 | REPACK = 1 |", HalfKernels::F32Sums),
+            ("CPU : LLAMAFILE = 1 |", HalfKernels::F32Sums),
+            ("CPU : NEON = 1 | ARM_FMA = 1 | REPACK = 1 | ", HalfKernels::F32Sums),
+            ("CPU : NEON = 1 | ARM_FMA = 1 | LLAMAFILE = 1 | REPACK = 1 | ", HalfKernels::F32Activations),
+            ("CPU : NEON = 1 | ARM_FMA = 1 | FP16_VA = 1 | DOTPROD = 1 | LLAMAFILE = 1 |", HalfKernels::F16Sums),
+            ("", HalfKernels::F32Sums),
+        ] {
+            assert_eq!(HalfKernels::of(info), half, "{info}");
+        }
+    }
+
+    #[test]
+    fn products_with_f16_are_those_of_the_kernels() {
+        let mul_mat = |half, columns| product(MulMat.into(), &[64, 32], half, columns);
+        for columns in [1, 2] {
+            let plain = mul_mat(HalfKernels::F32Sums, columns);
+            assert_eq!((plain.activations, plain.accumulator), (Activations::F16, Accumulator::F32));
+            let half = mul_mat(HalfKernels::F16Sums, columns);
+            assert_eq!((half.activations, half.accumulator, half.lanes), (Activations::F16, Accumulator::F16, 8));
+        }
+        let tiled = HalfKernels::F32Activations;
+        assert_eq!(mul_mat(tiled, 1).activations, Activations::F16);
+        assert_eq!(mul_mat(tiled, 2).activations, Activations::Unchanged);
+        assert_eq!(product(MulMat.into(), &[64, 31], tiled, 2).activations, Activations::F16);
+        assert_eq!(product(MulMatId.into(), &[64, 32, 2], tiled, 2).activations, Activations::F16);
     }
 }

@@ -114,8 +114,8 @@ impl Findings {
     /// Before the first step.
     pub fn new(trace: &Trace, program: &Program, model: &str, model_hash: &str) -> Findings {
         let unsaid = match program {
-            Program::LlamaCpp { fused_attention: true } => "llama.cpp (eval-callback, flash attention)",
-            Program::LlamaCpp { fused_attention: false } => "llama.cpp (eval-callback)",
+            Program::LlamaCpp { fused_attention: true, .. } => "llama.cpp (eval-callback, flash attention)",
+            Program::LlamaCpp { fused_attention: false, .. } => "llama.cpp (eval-callback)",
             Program::Own { .. } | Program::Foreign => UNNAMED,
         };
         let report = TraceReport {

@@ -7,7 +7,7 @@
 //! ```
 
 use super::ensemble::{MEMBERS, Value, sign, spread};
-use super::flips::{KeptSums, ProductFlips};
+use super::flips::{Column, KeptSums, ProductFlips};
 use super::known::Known;
 use super::program::Program;
 use super::report::PROGRAM;
@@ -66,6 +66,8 @@ struct Computed {
     members: Vec<Vec<f64>>,
     /// Where a product's activations are uncertain and rounded: how far roundings that go another way may put it.
     flips: Option<ProductFlips>,
+    /// What each column of a product is computed from; none for other operators.
+    columns: Vec<Column>,
 }
 
 impl Walk {
@@ -166,7 +168,7 @@ impl Walk {
             let stored = |rows: &HostTensor| cached(self.kv, &rows.values());
             let members = if rows.is_certain() { Vec::new() } else { rows.members.iter().map(stored).collect() };
             let expected = expected_rows(self.kv, &rows.base.values(), rows.is_certain());
-            return Ok(Computed { expected, members, flips: None });
+            return Ok(Computed { expected, members, flips: None, columns: Vec::new() });
         }
         let bases: Vec<Decoded> =
             node.inputs.iter().zip(inputs).map(|(id, value)| self.decoded(*id, &value.base)).collect();
@@ -177,9 +179,10 @@ impl Walk {
         let blank = vec![0.0; ty.shape.elements()];
         let output = Operand::numbers(ty, &blank);
         let mut expected = expected(&node.op, &operands, profile, output);
-        let is_product = matches!(node.op, Op::MulMat(_)) && !certain;
+        let columns = Column::of(&node.op, &operands);
+        let is_product = !columns.is_empty() && !certain;
         let kept_sums = operands.first().filter(|_| is_product);
-        let kept_sums = kept_sums.and_then(|weights| KeptSums::new(weights, profile.activations));
+        let kept_sums = kept_sums.and_then(|weights| KeptSums::new(weights, &columns, profile.activations));
         let run = |member: usize| -> Result<Vec<f64>> {
             let mut inputs: Vec<HostTensor> = inputs.iter().map(|input| input.member(member).clone()).collect();
             let exact = kept_sums.is_some().then(|| inputs[1].clone());
@@ -195,12 +198,12 @@ impl Walk {
         let count = if certain { 0 } else { MEMBERS };
         let members: Vec<Vec<f64>> = (0..count).into_par_iter().map(run).collect::<Result<_>>()?;
         let rounds = is_product && profile.activations != Activations::Unchanged;
-        let flips = rounds.then(|| ProductFlips::new(&operands[0], &inputs[1], profile.activations));
+        let flips = rounds.then(|| ProductFlips::new(&operands[0], &inputs[1], &columns, profile.activations));
         if let Some(flips) = &flips {
             let base: Vec<f64> = expected.iter().map(|expected| expected.declared).collect();
             flips.add(&mut expected, &spread(&base, &members, ty.shape[0]));
         }
-        Ok(Computed { expected, members, flips })
+        Ok(Computed { expected, members, flips, columns })
     }
 
     fn decoded<'a>(&self, id: ValueId, tensor: &'a HostTensor) -> Decoded<'a> {
@@ -223,7 +226,7 @@ impl Walk {
         let inherited =
             if computed.members.is_empty() { Vec::new() } else { spread(&base, &computed.members, shape[0]) };
         let exact = inherited.is_empty() && known.is_exact();
-        let copies = if exact { self.copies(node) } else { Vec::new() };
+        let copies = if exact { self.copies(node, &computed.columns) } else { Vec::new() };
         let mut tally = Tally::new(step, Precision::of(profile.output), &[], None);
         for (place, value) in &known.values {
             let expected = &computed.expected[*place];
@@ -287,13 +290,18 @@ impl Walk {
         }
     }
 
-    /// Which columns of the activations of a product are there before in this step: their errors are the same.
-    fn copies(&self, node: &Node) -> Vec<bool> {
-        let Some(x) = node.op.multiplied().map(|place| node.inputs[place]) else { return Vec::new() };
+    /// Which columns of a product have the activations of a column before: their errors are the same.
+    fn copies(&self, node: &Node, columns: &[Column]) -> Vec<bool> {
+        let Some(x) = multiplied(&node.op).map(|place| node.inputs[place]) else { return Vec::new() };
         let Some(Some(x)) = self.values.get(x.index()) else { return Vec::new() };
-        let mut seen = HashSet::new();
         let bits = |column: &[f64]| column.iter().map(|number| number.to_bits()).collect::<Vec<u64>>();
-        x.base.values().chunks(x.base.ty().shape[0].max(1)).map(|column| !seen.insert(bits(column))).collect()
+        let all: Vec<Vec<u64>> = x.base.values().chunks(x.base.ty().shape[0].max(1)).map(bits).collect();
+        let mut seen = HashSet::new();
+        if columns.is_empty() {
+            return all.iter().map(|column| !seen.insert(column)).collect();
+        }
+        let used = columns.iter().map(|column| all.get(column.activations));
+        used.map(|column| column.is_some_and(|column| !seen.insert(column))).collect()
     }
 }
 
@@ -404,9 +412,14 @@ fn store(node: &Node, inputs: &[Value]) -> Result<Value> {
     Ok(Value { base, members: (0..count).map(member).collect::<Result<_>>()? })
 }
 
+/// The input that weights are multiplied with, also in products with chosen experts.
+fn multiplied(op: &Op) -> Option<usize> {
+    op.multiplied().or_else(|| matches!(op, Op::MulMatId(_)).then_some(1))
+}
+
 /// The input that a profile's rounding of activations is about.
 fn rounded_input(op: &Op) -> Option<usize> {
-    op.multiplied().or_else(|| matches!(op, Op::KvAttention(_) | Op::KvMix(_) | Op::KvScores(_)).then_some(0))
+    multiplied(op).or_else(|| matches!(op, Op::KvAttention(_) | Op::KvMix(_) | Op::KvScores(_)).then_some(0))
 }
 
 /// Activations as they are declared to enter products.
@@ -418,3 +431,6 @@ fn as_declared(x: &HostTensor, activations: Activations) -> HostTensor {
     let rounded = rows.chunks(x.ty().shape[0].max(1)).flat_map(|row| Row::declared(row, activations).values);
     HostTensor::real(*x.ty(), rounded.collect())
 }
+
+#[cfg(test)]
+mod tests;
