@@ -14,7 +14,11 @@ import copy
 import json
 import os
 import shutil
+import sys
 from importlib.metadata import version
+
+# The kernels.py of this folder is not the optional package that transformers looks for.
+sys.modules["kernels"] = None
 
 import numpy as np
 import torch
@@ -42,27 +46,33 @@ def on_grid(values):
     return torch.where(rounded.abs() < 2.0 ** -14, torch.zeros_like(rounded), rounded)
 
 
-def spread(name, shape):
-    """Mean and standard deviation of one tensor, by its name: wide enough that every part shows in the logits."""
+def spread(name, shape, one_plus):
+    """Mean and standard deviation of one tensor, by its name: wide enough that every part shows in the logits. `one_plus` for classes
+    whose norms multiply by `1 + w`."""
     if name.endswith("bias"):
         return 0.0, 0.4
     if "q_norm" in name or "k_norm" in name:
-        return 1.3, 0.4
+        return (0.3, 0.4) if one_plus else (1.3, 0.4)
+    if one_plus and name == "model.norm.weight":
+        # Large logits, though the tied embedding is small.
+        return 5.0, 0.35
     if "norm" in name or ".ln_" in name:
-        return 1.0, 0.35
-    if any(part in name for part in ("embed", "wte", "lm_head", "output_layer")):
-        return 0.0, 0.3
+        return (0.0, 0.35) if one_plus else (1.0, 0.35)
+    if any(part in name for part in ("embed", "wte", "wpe", "lm_head", "output_layer")):
+        # These classes multiply the embedding by the square root of its width.
+        return 0.0, 0.04 if one_plus else 0.3
     gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0,
             "c_attn": 1.3, "qkv_proj": 1.3, "out_proj": 1.8, "fc_in": 1.3, "fc_out": 2.0, "c_proj": 1.8, "w1": 1.3, "w2": 1.3,
-            "W_pack": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0}
+            "W_pack": 1.3, "c_fc": 1.3, "fc1": 1.3, "fc2": 2.0, "Wqkv": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0}
     return 0.0, gain[name.split(".")[-2]] / shape[-1] ** 0.5
 
 
 def fill(model, seed, pad_rows):
     generator = torch.Generator().manual_seed(seed)
+    one_plus = getattr(model.config, "model_type", "").startswith("gemma") if not isinstance(model.config, dict) else False
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            mean, deviation = spread(name, parameter.shape)
+            mean, deviation = spread(name, parameter.shape, one_plus)
             parameter.copy_(on_grid(torch.randn(parameter.shape, generator=generator) * deviation + mean))
             if pad_rows and any(part in name for part in ("embed", "wte", "lm_head", "output_layer")):
                 parameter[-pad_rows:] = 0
@@ -112,7 +122,11 @@ def without(model, feature):
     if feature == "rope_scaling":
         config.rope_scaling = None
     if feature == "sliding_window":
-        config.sliding_window = None
+        config.sliding_window = 4096 if config.model_type.startswith(("gemma", "cohere")) else None
+    if feature in ("attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"):
+        setattr(config, feature, None)
+    if feature == "query_pre_attn_scalar":
+        config.query_pre_attn_scalar = config.head_dim
     other = build(config)
     other.load_state_dict(model.state_dict())
     for name, parameter in other.named_parameters():

@@ -154,7 +154,7 @@ mod tests {
         for architecture in ARCHITECTURES {
             for (index, rule) in architecture.tensors.iter().enumerate() {
                 for other in &architecture.tensors[..index] {
-                    assert_ne!(rule.name, other.name, "{}", architecture.classes[0]);
+                    assert_ne!((rule.name, rule.source), (other.name, other.source), "{}", architecture.classes[0]);
                 }
                 assert_eq!(rule.source.contains("{l}"), rule.name.starts_with("blk.{l}."), "{}", rule.source);
             }

@@ -11,6 +11,13 @@ pub(crate) fn window_note(spec: &ModelSpec) -> Option<String> {
         .map(|_| format!("{name}.attention.sliding_window is written; programs that ignore it attend to everything"))
 }
 
+/// llama.cpp computes another form of gelu for these architectures.
+pub(crate) fn gelu_note() -> String {
+    "gelu is computed by the error function, as in the original model; llama.cpp approximates it with tanh, and its \
+     results differ slightly"
+        .to_owned()
+}
+
 /// Other programs do not load a file with the tensor of frequency divisors.
 pub(crate) fn rope_factors_note(spec: &ModelSpec) -> Option<String> {
     let name = spec.architecture().gguf_name;

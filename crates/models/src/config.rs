@@ -132,6 +132,11 @@ impl Config<'_> {
         self.notes.push(note.into());
     }
 
+    /// Whether there is a problem already.
+    pub fn has_problem(&self) -> bool {
+        !self.diagnostics.list().is_empty()
+    }
+
     /// Adds a problem.
     pub fn problem(&mut self, problem: impl Into<String>) {
         self.diagnostics.add(problem);

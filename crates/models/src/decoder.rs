@@ -237,7 +237,7 @@ impl Decoder {
             context,
             epsilon: keys.epsilon(Norm { kind: norm, epsilon: 1.0 }.epsilon_key()),
             rope: keys.rope(pairs, key_size, context, layers),
-            window: keys.window(layers),
+            window: keys.window(layers, None),
             is_tied: !keys.has_tensor(crate::tensor::OUTPUT),
         }
     }
@@ -266,6 +266,7 @@ impl Decoder {
                 has_unit_rows: false,
             },
             prefix: None,
+            query_correction: None,
         }
     }
 
@@ -328,7 +329,8 @@ fn head_size(config: &mut Config, usual: &Usual, hidden_size: usize, heads: usiz
     if let Some(absent) = usual.head_size_absent.filter(|_| !config.has(usual.head_size)) {
         return absent;
     }
-    if hidden_size.is_multiple_of(heads) {
+    // After another problem these numbers may be stand-ins.
+    if hidden_size.is_multiple_of(heads) || config.has_problem() {
         return hidden_size.checked_div(heads).unwrap_or(1);
     }
     let key = usual.head_size;

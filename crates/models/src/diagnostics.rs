@@ -10,9 +10,12 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Adds a problem. Text from the file must be escaped already.
+    /// Adds a problem, unless the same one was added before. Text from the file must be escaped already.
     pub fn add(&mut self, problem: impl Into<String>) {
-        self.list.push(problem.into());
+        let problem = problem.into();
+        if !self.list.contains(&problem) {
+            self.list.push(problem);
+        }
     }
 
     /// All problems so far.

@@ -113,6 +113,9 @@ impl ModelSpec {
         if let Some(rope) = self.rope() {
             writer.count("rope.dimension_count", rope.dimensions);
             writer.value("rope.freq_base", rope.base);
+            if let Some(window) = self.window_rope().filter(|window| window.base != rope.base) {
+                writer.value("rope.freq_base_swa", window.base);
+            }
             writer.scaling(&rope.scaling);
         }
         if let Some(prefix) = self.prefix() {
@@ -259,6 +262,12 @@ impl<'a> Keys<'a> {
         self.get(&name, Metadata::f64)
     }
 
+    /// A switch; `absent` if the file does not have the key.
+    pub fn flag_or(&mut self, key: &str, absent: bool) -> bool {
+        let name = self.key(key);
+        self.get(&name, Metadata::bool).unwrap_or(absent)
+    }
+
     /// The epsilon of norms, under the key of either kind of norm.
     pub fn epsilon(&mut self, key: &str) -> f32 {
         let other = ["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"]
@@ -327,14 +336,20 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The sliding window and the layers that have it, if any.
-    pub fn window(&mut self, layers: usize) -> Option<(usize, Vec<bool>)> {
+    /// The sliding window and the layers that have it, if any. The pattern is an array or a period; without the key,
+    /// `usual` is the period of the architecture, and without that all layers have the window.
+    pub fn window(&mut self, layers: usize, usual: Option<usize>) -> Option<(usize, Vec<bool>)> {
         let name = self.key("attention.sliding_window");
         let size = self.get(&name, Metadata::u64).filter(|&size| size > 0)?;
         let size = self.within("attention.sliding_window", size, CONTEXT_MAX);
         let name = self.key("attention.sliding_window_pattern");
-        let listed = self.get(&name, Metadata::bools).map(<[bool]>::to_vec);
-        let list = listed.unwrap_or_else(|| vec![true; layers]);
+        let list = match self.metadata.value(&name) {
+            None => usual.map_or_else(|| vec![true; layers], |period| windows_by_period(period, layers)),
+            Some(Value::Array(_)) => self.get(&name, Metadata::bools).map(<[bool]>::to_vec).unwrap_or_default(),
+            Some(_) => {
+                windows_by_period(self.count_within("attention.sliding_window_pattern", COUNT_MAX, None), layers)
+            }
+        };
         if list.len() != layers {
             self.problem(format!("windows are listed for {} layers, found {layers} layers", list.len()));
             return None;
@@ -421,6 +436,11 @@ impl<'a> Keys<'a> {
         self.read.insert(name.clone());
         name
     }
+}
+
+/// Which layers have a window if the last of each `period` layers sees everything.
+pub(crate) fn windows_by_period(period: usize, layers: usize) -> Vec<bool> {
+    (1..=layers).map(|layer| !layer.is_multiple_of(period.max(1))).collect()
 }
 
 /// Writes keys that start with the architecture's name.

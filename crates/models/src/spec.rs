@@ -29,6 +29,9 @@ pub struct ModelSpec {
     pub(crate) layers: Vec<LayerSpec>,
     pub(crate) head: Head,
     pub(crate) prefix: Option<Prefix>,
+    /// Conversion multiplies queries by it, if the checkpoint has another scale of scores than readers of the GGUF file
+    /// take.
+    pub(crate) query_correction: Option<f32>,
 }
 
 /// From token ids to the residual stream.
@@ -204,9 +207,17 @@ impl ModelSpec {
         self.head.is_tied
     }
 
-    /// The rotation of the first layer that has one.
+    /// The rotation of the first layer that has one, preferably of one without a sliding window.
     pub fn rope(&self) -> Option<&RopeSpec> {
-        self.attentions().find_map(|(_, attention)| attention.rope())
+        let full = self.attentions().filter(|(_, attention)| attention.window.is_none());
+        full.chain(self.attentions()).find_map(|(_, attention)| attention.rope())
+    }
+
+    /// The rotation of the first layer with a sliding window.
+    pub(crate) fn window_rope(&self) -> Option<&RopeSpec> {
+        self.attentions()
+            .filter(|(_, attention)| attention.window.is_some())
+            .find_map(|(_, attention)| attention.rope())
     }
 
     /// Size of the sliding window, if any layer has one.

@@ -107,7 +107,11 @@ fn a_configuration_that_lies_is_refused() {
     let original = fs::read_to_string(tiny("llama2").join("config.json")).expect("a fixture");
     let changes = [
         ("{\n", "", "config.json"),
-        ("\"num_attention_heads\": 4", "\"num_attention_heads\": 0", "0 attention heads"),
+        (
+            "\"num_attention_heads\": 4",
+            "\"num_attention_heads\": 0",
+            "num_attention_heads: expected 1 to 65536, found 0",
+        ),
         ("\"num_attention_heads\": 4", "\"num_attention_heads\": \"four\"", "num_attention_heads"),
         ("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 4000000000", "4000000000"),
         ("\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": -1", "epsilon"),

@@ -404,9 +404,9 @@ const MEANING: &[Lie] = &[
     ("two classes", "expected one class name, found 2", |p, _| {
         p.set("architectures", "['LlamaForCausalLM', 'Qwen2ForCausalLM']")
     }),
-    ("width 0", "embedding_length must lie between 1 and 4194304, found 0", |p, _| p.set("hidden_size", "0")),
+    ("width 0", "hidden_size: expected 1 to 4194304, found 0", |p, _| p.set("hidden_size", "0")),
     ("width 63", "4 attention heads do not divide a hidden size of 63", |p, _| p.set("hidden_size", "63")),
-    ("width 2^40", "embedding_length must lie between 1 and 4194304, found 1099511627776", |p, _| {
+    ("width 2^40", "hidden_size: expected 1 to 4194304, found 1099511627776", |p, _| {
         p.set("hidden_size", "1099511627776")
     }),
     ("width of words", "hidden_size: expected a count, found \"wide\"", |p, _| p.set("hidden_size", "wide")),
@@ -417,10 +417,10 @@ const MEANING: &[Lie] = &[
     ("one layer less", "tensor model.layers.2.input_layernorm.weight is not known to LlamaForCausalLM", |p, _| {
         p.set("num_hidden_layers", "2")
     }),
-    ("layers 2^31", "2147483648 layers are claimed, but the file has 30 tensors", |p, _| {
+    ("layers 2^31", "num_hidden_layers: expected 1 to 65536, found 2147483648", |p, _| {
         p.set("num_hidden_layers", "2147483648")
     }),
-    ("heads 0", "0 attention heads do not divide a hidden size of 64", |p, _| p.set("num_attention_heads", "0")),
+    ("heads 0", "num_attention_heads: expected 1 to 65536, found 0", |p, _| p.set("num_attention_heads", "0")),
     ("heads 3", "3 attention heads do not divide a hidden size of 64", |p, _| p.set("num_attention_heads", "3")),
     ("KV heads 3", "4 attention heads cannot share 3 KV heads evenly", |p, _| p.set("num_key_value_heads", "3")),
     (
@@ -476,14 +476,14 @@ const MEANING: &[Lie] = &[
     ("epsilon that is no number", "rms_norm_eps: expected a number, found \"nan\"", |p, _| {
         p.set("rms_norm_eps", "nan")
     }),
-    ("epsilon -1", "the norms' epsilon must be finite and positive, found -1", |p, _| p.set("rms_norm_eps", "-1.0")),
+    ("epsilon -1", "the epsilon of norms must be finite and positive, found -1", |p, _| p.set("rms_norm_eps", "-1.0")),
     ("rotation base 0", "the base of the rotation must be finite and positive, found 0", |p, _| {
         p.set("rope_theta", "0")
     }),
     ("unknown activation", "hidden_act: expected \"silu\" or \"swish\", found \"sideways\"", |p, _| {
         p.set("hidden_act", "sideways")
     }),
-    ("context 0", "context_length must lie between 1 and 2147483647, found 0", |p, _| {
+    ("context 0", "max_position_embeddings: expected 1 to 2147483647, found 0", |p, _| {
         p.set("max_position_embeddings", "0")
     }),
     ("id outside of the model", "expected an id below 512, found 512", |p, r| any_token(p, r).id = 512),

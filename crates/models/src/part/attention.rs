@@ -65,6 +65,8 @@ pub(crate) struct HeadNorm {
 pub(crate) enum HeadSpan {
     /// Each head by itself, with the same weights for all heads.
     Head,
+    /// Each head by itself, with weights of its own.
+    EachHead,
     /// All heads together.
     AllHeads,
 }
@@ -122,8 +124,13 @@ impl Attention {
                 }
             }
             if let Some(HeadNorm { norm, span }) = self.head_norm.filter(|_| stem != "attn_v") {
-                let size = if span == HeadSpan::Head { self.key_size } else { elements };
-                norm.tensors(&format!("{stem}_norm"), size, list);
+                let heads = if stem == "attn_q" { self.heads } else { self.kv_heads };
+                let sizes = match span {
+                    HeadSpan::Head => vec![self.key_size],
+                    HeadSpan::EachHead => vec![self.key_size, heads],
+                    HeadSpan::AllHeads => vec![elements],
+                };
+                norm.tensors_of(&format!("{stem}_norm"), &sizes, list);
             }
         }
         list.matrix("attn_output", self.output_elements(), hidden_size);
@@ -248,7 +255,7 @@ impl Attention {
         let (split_name, normed, stem) = (format!("{name}_heads"), format!("{name}_normed"), format!("{stem}_norm"));
         match self.head_norm {
             None => builder.node(&split_name, shape, &[flat]),
-            Some(HeadNorm { norm, span: HeadSpan::Head }) => {
+            Some(HeadNorm { norm, span: HeadSpan::Head | HeadSpan::EachHead }) => {
                 let split = builder.node(&split_name, shape, &[flat])?;
                 norm.build(builder, &normed, split, &stem)
             }

@@ -56,12 +56,17 @@ impl Norm {
     }
 
     pub fn tensors(&self, stem: &str, size: usize, list: &mut TensorList) {
+        self.tensors_of(stem, &[size], list);
+    }
+
+    /// Weight and bias of these sizes, those that the norm has.
+    pub fn tensors_of(&self, stem: &str, sizes: &[usize], list: &mut TensorList) {
         let (has_weight, has_bias) = self.parameters();
         if has_weight {
-            list.add(stem, "weight", &[size], TensorKind::NormWeight);
+            list.add(stem, "weight", sizes, TensorKind::NormWeight);
         }
         if has_bias {
-            list.bias(stem, size);
+            list.add(stem, "bias", sizes, TensorKind::Bias);
         }
     }
 

@@ -1,0 +1,81 @@
+//! Granite 3: Llama with four multipliers: of the embedding, of what is added to the residual stream, of the scores, and
+//! of the logits.
+
+use super::llama::{INVERSE_FREQUENCIES, TENSORS, gated_silu};
+use crate::architecture::Architecture;
+use crate::decoder::{Decoder, Style, Usual};
+use crate::number::nearest_f32;
+use crate::spec::{ModelSpec, Residual};
+use trueup_graph::op::RopePairs;
+
+/// `GraniteForCausalLM`.
+pub static GRANITE: Architecture = Architecture {
+    gguf_name: "granite",
+    classes: &["GraniteForCausalLM"],
+    from_config: |config| {
+        gated_silu(config);
+        let bias = config.flag_or("attention_bias", false);
+        let style = Style {
+            attention_bias: bias,
+            output_bias: bias,
+            feed_forward_bias: config.flag_or("mlp_bias", false),
+            ..Style::LLAMA
+        };
+        let multipliers = Multipliers {
+            embedding: config.number_or("embedding_multiplier", 1.0),
+            residual: config.number_or("residual_multiplier", 1.0),
+            attention: Some(config.number_or("attention_multiplier", 1.0)),
+            logits: config.number_or("logits_scaling", 1.0),
+        };
+        // The class ignores the key of a head's size.
+        let usual = Usual { head_size: "", ..Usual::LLAMA };
+        multipliers.applied(Decoder::from_config(config, &usual, RopePairs::Neighbours).spec(&style))
+    },
+    from_metadata: |keys| {
+        let style = Style {
+            attention_bias: keys.has_tensor("blk.{l}.attn_q.bias"),
+            output_bias: keys.has_tensor("blk.{l}.attn_output.bias"),
+            feed_forward_bias: keys.has_tensor("blk.{l}.ffn_up.bias"),
+            ..Style::LLAMA
+        };
+        let multipliers = Multipliers {
+            embedding: keys.number("embedding_scale", Some(1.0)),
+            residual: keys.number("residual_scale", Some(1.0)),
+            attention: keys.number_if_present("attention.scale"),
+            logits: keys.number("logit_scale", Some(1.0)),
+        };
+        multipliers.applied(Decoder::from_keys(keys, RopePairs::Neighbours, style.norm).spec(&style))
+    },
+    more_keys: |spec, writer| {
+        writer.value("embedding_scale", spec.embedding.scale.unwrap_or(1.0));
+        let residual = spec.layers.first().map(|layer| layer.residual);
+        writer.value("residual_scale", if let Some(Residual::Scaled(scale)) = residual { scale } else { 1.0 });
+        if let Some(attention) = spec.attention(0) {
+            writer.value("attention.scale", nearest_f32(attention.scale));
+        }
+        writer.value("logit_scale", spec.head.scale.map_or(1.0, |scale| 1.0 / scale));
+    },
+    tensors: TENSORS,
+    ignorable: INVERSE_FREQUENCIES,
+    ..Architecture::BASE
+};
+
+/// The multipliers as both descriptions have them; logits are divided by theirs.
+struct Multipliers {
+    embedding: f64,
+    residual: f64,
+    attention: Option<f64>,
+    logits: f64,
+}
+
+impl Multipliers {
+    fn applied(&self, mut spec: ModelSpec) -> ModelSpec {
+        let unless_one = |factor: f64| Some(nearest_f32(factor)).filter(|factor| *factor != 1.0);
+        spec.embedding.scale = unless_one(self.embedding);
+        spec.head.scale = unless_one(1.0 / self.logits);
+        if let Some(factor) = unless_one(self.residual) {
+            spec.layers.iter_mut().for_each(|layer| layer.residual = Residual::Scaled(factor));
+        }
+        spec.with_attention(|_, attention| attention.scale = self.attention.unwrap_or(attention.scale))
+    }
+}

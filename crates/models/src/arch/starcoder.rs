@@ -1,0 +1,39 @@
+//! StarCoder and SantaCoder: GPT-2 with one head of keys and values for all heads, and plain matrices.
+
+use super::gpt2::{CAUSAL_MASKS, STYLE, USUAL, only_plain_scores, with_learned_positions};
+use crate::architecture::Architecture;
+use crate::checkpoint::TensorRule;
+use crate::decoder::Decoder;
+use trueup_graph::op::RopePairs;
+
+/// `GPTBigCodeForCausalLM`.
+pub static STARCODER: Architecture = Architecture {
+    gguf_name: "starcoder",
+    classes: &["GPTBigCodeForCausalLM"],
+    from_config: |config| {
+        config.only("activation_function", &["\"gelu_pytorch_tanh\"", "\"gelu_new\""]);
+        // Without it, the rows of each head are neighbours in the checkpoint.
+        config.only("multi_query", &["true"]);
+        only_plain_scores(config);
+        let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
+        decoder.kv_heads.fill(1);
+        with_learned_positions(decoder.spec(&STYLE))
+    },
+    from_metadata: |keys| {
+        with_learned_positions(Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE))
+    },
+    tensors: &[
+        TensorRule::new("token_embd", "transformer.wte"),
+        TensorRule::new("position_embd", "transformer.wpe"),
+        TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.ln_1"),
+        TensorRule::new("blk.{l}.attn_qkv", "transformer.h.{l}.attn.c_attn"),
+        TensorRule::new("blk.{l}.attn_output", "transformer.h.{l}.attn.c_proj"),
+        TensorRule::new("blk.{l}.ffn_norm", "transformer.h.{l}.ln_2"),
+        TensorRule::new("blk.{l}.ffn_up", "transformer.h.{l}.mlp.c_fc"),
+        TensorRule::new("blk.{l}.ffn_down", "transformer.h.{l}.mlp.c_proj"),
+        TensorRule::new("output_norm", "transformer.ln_f"),
+        TensorRule::new("output", "lm_head"),
+    ],
+    ignorable: CAUSAL_MASKS,
+    ..Architecture::BASE
+};
