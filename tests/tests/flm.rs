@@ -357,11 +357,16 @@ fn what_is_written_is_read_again() {
 #[test]
 fn every_fixture_comes_back() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let mut faults = Vec::new();
+    let (mut faults, mut compared) = (Vec::new(), 0);
     for fixture in trueup_tests::fixtures() {
         let source = trueup::formats::open(&fixture.folder, &trueup::formats::OpenOptions::default()).expect("a model");
         let target = scratch.path().join(format!("{}.flm", fixture.name));
-        let back = written(source.as_ref(), &target, None);
+        match to_flm(source.as_ref(), &target, &FlmOptions::default(), &NoProgress) {
+            Err(error) if error.to_string().contains("FastLLM does not support") => continue,
+            written => drop(written.unwrap_or_else(|error| panic!("{error}"))),
+        }
+        compared += 1;
+        let back = Flm::open(&target, None).unwrap_or_else(|error| panic!("{error}"));
         let found = diff(source.as_ref(), &back, DiffOptions::default()).unwrap_or_else(|error| panic!("{error}"));
         // A tied head is written out, for FastLLM looks for one; ids of images have no entries, and what only steers is
         // of no kind.
@@ -380,6 +385,7 @@ fn every_fixture_comes_back() {
             faults.push(format!("{}: {} keys, {} exact, {differs:?}", fixture.name, found.keys, found.exact));
         }
     }
+    assert!(compared >= 17, "FastLLM knows only {compared} of the fixtures");
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 

@@ -107,10 +107,12 @@ fn all_storages_compute_the_same_text() {
     let mut faults = Vec::new();
     for fixture in fixtures() {
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
-            // Rows of this head are divided by their lengths, and no grid holds what comes of it.
+            // Conversion divides the rows of this head by their lengths, and multiplies these queries; no grid holds the
+            // results.
+            let is_changed = ["baichuan2-13b", "gemma2"].contains(&fixture.name.as_str());
             let most = match dtype {
-                DType::Bf16 if fixture.name == "baichuan2-13b" => 1e-5,
-                DType::F16 if fixture.name == "baichuan2-13b" => 1e-7,
+                DType::Bf16 if is_changed => 1e-4,
+                DType::F16 if is_changed => 1e-6,
                 _ => NMSE_MAX,
             };
             let model = scratch.path().join(format!("{}-{dtype}.gguf", fixture.name));

@@ -3,7 +3,6 @@
 use crate::architecture::Architecture;
 
 mod baichuan;
-mod bloom;
 mod chatglm;
 mod chatglm1;
 mod cohere2;
@@ -12,26 +11,21 @@ mod falcon;
 mod gemma;
 mod gemma2;
 mod gemma3;
-mod gpt2;
 mod gptneox;
 mod granite;
 mod internlm;
-mod internlm2;
 mod llama;
 mod llama2c;
 mod mistral;
 mod moss;
 mod olmo;
 mod olmo2;
-mod orion;
 mod phi2;
 mod qwen;
 mod qwen2;
 mod qwen3;
-mod stablelm;
 mod starcoder;
 mod starcoder2;
-mod xverse;
 
 /// Every architecture. If several share a GGUF name, the first one reads the GGUF file.
 pub static ARCHITECTURES: &[&Architecture] = &[
@@ -46,23 +40,17 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &chatglm::CHATGLM,
     &chatglm1::CHATGLM1,
     &moss::MOSS,
-    &bloom::BLOOM,
     &command_r::COMMAND_R,
     &cohere2::COHERE2,
     &falcon::FALCON,
     &gemma::GEMMA,
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
-    &gpt2::GPT2,
     &gptneox::GPTNEOX,
     &granite::GRANITE,
-    &internlm2::INTERNLM2,
     &olmo::OLMO,
     &olmo2::OLMO2,
-    &orion::ORION,
     &phi2::PHI2,
-    &stablelm::STABLELM,
     &starcoder::STARCODER,
     &starcoder2::STARCODER2,
-    &xverse::XVERSE,
 ];

@@ -27,19 +27,6 @@ pub struct ExpectedTensor {
     pub transform: Transform,
 }
 
-impl ExpectedTensor {
-    /// The element of a source that is element `element` of its rows, which differs if the source is transposed.
-    pub fn source_element(&self, element: u64) -> u64 {
-        let (Some(&columns), Some(source)) = (self.shape.first(), self.sources.first()) else { return element };
-        match (source.shape.first(), element.checked_div(columns), element.checked_rem(columns)) {
-            (Some(rows), Some(row), Some(column)) if self.transform.is_transposed => {
-                column.saturating_mul(*rows).saturating_add(row)
-            }
-            _ => element,
-        }
-    }
-}
-
 /// A tensor of a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceTensor {
@@ -59,8 +46,6 @@ pub struct Transform {
     pub interleaved_heads: Option<usize>,
     /// What is computed from the values of each row.
     pub values: ValueChange,
-    /// Whether the sources store the transposed matrix: their columns are the rows meant above.
-    pub is_transposed: bool,
 }
 
 /// Rows of one source: of each of `groups` groups of `stride` rows the `rows` rows from `offset` on.
@@ -133,7 +118,7 @@ impl Transform {
     /// The rows of the sources one after the other, each of `rows` rows.
     pub fn same(sources: usize, rows: u64) -> Transform {
         let pieces = (0..sources).map(|source| Piece::whole(source, rows)).collect();
-        Transform { pieces, interleaved_heads: None, values: ValueChange::None, is_transposed: false }
+        Transform { pieces, interleaved_heads: None, values: ValueChange::None }
     }
 
     /// Whether a tensor is exactly its one source.
@@ -143,7 +128,7 @@ impl Transform {
             [piece] => piece == Piece::whole(0, piece.rows),
             _ => false,
         };
-        is_whole && self.interleaved_heads.is_none() && self.values == ValueChange::None && !self.is_transposed
+        is_whole && self.interleaved_heads.is_none() && self.values == ValueChange::None
     }
 
     /// Whether rows are gathered in another order than the source has them.
@@ -265,8 +250,7 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
     let mut rules = spec.architecture.tensors.iter().filter(|rule| (rule.when)(spec));
     let found = rules.find_map(|rule| Some((rule.how, rule.source_of(&name, layer)?)));
     let Some((how, pattern)) = found.filter(|_| kind != TensorKind::RopeFactors) else {
-        let transform =
-            Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None, is_transposed: false };
+        let transform = Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None };
         return ExpectedTensor { name, layer, shape, kind, sources: Vec::new(), transform };
     };
     let experts = match pattern.contains("{e}") {
@@ -282,13 +266,7 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
     let source = |number: usize| {
         let rows = rows_of(number);
         let columns = shape.first().copied().unwrap_or(0);
-        let shape = match (shape.len(), transform.is_transposed) {
-            (1, _) => vec![rows],
-            // Vectors that are stacked.
-            (_, false) if experts > 1 && rows == 1 => vec![columns],
-            (_, false) => vec![columns, rows],
-            (_, true) => vec![rows, columns],
-        };
+        let shape = if shape.len() == 1 { vec![rows] } else { vec![columns, rows] };
         SourceTensor { name: pattern.replace("{e}", &number.to_string()), shape }
     };
     let sources = (0..experts).map(source).collect();
@@ -313,11 +291,6 @@ pub(crate) fn unit_rows(target: &Target) -> Transform {
     Transform { values, ..same(target) }
 }
 
-/// A matrix that its class stores transposed, as GPT-2's `Conv1D` does. Biases are kept as they are.
-pub(crate) fn transposed(target: &Target) -> Transform {
-    Transform { is_transposed: target.shape.len() > 1, ..same(target) }
-}
-
 /// A norm whose class multiplies by `1 + w`; GGUF stores the sum.
 pub(crate) fn plus_one(target: &Target) -> Transform {
     Transform { values: ValueChange::Affine { scale: 1.0, offset: 1.0 }, ..same(target) }
@@ -333,21 +306,6 @@ pub(crate) fn split_by_head(target: &Target) -> Transform {
 pub(crate) fn split_by_kv_head(target: &Target) -> Transform {
     let pieces = [Part::Query, Part::Key, Part::Value].map(|part| kv_group_piece(target, part));
     Transform { pieces: pieces.into_iter().flatten().collect(), ..Transform::same(0, 0) }
-}
-
-/// Queries alone from such a tensor.
-pub(crate) fn query_of_kv_heads(target: &Target) -> Transform {
-    Transform { pieces: kv_group_piece(target, Part::Query).into_iter().collect(), ..Transform::same(0, 0) }
-}
-
-/// Keys alone from such a tensor.
-pub(crate) fn key_of_kv_heads(target: &Target) -> Transform {
-    Transform { pieces: kv_group_piece(target, Part::Key).into_iter().collect(), ..Transform::same(0, 0) }
-}
-
-/// Values alone from such a tensor.
-pub(crate) fn value_of_kv_heads(target: &Target) -> Transform {
-    Transform { pieces: kv_group_piece(target, Part::Value).into_iter().collect(), ..Transform::same(0, 0) }
 }
 
 /// What a row of a tensor with queries, keys and values is for.
@@ -373,50 +331,6 @@ fn kv_group_piece(target: &Target, part: Part) -> Option<Piece> {
     Some(Piece { source: 0, groups, stride, offset, rows })
 }
 
-/// Queries alone from a tensor with all queries, then all keys, then all values.
-pub(crate) fn query_rows(target: &Target) -> Transform {
-    fused_rows(target, Part::Query)
-}
-
-/// Keys alone from such a tensor.
-pub(crate) fn key_rows(target: &Target) -> Transform {
-    fused_rows(target, Part::Key)
-}
-
-/// Values alone from such a tensor.
-pub(crate) fn value_rows(target: &Target) -> Transform {
-    fused_rows(target, Part::Value)
-}
-
-fn fused_rows(target: &Target, part: Part) -> Transform {
-    let Some(attention) = target.spec.attention(target.layer) else { return Transform::same(0, 0) };
-    let [queries, keys, values] =
-        [attention.query_elements(), attention.key_elements(), attention.value_elements()].map(wide);
-    let (offset, rows) = match part {
-        Part::Query => (0, queries),
-        Part::Key => (queries, keys),
-        Part::Value => (queries.saturating_add(keys), values),
-    };
-    let stride = queries.saturating_add(keys).saturating_add(values);
-    Transform { pieces: vec![Piece { source: 0, groups: 1, stride, offset, rows }], ..Transform::same(0, 0) }
-}
-
-/// The first half of the rows of a tensor: gate of `gate, up`.
-pub(crate) fn first_half(target: &Target) -> Transform {
-    half(target, 0)
-}
-
-/// The second half of the rows of a tensor: up of `gate, up`.
-pub(crate) fn second_half(target: &Target) -> Transform {
-    half(target, target.rows())
-}
-
-fn half(target: &Target, offset: u64) -> Transform {
-    let rows = target.rows();
-    let piece = Piece { source: 0, groups: 1, stride: rows.saturating_mul(2), offset, rows };
-    Transform { pieces: vec![piece], ..Transform::same(0, 0) }
-}
-
 /// Queries of all heads, then keys, then values, from a tensor with one group of `q v k` for each quarter of the heads.
 pub(crate) fn split_by_quarter(target: &Target) -> Transform {
     split_groups(target, 4, [0, 2, 1])
@@ -429,8 +343,7 @@ fn split_groups(target: &Target, groups: u64, places: [u64; 3]) -> Transform {
         .spec
         .attention(target.layer)
         .is_some_and(|attention| attention.heads == attention.kv_heads && wide(attention.heads).is_multiple_of(groups));
-    let nothing =
-        Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None, is_transposed: false };
+    let nothing = Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None };
     if !is_even {
         return nothing;
     }
@@ -459,7 +372,6 @@ mod tests {
             pieces: places.map(piece).to_vec(),
             interleaved_heads: None,
             values: ValueChange::None,
-            is_transposed: false,
         }
     }
 

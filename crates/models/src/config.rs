@@ -147,11 +147,6 @@ impl Config<'_> {
         self.required(key, SIZE_MAX)
     }
 
-    /// Elements of a row, or `absent` if the key is absent or null.
-    pub fn size_or(&mut self, key: &str, absent: usize) -> usize {
-        self.optional(key, SIZE_MAX).unwrap_or(absent)
-    }
-
     /// Layers, heads or elements of a head, `1 ..= 2^16`.
     pub fn count(&mut self, key: &str) -> usize {
         self.required(key, COUNT_MAX)

@@ -171,11 +171,6 @@ impl<'a> Keys<'a> {
         self.count_within(key, SIZE_MAX, None)
     }
 
-    /// Layers, heads or elements of a head; `absent` if the file does not have the key.
-    pub fn count_or(&mut self, key: &str, absent: Option<usize>) -> usize {
-        self.count_within(key, COUNT_MAX, absent)
-    }
-
     /// Positions.
     pub fn context(&mut self) -> usize {
         self.count_within("context_length", CONTEXT_MAX, None)

@@ -72,11 +72,6 @@ impl TensorList {
         self.slice(parts, "weight");
     }
 
-    /// A stack of matrices `[inputs, outputs, count]`.
-    pub fn stack(&mut self, stem: &str, inputs: usize, outputs: usize, count: usize) {
-        self.add(stem, "weight", &[inputs, outputs, count], TensorKind::Matrix);
-    }
-
     /// A bias `stem.bias` of this size.
     pub fn bias(&mut self, stem: &str, size: usize) {
         self.add(stem, "bias", &[size], TensorKind::Bias);

@@ -35,12 +35,8 @@ pub static COMMAND_R: Architecture = Architecture {
     ..Architecture::BASE
 };
 
-pub(super) const USUAL: Usual = Usual {
-    context_absent: Some(8192),
-    epsilon: ("layer_norm_eps", 1e-5),
-    tied_absent: true,
-    ..Usual::LLAMA
-};
+pub(super) const USUAL: Usual =
+    Usual { context_absent: Some(8192), epsilon: ("layer_norm_eps", 1e-5), tied_absent: true, ..Usual::LLAMA };
 pub(super) const STYLE: Style = Style {
     norm: NormKind::Layer { has_weight: true, has_bias: false },
     arrangement: Arrangement::parallel,

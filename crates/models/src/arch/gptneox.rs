@@ -40,11 +40,7 @@ pub static GPTNEOX: Architecture = Architecture {
         TensorRule::new("output_norm", "gpt_neox.final_layer_norm"),
         TensorRule::new("output", "embed_out"),
     ],
-    ignorable: &[
-        "gpt_neox.layers.{l}.attention.bias",
-        "gpt_neox.layers.{l}.attention.masked_bias",
-        "gpt_neox.layers.{l}.attention.rotary_emb.inv_freq",
-    ],
+    ignorable: &["gpt_neox.layers.{l}.attention.rotary_emb.inv_freq"],
     ..Architecture::BASE
 };
 

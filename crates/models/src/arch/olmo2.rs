@@ -40,5 +40,4 @@ pub static OLMO2: Architecture = Architecture {
     ..Architecture::BASE
 };
 
-const STYLE: Style =
-    Style { arrangement: Arrangement::post, head_norm: Some(HeadSpan::AllHeads), ..Style::LLAMA };
+const STYLE: Style = Style { arrangement: Arrangement::post, head_norm: Some(HeadSpan::AllHeads), ..Style::LLAMA };

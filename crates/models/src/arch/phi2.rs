@@ -34,9 +34,6 @@ pub static PHI2: Architecture = Architecture {
     ..Architecture::BASE
 };
 
-const USUAL: Usual = Usual {
-    epsilon: ("layer_norm_eps", 1e-5),
-    rotated: Rotated::Share("partial_rotary_factor", 0.5),
-    ..Usual::LLAMA
-};
+const USUAL: Usual =
+    Usual { epsilon: ("layer_norm_eps", 1e-5), rotated: Rotated::Share("partial_rotary_factor", 0.5), ..Usual::LLAMA };
 const STYLE: Style = Style { arrangement: Arrangement::parallel, head_bias: true, ..Style::GPT };

@@ -30,10 +30,6 @@ pub(crate) enum Activation {
     Gelu,
     /// By the error function.
     GeluErf,
-    /// `max(x, 0)`.
-    Relu,
-    /// `max(x, 0)^2`.
-    ReluSquared,
 }
 
 /// Which matrices there are, and how a GGUF file stores them.
@@ -87,11 +83,6 @@ impl Activation {
             Activation::Silu => builder.node("ffn_silu", Unary::Silu, &[x]),
             Activation::Gelu => builder.node("ffn_gelu", Unary::Gelu, &[x]),
             Activation::GeluErf => builder.node("ffn_gelu", Unary::GeluErf, &[x]),
-            Activation::Relu => builder.node("ffn_relu", Unary::Relu, &[x]),
-            Activation::ReluSquared => {
-                let positive = builder.node("ffn_relu", Unary::Relu, &[x])?;
-                builder.node("ffn_sqr", Unary::Sqr, &[positive])
-            }
         }
     }
 
@@ -100,11 +91,6 @@ impl Activation {
             Activation::Silu => builder.node("ffn_swiglu", Gated::Swiglu, &[gate, up]),
             Activation::Gelu => builder.node("ffn_geglu", Gated::Geglu, &[gate, up]),
             Activation::GeluErf => builder.node("ffn_geglu", Gated::GegluErf, &[gate, up]),
-            Activation::Relu => builder.node("ffn_reglu", Gated::Reglu, &[gate, up]),
-            Activation::ReluSquared => {
-                let squared = Activation::ReluSquared.build(builder, gate)?;
-                builder.node("ffn_gated", trueup_graph::op::Arithmetic::Mul, &[squared, up])
-            }
         }
     }
 }
