@@ -1,7 +1,7 @@
 //! Graphs of named tensors: operators, their order and shapes. This crate computes nothing.
 //!
 //! ```text
-//! models: description + Hyper --build--> Graph --runtime: plan--> Plan --execute--> logits
+//! models: ModelSpec --build--> Graph --runtime: plan--> Plan --execute--> logits
 //! ```
 //!
 //! A [`Graph`] is a list of [`Node`]s in execution order. Each node has one [`Op`], which infers the type of its
