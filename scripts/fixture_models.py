@@ -407,7 +407,7 @@ def generation_config(name, ids):
         return {"bos_token_id": ids["<|begin_of_text|>"], "eos_token_id": [ids["<|end_of_text|>"], ids["<|eot_id|>"]]}
     if name == "llama3-tied":
         return {"bos_token_id": ids["<|begin_of_text|>"], "eos_token_id": ids["<|eot_id|>"]}
-    if name == "llama-yarn":
+    if "<|endoftext|>" in ids:
         return {"bos_token_id": ids["<|endoftext|>"], "eos_token_id": ids["<|endoftext|>"]}
     return {"bos_token_id": 1, "eos_token_id": 2}
 
