@@ -45,6 +45,7 @@ pub static GPTNEOX: Architecture = Architecture {
 };
 
 const USUAL: Usual = Usual {
+    kv_heads: "num_attention_heads",
     epsilon: ("layer_norm_eps", 1e-5),
     rope_base: ("rotary_emb_base", 10_000.0),
     rotated: Rotated::Share("rotary_pct", 0.25),
