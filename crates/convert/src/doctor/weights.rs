@@ -250,7 +250,7 @@ fn look_at_factors(patient: &Patient, findings: &mut Findings) -> Result<()> {
     let bad: Vec<(usize, f32)> = values.enumerate().filter(|(_, factor)| factor.is_nan() || *factor <= 0.0).collect();
     if let Some((place, factor)) = bad.first() {
         let found = format!("expected a factor above 0, found {factor}");
-        let place = Place::file(patient.file_of(&name)).tensor(&name).element(vec![*place as u64]);
+        let place = Place::file(patient.file_of(name)).tensor(name).element(vec![*place as u64]);
         findings.add_many(&ROPE_FACTOR, place, found, bad.len() as u64 - 1);
     }
     Ok(())
