@@ -107,8 +107,8 @@ fn all_storages_compute_the_same_text() {
     let mut faults = Vec::new();
     for fixture in fixtures() {
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
-            // Conversion divides the rows of this head by their lengths, and multiplies these queries; no grid holds the
-            // results.
+            // Conversion divides the rows of the first one's head by their lengths and multiplies the second one's
+            // queries. The results are not on the grid of f16 and bf16.
             let is_changed = ["baichuan2-13b", "gemma2"].contains(&fixture.name.as_str());
             let most = match dtype {
                 DType::Bf16 if is_changed => 1e-4,

@@ -368,11 +368,7 @@ mod tests {
 
     fn split(groups: u64, size: u64, places: [u64; 3]) -> Transform {
         let piece = |place: u64| Piece { source: 0, groups, stride: 3 * size, offset: place * size, rows: size };
-        Transform {
-            pieces: places.map(piece).to_vec(),
-            interleaved_heads: None,
-            values: ValueChange::None,
-        }
+        Transform { pieces: places.map(piece).to_vec(), interleaved_heads: None, values: ValueChange::None }
     }
 
     /// `numpy.arange(12).reshape(2, 3, 2).swapaxes(0, 1).ravel()`: two heads of two rows of each kind.

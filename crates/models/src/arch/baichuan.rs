@@ -100,7 +100,7 @@ fn alibi(spec: &ModelSpec) -> Option<f32> {
     }
 }
 
-/// FastLLM needs to be told.
+/// FastLLM does not infer it.
 fn flm_keys(spec: &ModelSpec) -> Vec<(String, Value)> {
     alibi(spec).map(|_| ("use_alibi".to_owned(), 1.into())).into_iter().collect()
 }

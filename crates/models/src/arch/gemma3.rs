@@ -1,5 +1,5 @@
 //! Gemma 3, text only: Gemma 2 with norms of query and key heads in place of soft caps, five layers with a sliding
-//! window for each one without, and a rotation of its own for either kind.
+//! window for each one without, and a separate rotation for either kind.
 //!
 //! No GGUF key holds the scale of the scores: readers use `1 / sqrt(head size)`, or `1 / sqrt(hidden size / heads)`
 //! for the model with 62 layers. If the `query_pre_attn_scalar` of a checkpoint means another scale, conversion

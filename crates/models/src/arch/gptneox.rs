@@ -1,5 +1,5 @@
 //! GPT-NeoX and Pythia: queries, keys and values of each head side by side, a part of each head rotated, and usually
-//! attention and feed-forward in parallel, each after a norm of its own.
+//! attention and feed-forward in parallel, each after a separate norm.
 
 use crate::architecture::Architecture;
 use crate::checkpoint::{TensorRule, split_by_head};

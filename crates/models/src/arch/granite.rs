@@ -1,5 +1,5 @@
-//! Granite 3: Llama with four multipliers: of the embedding, of what is added to the residual stream, of the scores, and
-//! of the logits.
+//! Granite 3: Llama with four multipliers: of the embedding, of the outputs of attention and feed-forward, of the
+//! scores, and of the logits.
 
 use super::llama::{INVERSE_FREQUENCIES, TENSORS, gated_silu};
 use crate::architecture::Architecture;

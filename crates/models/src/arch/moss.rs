@@ -22,7 +22,7 @@ pub static MOSS: Architecture = Architecture {
     flm_name: Some("moss"),
     from_config: |config| {
         config.only("activation_function", &["\"gelu_new\""]);
-        // Codes of its own quantizer.
+        // Codes of a separate quantizer.
         config.only("wbits", &["32"]);
         config.only("quantization_config", &[]);
         Decoder::from_config(config, &USUAL, RopePairs::Neighbours).spec(&STYLE)

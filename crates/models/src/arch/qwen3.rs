@@ -1,4 +1,4 @@
-//! Qwen3: heads with a size of their own, each query and key head normed before it is rotated, no biases.
+//! Qwen3: heads with an explicit size, each query and key head normed before it is rotated, no biases.
 
 use super::llama::{INVERSE_FREQUENCIES, TENSORS_HALVES, gated_silu};
 use super::qwen2::upper_layers_window;

@@ -65,7 +65,7 @@ pub(crate) struct HeadNorm {
 pub(crate) enum HeadSpan {
     /// Each head by itself, with the same weights for all heads.
     Head,
-    /// Each head by itself, with weights of its own.
+    /// Each head by itself, with separate weights.
     EachHead,
     /// All heads together.
     AllHeads,
