@@ -110,9 +110,10 @@ fn all_storages_compute_the_same_text() {
             // Conversion divides the rows of the first one's head by their lengths and multiplies the second one's
             // queries. The results are not on the grid of f16 and bf16.
             let is_changed = ["baichuan2-13b", "gemma2"].contains(&fixture.name.as_str());
-            let most = match dtype {
-                DType::Bf16 if is_changed => 1e-4,
-                DType::F16 if is_changed => 1e-6,
+            let most = match (dtype, fixture.name.as_str()) {
+                (DType::Bf16, _) if is_changed => 1e-5,
+                (DType::F16, "baichuan2-13b") => 1e-7,
+                (DType::F16, "gemma2") => 2e-7,
                 _ => NMSE_MAX,
             };
             let model = scratch.path().join(format!("{}-{dtype}.gguf", fixture.name));

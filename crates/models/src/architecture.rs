@@ -38,8 +38,9 @@ pub struct Architecture {
     pub(crate) more_keys: fn(&ModelSpec, &mut KeyWriter),
     /// What other programs do not take from a GGUF file of this architecture: one sentence each.
     pub(crate) compatibility: fn(&ModelSpec) -> Vec<String>,
-    /// Names of tensors in a checkpoint.
-    pub tensors: &'static [TensorRule],
+    /// Names of tensors in a checkpoint: tables in order, so that an architecture can put its own rules before a shared
+    /// table. The first rule that fits a tensor holds.
+    pub tensors: &'static [&'static [TensorRule]],
     /// Tensors of old checkpoints whose values follow from the description.
     pub ignorable: &'static [&'static str],
 }
@@ -106,9 +107,14 @@ impl Architecture {
         all.join(", ")
     }
 
+    /// All rules of its tables, in order.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = &'static TensorRule> {
+        self.tensors.iter().copied().flatten()
+    }
+
     /// The name in a checkpoint of a tensor outside of the layers, by its GGUF name.
     pub fn source_name(&self, name: &str) -> Option<String> {
-        let rule = self.tensors.iter().find_map(|rule| rule.source_of(name, None))?;
+        let rule = self.rules().find_map(|rule| rule.source_of(name, None))?;
         (!rule.contains('{')).then_some(rule)
     }
 }
@@ -152,11 +158,13 @@ mod tests {
     #[test]
     fn each_table_names_a_tensor_once() {
         for architecture in ARCHITECTURES {
-            for (index, rule) in architecture.tensors.iter().enumerate() {
-                for other in &architecture.tensors[..index] {
-                    assert_ne!((rule.name, rule.source), (other.name, other.source), "{}", architecture.classes[0]);
+            for table in architecture.tensors {
+                for (index, rule) in table.iter().enumerate() {
+                    for other in &table[..index] {
+                        assert_ne!((rule.name, rule.source), (other.name, other.source), "{}", architecture.classes[0]);
+                    }
+                    assert_eq!(rule.source.contains("{l}"), rule.name.starts_with("blk.{l}."), "{}", rule.source);
                 }
-                assert_eq!(rule.source.contains("{l}"), rule.name.starts_with("blk.{l}."), "{}", rule.source);
             }
         }
     }

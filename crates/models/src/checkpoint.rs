@@ -121,16 +121,6 @@ impl Transform {
         Transform { pieces, interleaved_heads: None, values: ValueChange::None }
     }
 
-    /// Whether a tensor is exactly its one source.
-    pub fn is_same(&self) -> bool {
-        let is_whole = match self.pieces[..] {
-            [] => true,
-            [piece] => piece == Piece::whole(0, piece.rows),
-            _ => false,
-        };
-        is_whole && self.interleaved_heads.is_none() && self.values == ValueChange::None
-    }
-
     /// Whether rows are gathered in another order than the source has them.
     pub fn gathers(&self) -> bool {
         !matches!(self.pieces[..], [] | [Piece { groups: 1, offset: 0, source: 0, .. }])
@@ -247,7 +237,7 @@ pub fn expected_tensors(spec: &ModelSpec) -> Vec<ExpectedTensor> {
 
 fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
     let TensorSpec { name, layer, shape, kind, .. } = tensor;
-    let mut rules = spec.architecture.tensors.iter().filter(|rule| (rule.when)(spec));
+    let mut rules = spec.architecture.rules().filter(|rule| (rule.when)(spec));
     let found = rules.find_map(|rule| Some((rule.how, rule.source_of(&name, layer)?)));
     let Some((how, pattern)) = found.filter(|_| kind != TensorKind::RopeFactors) else {
         let transform = Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None };
@@ -399,6 +389,6 @@ mod tests {
     fn stacked_sources_follow_each_other() {
         let stack = Transform::same(3, 2);
         assert_eq!(stack.source_rows(1..5), [(0, 1..2), (1, 0..2), (2, 0..1)]);
-        assert!(!stack.is_same() && stack.gathers() && Transform::same(1, 5).is_same());
+        assert!(stack.gathers() && !Transform::same(1, 5).gathers());
     }
 }

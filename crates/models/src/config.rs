@@ -6,6 +6,7 @@
 use crate::architecture::{Architecture, Marker};
 use crate::diagnostics::Diagnostics;
 use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
+use crate::metadata::windows_by_period;
 use crate::number::{nearest_f32, whole_u32};
 use crate::rope::{Llama3Scaling, RopeFactors, RopeSpec, yarn_magnitude};
 use crate::spec::ModelSpec;
@@ -216,6 +217,16 @@ impl Config<'_> {
         Some(self.number_or(key, 1.0))
     }
 
+    /// A finite number above 0, or `absent` if the key is absent or null.
+    pub fn positive_or(&mut self, key: &str, absent: f64) -> f64 {
+        let number = self.number_or(key, absent);
+        if number.is_finite() && number > 0.0 {
+            return number;
+        }
+        self.problem(format!("{key}: expected a positive number, found {number}"));
+        absent
+    }
+
     /// A switch, or `absent` if the key is absent or null.
     pub fn flag_or(&mut self, key: &str, absent: bool) -> bool {
         match self.value(key).cloned() {
@@ -245,8 +256,41 @@ impl Config<'_> {
         }
     }
 
+    /// The sliding window and the layers that have it: `sliding_window`, or `absent` if there is no such key, in the
+    /// layers of `layer_types`, or in `usual` ones. A null means that there is no window.
+    pub fn windows(&mut self, absent: Option<usize>, usual: Vec<bool>) -> Option<(usize, Vec<bool>)> {
+        let size = self.window("sliding_window", absent);
+        let listed = self.listed_windows(usual.len(), size.is_some());
+        Some((size?, listed.unwrap_or(usual)))
+    }
+
+    /// Checks the keys of a sliding window that another key switches off.
+    pub fn no_windows(&mut self, layers: usize) {
+        self.window("sliding_window", None);
+        self.listed_windows(layers, false);
+    }
+
+    /// The layers of `layer_types` that have a window, which is a problem if there is none.
+    fn listed_windows(&mut self, layers: usize, has_window: bool) -> Option<Vec<bool>> {
+        let listed = self.sliding_layers(layers)?;
+        if !has_window && listed.contains(&true) {
+            self.problem("layer_types: expected a sliding_window for sliding_attention, found none");
+        }
+        Some(listed)
+    }
+
+    /// The sliding window of a class in which the last of each `period` layers sees everything unless `layer_types`
+    /// says otherwise. Such a class cannot do without a window.
+    pub fn windows_by_period(&mut self, period: usize, layers: usize) -> Option<(usize, Vec<bool>)> {
+        let windows = self.windows(Some(4096), windows_by_period(period, layers));
+        if windows.is_none() {
+            self.problem("sliding_window: expected a count, found null");
+        }
+        windows
+    }
+
     /// Which layers have a sliding window, by `layer_types`; `None` if the key is absent.
-    pub fn sliding_layers(&mut self, layers: usize) -> Option<Vec<bool>> {
+    fn sliding_layers(&mut self, layers: usize) -> Option<Vec<bool>> {
         let found = self.value("layer_types").cloned()?;
         let list: Option<Vec<bool>> = found.as_array().and_then(|types| types.iter().map(is_sliding).collect());
         let Some(list) = list else {
@@ -260,7 +304,7 @@ impl Config<'_> {
     }
 
     /// The size of a sliding window, below 2^31.
-    pub fn window(&mut self, key: &str, absent: Option<usize>) -> Option<usize> {
+    fn window(&mut self, key: &str, absent: Option<usize>) -> Option<usize> {
         let found = match self.object.get(key) {
             None => return absent,
             Some(Value::Null) => return None,
@@ -322,6 +366,8 @@ fn is_sliding(kind: &Value) -> Option<bool> {
 /// Keys of objects that describe a rotation.
 const ROPE_OBJECTS: [&str; 3] = ["rope_parameters", "rope_scaling", ROTARY];
 const ROTARY: &str = "rotary";
+/// The rotated share of a head, in such an object or next to it.
+const NESTED_SHARE: &str = "partial_rotary_factor";
 
 impl Config<'_> {
     /// The rotation: `rope_scaling` of transformers up to 4, `rope_parameters` since 5, which has the base in it, as
@@ -344,11 +390,31 @@ impl Config<'_> {
         rope
     }
 
-    /// The rotated share of a head: from `key`, or from `partial_rotary_factor` of `rope_parameters`.
+    /// The rotated share of a head: from `partial_rotary_factor` of the object that describes the rotation, else from
+    /// `key`.
     pub fn rotated_share(&mut self, key: &str, absent: f64) -> f64 {
-        let nested = self.value("rope_parameters").and_then(|object| object.get("partial_rotary_factor"));
-        let share = nested.and_then(Value::as_f64).unwrap_or(absent);
-        self.number_or(key, share)
+        match self.nested_share() {
+            Some((place, found)) => found
+                .as_f64()
+                .unwrap_or_else(|| self.wrong(&format!("{NESTED_SHARE} in {place}"), "a number", &found, absent)),
+            None => self.number_or(key, absent),
+        }
+    }
+
+    /// Refuses a rotated share of a head other than `share`, for a class that does not read one.
+    pub fn only_share(&mut self, share: f64) {
+        let nested = self.nested_share().map(|(place, found)| (format!("{NESTED_SHARE} in {place}"), found));
+        let outer = self.value(NESTED_SHARE).cloned().map(|found| (NESTED_SHARE.to_owned(), found));
+        for (key, found) in nested.into_iter().chain(outer) {
+            if found.as_f64() != Some(share) {
+                self.wrong(&key, &share.to_string(), &found, ());
+            }
+        }
+    }
+
+    fn nested_share(&self) -> Option<(&'static str, Value)> {
+        let found = |place: &'static str| Some((place, self.value(place)?.get(NESTED_SHARE)?.clone()));
+        ROPE_OBJECTS.into_iter().find_map(found).filter(|(_, value)| !value.is_null())
     }
 
     /// Notes scalings that have no effect within the context.
@@ -433,8 +499,8 @@ impl ScalingReader<'_> {
                 || self.place == ROTARY && key == "base";
             // A factor of 1 says nothing where the kind has none.
             let is_neutral = key == "factor" && kind == "default" && value.as_f64() == Some(1.0);
-            // `rotated_share` reads it.
-            let is_read = key == "partial_rotary_factor";
+            // `rotated_share` or `only_share` reads it.
+            let is_read = key == NESTED_SHARE;
             if !known && !value.is_null() && !is_neutral && !is_read {
                 let place = self.place;
                 self.diagnostics.add(format!("{place}: expected only supported keys, found \"{}\"", quote(key)));

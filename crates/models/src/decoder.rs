@@ -170,12 +170,15 @@ impl Style {
 impl Decoder {
     /// Reads the usual keys of `config.json`; `pairs` are those of the GGUF file.
     pub fn from_config(config: &mut Config, usual: &Usual, pairs: RopePairs) -> Decoder {
-        let heads = config.count(usual.heads);
-        let hidden_size = config.size(usual.hidden_size);
         let layers = config.layers(usual.layers);
-        let kv_heads = if config.has(usual.kv_heads) { heads } else { usual.kv_heads_absent.unwrap_or(heads) };
-        let kv_heads = config.per_layer(usual.kv_heads, layers, COUNT_MAX, Some(kv_heads));
-        let head_size = head_size(config, usual, hidden_size, heads);
+        let heads = config.per_layer(usual.heads, layers, COUNT_MAX, None);
+        let hidden_size = config.size(usual.hidden_size);
+        let kv_heads = match usual.kv_heads_absent.filter(|_| !config.has(usual.kv_heads)) {
+            Some(absent) => vec![absent; layers],
+            None if config.value(usual.kv_heads).is_none() => heads.clone(),
+            None => config.per_layer(usual.kv_heads, layers, COUNT_MAX, None),
+        };
+        let head_size = head_size(config, usual, hidden_size, layers, heads.first().copied().unwrap_or(1));
         let intermediate = usual.intermediate_absent.map(|times| hidden_size.saturating_mul(times));
         let intermediate = config.per_layer(usual.intermediate, layers, SIZE_MAX, intermediate);
         let vocabulary = config.vocabulary(usual.vocabulary);
@@ -184,22 +187,25 @@ impl Decoder {
         let base = config.number_or(usual.rope_base.0, usual.rope_base.1);
         let dimensions = match usual.rotated {
             Rotated::Whole => {
-                if config.rotated_share("partial_rotary_factor", 1.0) != 1.0 {
-                    config.only("partial_rotary_factor", &["1", "1.0"]);
-                    let problem = "rope_parameters: expected a partial_rotary_factor of 1, found another number";
-                    config.problem(problem);
-                }
+                config.only_share(1.0);
                 head_size
             }
-            Rotated::Half => head_size / 2,
-            Rotated::Count(key, absent) => config.count_or(key, absent),
+            Rotated::Half => {
+                config.only_share(0.5);
+                head_size / 2
+            }
+            Rotated::Count(key, absent) => {
+                let count = config.count_or(key, absent);
+                config.only_share(real(count) / real(head_size));
+                count
+            }
             Rotated::Share(key, absent) => share_of(head_size, config.rotated_share(key, absent)),
         };
         Decoder {
             architecture: config.architecture(),
             hidden_size,
             layers,
-            heads: vec![heads; layers],
+            heads,
             kv_heads,
             key_size: head_size,
             value_size: head_size,
@@ -213,7 +219,7 @@ impl Decoder {
         }
     }
 
-    /// Reads the usual keys of a GGUF file. `style` decides under which key the epsilon is.
+    /// Reads the usual keys of a GGUF file. The kind of norm decides which key has the epsilon.
     pub fn from_keys(keys: &mut Keys, pairs: RopePairs, norm: NormKind) -> Decoder {
         let layers = keys.layers();
         let hidden_size = keys.size("embedding_length");
@@ -322,9 +328,15 @@ impl ModelSpec {
 }
 
 /// Elements of a head: the key, the class's default, or `hidden_size / heads`.
-fn head_size(config: &mut Config, usual: &Usual, hidden_size: usize, heads: usize) -> usize {
+fn head_size(config: &mut Config, usual: &Usual, hidden_size: usize, layers: usize, heads: usize) -> usize {
     if config.value(usual.head_size).is_some() {
-        return config.count(usual.head_size);
+        let sizes = config.per_layer(usual.head_size, layers, COUNT_MAX, None);
+        let first = sizes.first().copied().unwrap_or(1);
+        if sizes.iter().any(|size| *size != first) {
+            let key = usual.head_size;
+            config.problem(format!("{key}: layers with different sizes of heads are not supported"));
+        }
+        return first;
     }
     if let Some(absent) = usual.head_size_absent.filter(|_| !config.has(usual.head_size)) {
         return absent;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! config.json ─┐
-//!              ├─▶ Architecture's functions ─▶ ModelSpec ── check: all faults at once ─▶ tensors, keys, graphs
+//!              ├─▶ Architecture's functions ─▶ ModelSpec ── check: all problems at once ─▶ tensors, keys, graphs
 //! GGUF keys ───┘                               (parts with their numbers, layer by layer)
 //! ```
 //!
@@ -29,8 +29,8 @@ pub struct ModelSpec {
     pub(crate) layers: Vec<LayerSpec>,
     pub(crate) head: Head,
     pub(crate) prefix: Option<Prefix>,
-    /// Conversion multiplies queries by it, if the checkpoint has another scale of scores than readers of the GGUF file
-    /// take.
+    /// Conversion multiplies queries by this factor. It makes up for a scale of scores that no GGUF key holds and that
+    /// readers of the file do not use.
     pub(crate) query_correction: Option<f32>,
 }
 
@@ -41,8 +41,6 @@ pub(crate) struct Embedding {
     pub scale: Option<f32>,
     /// Rows of the table of learned positions, which are added.
     pub positions: Option<usize>,
-    /// Applied after everything else.
-    pub norm: Option<Norm>,
 }
 
 /// One layer: a mixer of tokens and a feed-forward, each with its norms.
@@ -225,7 +223,7 @@ impl ModelSpec {
         self.attentions().find_map(|(_, attention)| attention.window)
     }
 
-    /// Epsilon of the norm before the head, or of the first layer's.
+    /// Epsilon of the norm before the head.
     pub fn epsilon(&self) -> Option<f32> {
         self.head.norm.map(|norm| norm.epsilon)
     }
@@ -271,9 +269,6 @@ impl ModelSpec {
         list.add("token_embd", "weight", &[self.hidden_size, self.vocabulary_size], TensorKind::TokenRows);
         if let Some(positions) = self.embedding.positions {
             list.matrix("position_embd", self.hidden_size, positions);
-        }
-        if let Some(norm) = &self.embedding.norm {
-            norm.tensors("token_embd_norm", self.hidden_size, &mut list);
         }
         if let Some(rope) = self.rope().filter(|rope| rope.has_factors()) {
             list.add("rope_freqs", "weight", &[rope.dimensions / 2], TensorKind::RopeFactors);
@@ -323,8 +318,7 @@ impl ModelSpec {
             let size = self.vocabulary_size;
             diagnostics.add(format!("a special token has the id {id}, but the vocabulary has {size} tokens"));
         }
-        let norms = self.head.norm.iter().chain(&self.embedding.norm);
-        norms.for_each(|norm| norm.check(diagnostics));
+        self.head.norm.iter().for_each(|norm| norm.check(diagnostics));
         for factor in [self.embedding.scale, self.head.scale, self.head.softcap].into_iter().flatten() {
             if !(factor.is_finite() && factor != 0.0) {
                 diagnostics.add(format!("a factor of embedding or logits must be finite and not 0, found {factor}"));

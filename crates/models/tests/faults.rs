@@ -51,7 +51,40 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "rope_theta": -1.0 }), "base of the rotation must be finite and positive"),
         (json!({ "rope_theta": 1e300 }), "base of the rotation must be finite and positive"),
         (json!({ "hidden_act": "gelu" }), "hidden_act: expected \"silu\""),
-        (json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor: expected 1"),
+        (json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor: expected 1, found 0.5"),
+        (rope(json!({ "partial_rotary_factor": 0.5 })), "partial_rotary_factor in rope_scaling: expected 1, found 0.5"),
+        (
+            json!({ "architectures": ["Gemma2ForCausalLM"], "query_pre_attn_scalar": 0 }),
+            "query_pre_attn_scalar: expected a positive number, found 0",
+        ),
+        (
+            json!({ "architectures": ["GraniteForCausalLM"], "logits_scaling": -2.0 }),
+            "logits_scaling: expected a positive number, found -2",
+        ),
+        (
+            json!({ "architectures": ["GraniteForCausalLM"], "attention_multiplier": 0 }),
+            "the attention scale must be finite and positive, found 0",
+        ),
+        (
+            json!({ "architectures": ["GraniteForCausalLM"], "residual_multiplier": 0 }),
+            "the residual scale must be finite and not 0",
+        ),
+        (
+            json!({ "architectures": ["Cohere2ForCausalLM"], "sliding_window": null }),
+            "sliding_window: expected a count, found null",
+        ),
+        (
+            json!({ "architectures": ["MistralForCausalLM"], "sliding_window": null,
+                "layer_types": ["full_attention", "sliding_attention"] }),
+            "layer_types: expected a sliding_window",
+        ),
+        (json!({ "architectures": ["OlmoForCausalLM"], "clip_qkv": -1.0 }), "the attention clamp must be"),
+        (json!({ "architectures": ["FalconForCausalLM"], "alibi": true }), "alibi: expected false"),
+        (
+            json!({ "architectures": ["FalconForCausalLM"], "new_decoder_architecture": true, "num_kv_heads": 3 }),
+            "4 attention heads cannot share 3 KV heads evenly",
+        ),
+        (json!({ "architectures": ["StableLmForCausalLM"] }), "found \"StableLmForCausalLM\""),
         (json!({ "quantization_config": { "bits": 4 } }), "quantization_config: expected no such key"),
         (json!({ "attention_bias": 1 }), "attention_bias: expected true or false"),
         (json!({ "rope_scaling": 4 }), "rope_scaling: expected an object"),
@@ -267,9 +300,12 @@ fn equal_counts_of_all_layers_are_one_count() {
         let model = Model::from_gguf(&metadata, &tensors, path).unwrap_or_else(|error| panic!("{key}: {error}"));
         assert_eq!(model.spec(), expected.spec(), "{key}");
     }
-    let plain = read(&config(json!({ "num_key_value_heads": 2, "intermediate_size": 96 }))).unwrap();
-    let listed = config(json!({ "num_key_value_heads": [2, 2], "intermediate_size": [96, 96] }));
+    let plain = read(&config(json!({ "head_dim": 16 }))).unwrap();
+    let listed = config(json!({ "num_attention_heads": [4, 4], "num_key_value_heads": [2, 2], "head_dim": [16, 16],
+        "intermediate_size": [96, 96] }));
     assert_eq!(read(&listed).unwrap(), plain);
+    let sizes = read(&config(json!({ "head_dim": [16, 8] }))).unwrap_err();
+    assert!(sizes.contains("head_dim: layers with different sizes of heads"), "{sizes}");
     for (value, part) in [
         (json!([96]), "expected a count for each of 2 layers, found 1"),
         (json!([96, "x"]), "intermediate_size: expected a count"),

@@ -87,6 +87,32 @@ fn descriptions_come_back_from_gguf_keys_and_tensors() {
     }
 }
 
+/// Each layer has tensors, a cache and activations of its size, and GGUF keys say so.
+#[test]
+fn layers_may_differ_in_heads_and_feed_forward() {
+    let more = json!({ "head_dim": 16, "num_attention_heads": [4, 2], "num_key_value_heads": [2, 1],
+        "intermediate_size": [96, 160] });
+    let config = config("LlamaForCausalLM", more);
+    let (metadata, tensors, spec) = gguf(&config);
+    assert_eq!(metadata.u64s("llama.attention.head_count").unwrap(), [4, 2]);
+    assert_eq!(metadata.u64s("llama.feed_forward_length").unwrap(), [96, 160]);
+    let model = Model::from_gguf(&metadata, &tensors, Path::new("model.gguf")).unwrap();
+    assert_eq!(model.spec(), &spec);
+    let graph = model.graph(&BATCH).unwrap();
+    for (name, ty) in [
+        ("Qcur_rope-0", "f32[16, 4, 3]"),
+        ("Qcur_rope-1", "f32[16, 2, 3]"),
+        ("kv_k-0", "f16[32, 128, 2]"),
+        ("kv_k-1", "f16[16, 128, 2]"),
+        ("kq-1", "f32[64, 3, 2]"),
+        ("ffn_swiglu-0", "f32[96, 3]"),
+        ("ffn_swiglu-1", "f32[160, 3]"),
+        ("l_out-1", "f32[64, 3]"),
+    ] {
+        assert_eq!(shown(&graph, name), ty, "{name}");
+    }
+}
+
 #[test]
 fn nodes_of_a_layer_have_the_names_of_other_programs_traces() {
     let graph = model(&config("LlamaForCausalLM", json!({}))).graph(&BATCH).unwrap();

@@ -1,8 +1,8 @@
 //! A vocabulary as GGUF keys, and back.
 //!
 //! ```text
-//! tokenizer.ggml.model           llama (sentencepiece), t5 (sentencepiece, unigram), gpt2 (byte-level merges), gemma4 or
-//!                                whitespace (merges of characters)
+//! tokenizer.ggml.model           llama (sentencepiece), t5 (sentencepiece, unigram), gpt2 (byte-level merges),
+//!                                gemma4 or whitespace (merges of characters)
 //! tokenizer.ggml.pre             name of the pre-tokenizer
 //! tokenizer.ggml.tokens          texts          .scores  f32          .token_type  i32         .merges  "a b"
 //! tokenizer.ggml.bos_token_id    and eos, eot, eom, unknown, padding, seperator, mask

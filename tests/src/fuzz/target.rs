@@ -2,8 +2,8 @@
 
 mod checkpoint;
 mod gguf;
+mod model_spec;
 mod report;
-mod spec;
 mod template;
 mod text;
 mod tokenizer;
@@ -401,7 +401,7 @@ pub const TARGETS: &[Target] = &[
         words: MODEL_WORDS,
         run: checkpoint::flm,
     },
-    Target { name: "hyper", seeds: spec::seeds, grammar: json, words: MODEL_WORDS, run: spec::run },
+    Target { name: "model_spec", seeds: model_spec::seeds, grammar: json, words: MODEL_WORDS, run: model_spec::run },
     Target {
         name: "tokenizer_json",
         seeds: tokenizer::json_seeds,

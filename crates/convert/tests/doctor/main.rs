@@ -116,7 +116,9 @@ fn healthy_models_have_notes_at_most() {
             let bad: Vec<&Finding> =
                 diagnosis.findings.iter().filter(|finding| finding.severity != Severity::Note).collect();
             assert!(bad.is_empty(), "{}: {bad:#?}", path.display());
-            assert!(diagnosis.tensors >= 14 && diagnosis.bytes > 80_000, "{diagnosis:?}");
+            let whole = trueup_formats::open(&path, &trueup_formats::OpenOptions::default()).expect("a model");
+            assert_eq!(diagnosis.tensors, whole.tensors().len(), "{diagnosis:?}");
+            assert!(diagnosis.tensors >= 15 && diagnosis.bytes > 80_000, "{diagnosis:?}");
         }
     }
 }

@@ -3,14 +3,14 @@
 //! ```text
 //! 7B    positions rotate, and the description says how many there are (max_position_embeddings)
 //! 13B   positions lower scores by distance (ALiBi), and it gives the longest text instead (model_max_length)
-//! 2     the head's rows are divided by their lengths, and it has a weight for a loss that only training needs (z_loss_weight)
+//! 2     the head's rows are divided by their lengths; marked by z_loss_weight, which only training needs
 //! ```
 //!
 //! Queries, keys and values are one tensor in the checkpoint (`W_pack`), which its reader splits.
 
-use super::llama::{INVERSE_FREQUENCIES, gated_silu};
+use super::llama::{INTERLEAVED, INVERSE_FREQUENCIES, NAMES, gated_silu};
 use crate::architecture::{Architecture, Marker};
-use crate::checkpoint::{TensorRule, interleave_heads, unit_rows};
+use crate::checkpoint::{TensorRule, unit_rows};
 use crate::compatibility::rope_factors_note;
 use crate::decoder::{Decoder, Style, Usual, usual_config};
 use crate::number::nearest_f32;
@@ -62,20 +62,7 @@ pub static BAICHUAN: Architecture = Architecture {
     flm_keys,
     more_keys: |spec, writer| writer.value(MAX_ALIBI_BIAS, alibi(spec).unwrap_or(0.0)),
     compatibility: |spec| rope_factors_note(spec).into_iter().chain(alibi_note(spec)).collect(),
-    tensors: &[
-        TensorRule::new("token_embd", "model.embed_tokens"),
-        TensorRule::new("blk.{l}.attn_norm", "model.layers.{l}.input_layernorm"),
-        TensorRule::new("blk.{l}.attn_q", "model.layers.{l}.self_attn.q_proj").with(interleave_heads),
-        TensorRule::new("blk.{l}.attn_k", "model.layers.{l}.self_attn.k_proj").with(interleave_heads),
-        TensorRule::new("blk.{l}.attn_v", "model.layers.{l}.self_attn.v_proj"),
-        TensorRule::new("blk.{l}.attn_output", "model.layers.{l}.self_attn.o_proj"),
-        TensorRule::new("blk.{l}.ffn_norm", "model.layers.{l}.post_attention_layernorm"),
-        TensorRule::new("blk.{l}.ffn_gate", "model.layers.{l}.mlp.gate_proj"),
-        TensorRule::new("blk.{l}.ffn_up", "model.layers.{l}.mlp.up_proj"),
-        TensorRule::new("blk.{l}.ffn_down", "model.layers.{l}.mlp.down_proj"),
-        TensorRule::new("output_norm", "model.norm"),
-        TensorRule::new("output", "lm_head").with(unit_rows),
-    ],
+    tensors: &[&[TensorRule::new("output", "lm_head").with(unit_rows)], INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
 };

@@ -54,7 +54,7 @@ pub static CHATGLM: Architecture = Architecture {
         Some(config)
     },
     compatibility: |spec| rope_factors_note(spec).into_iter().collect(),
-    tensors: &[
+    tensors: &[&[
         TensorRule::new("token_embd", "transformer.embedding.word_embeddings"),
         TensorRule::new("blk.{l}.attn_norm", "transformer.encoder.layers.{l}.input_layernorm"),
         TensorRule::new("blk.{l}.attn_qkv", "transformer.encoder.layers.{l}.self_attention.query_key_value"),
@@ -64,7 +64,7 @@ pub static CHATGLM: Architecture = Architecture {
         TensorRule::new("blk.{l}.ffn_down", "transformer.encoder.layers.{l}.mlp.dense_4h_to_h"),
         TensorRule::new("output_norm", "transformer.encoder.final_layernorm"),
         TensorRule::new("output", "transformer.output_layer"),
-    ],
+    ]],
     ignorable: &["transformer.rotary_pos_emb.inv_freq"],
     ..Architecture::BASE
 };

@@ -48,7 +48,7 @@ pub static CHATGLM1: Architecture = Architecture {
         config.insert("position_encoding_2d".to_owned(), true.into());
         Some(config)
     },
-    tensors: &[
+    tensors: &[&[
         TensorRule::new("token_embd", "transformer.word_embeddings"),
         TensorRule::new("blk.{l}.attn_norm", "transformer.layers.{l}.input_layernorm"),
         TensorRule::new("blk.{l}.attn_qkv", "transformer.layers.{l}.attention.query_key_value").with(split_by_head),
@@ -58,7 +58,7 @@ pub static CHATGLM1: Architecture = Architecture {
         TensorRule::new("blk.{l}.ffn_down", "transformer.layers.{l}.mlp.dense_4h_to_h"),
         TensorRule::new("output_norm", "transformer.final_layernorm"),
         TensorRule::new("output", "lm_head"),
-    ],
+    ]],
     ignorable: &["transformer.layers.{l}.attention.rotary_emb.inv_freq", "transformer.rotary_emb.inv_freq"],
     ..Architecture::BASE
 };

@@ -1,11 +1,10 @@
 //! Command R7B and Command A: Command R with a sliding window in three of four layers; the fourth sees everything, and
 //! its heads are not rotated.
 
-use super::command_r::{LOGIT_SCALE, STYLE, TENSORS, USUAL, with_logit_scale};
-use super::llama::gated_silu;
+use super::command_r::{LOGIT_SCALE, STYLE, USUAL, with_logit_scale, write_logit_scale};
+use super::llama::{NAMES, gated_silu};
 use crate::architecture::Architecture;
 use crate::decoder::Decoder;
-use crate::metadata::windows_by_period;
 use crate::part::attention::Position;
 use crate::spec::ModelSpec;
 use trueup_graph::op::RopePairs;
@@ -22,9 +21,7 @@ pub static COHERE2: Architecture = Architecture {
         let scale = config.number_or("logit_scale", 0.0625);
         let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Neighbours);
         let period = config.count_or("sliding_window_pattern", PERIOD);
-        let listed = config.sliding_layers(decoder.layers);
-        let layers = listed.unwrap_or_else(|| windows_by_period(period, decoder.layers));
-        decoder.window = config.window("sliding_window", Some(4096)).map(|size| (size, layers));
+        decoder.window = config.windows_by_period(period, decoder.layers);
         finished(&decoder, scale)
     },
     from_metadata: |keys| {
@@ -33,8 +30,8 @@ pub static COHERE2: Architecture = Architecture {
         decoder.window = keys.window(decoder.layers, Some(PERIOD));
         finished(&decoder, scale)
     },
-    more_keys: |spec, writer| writer.value(LOGIT_SCALE, spec.head.scale.unwrap_or(1.0)),
-    tensors: TENSORS,
+    more_keys: write_logit_scale,
+    tensors: &[NAMES],
     ..Architecture::BASE
 };
 

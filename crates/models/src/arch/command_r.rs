@@ -1,10 +1,10 @@
 //! Command R and Command R+: attention and feed-forward in parallel after one norm without a bias, scaled logits, a
 //! tied head, and in the larger model norms of query and key heads.
 
-use super::llama::gated_silu;
+use super::llama::{NAMES, gated_silu};
 use crate::architecture::Architecture;
-use crate::checkpoint::TensorRule;
 use crate::decoder::{Decoder, Style, Usual};
+use crate::metadata::KeyWriter;
 use crate::number::nearest_f32;
 use crate::part::attention::HeadSpan;
 use crate::part::norm::NormKind;
@@ -30,8 +30,10 @@ pub static COMMAND_R: Architecture = Architecture {
         let decoder = Decoder::from_keys(keys, RopePairs::Neighbours, STYLE.norm);
         with_logit_scale(decoder.spec(&Style { head_norm, ..STYLE }), scale)
     },
-    more_keys: |spec, writer| writer.value(LOGIT_SCALE, spec.head.scale.unwrap_or(1.0)),
-    tensors: TENSORS,
+    more_keys: write_logit_scale,
+    compatibility: |spec| head_norm_note(spec).into_iter().collect(),
+    // The class rotates neighbours, as GGUF does.
+    tensors: &[NAMES],
     ..Architecture::BASE
 };
 
@@ -43,26 +45,26 @@ pub(super) const STYLE: Style = Style {
     ..Style::LLAMA
 };
 pub(super) const LOGIT_SCALE: &str = "logit_scale";
-
-/// The names of the class, which rotates neighbours as GGUF does.
-pub(super) const TENSORS: &[TensorRule] = &[
-    TensorRule::new("token_embd", "model.embed_tokens"),
-    TensorRule::new("blk.{l}.attn_norm", "model.layers.{l}.input_layernorm"),
-    TensorRule::new("blk.{l}.attn_q", "model.layers.{l}.self_attn.q_proj"),
-    TensorRule::new("blk.{l}.attn_q_norm", "model.layers.{l}.self_attn.q_norm"),
-    TensorRule::new("blk.{l}.attn_k", "model.layers.{l}.self_attn.k_proj"),
-    TensorRule::new("blk.{l}.attn_k_norm", "model.layers.{l}.self_attn.k_norm"),
-    TensorRule::new("blk.{l}.attn_v", "model.layers.{l}.self_attn.v_proj"),
-    TensorRule::new("blk.{l}.attn_output", "model.layers.{l}.self_attn.o_proj"),
-    TensorRule::new("blk.{l}.ffn_gate", "model.layers.{l}.mlp.gate_proj"),
-    TensorRule::new("blk.{l}.ffn_up", "model.layers.{l}.mlp.up_proj"),
-    TensorRule::new("blk.{l}.ffn_down", "model.layers.{l}.mlp.down_proj"),
-    TensorRule::new("output_norm", "model.norm"),
-    TensorRule::new("output", "lm_head"),
-];
+/// llama.cpp looks for norms of heads in models with at least this many layers.
+const HEAD_NORM_LAYERS: usize = 64;
 
 /// The logits are multiplied by a number.
 pub(super) fn with_logit_scale(mut spec: ModelSpec, scale: f64) -> ModelSpec {
     spec.head.scale = Some(nearest_f32(scale)).filter(|scale| *scale != 1.0);
     spec
+}
+
+/// Writes the factor of the logits.
+pub(super) fn write_logit_scale(spec: &ModelSpec, writer: &mut KeyWriter) {
+    writer.value(LOGIT_SCALE, spec.head.scale.unwrap_or(1.0));
+}
+
+fn head_norm_note(spec: &ModelSpec) -> Option<String> {
+    let has_norm = spec.attention(0).is_some_and(|attention| attention.head_norm.is_some());
+    (has_norm && spec.layer_count() < HEAD_NORM_LAYERS).then(|| {
+        format!(
+            "norms of query and key heads are written; llama.cpp expects them only in models with at least \
+             {HEAD_NORM_LAYERS} layers and rejects the file"
+        )
+    })
 }

@@ -1,9 +1,9 @@
-//! Falcon of 7, 11 and 40 billion parameters: attention and feed-forward in parallel, heads that share keys and values,
+//! Falcon of 7 and 40 billion parameters: attention and feed-forward in parallel, heads that share keys and values,
 //! no biases but those of the norms.
 //!
 //! ```text
-//! 7B, 11B   one norm                                   attn_norm
-//! 40B       one norm for attention, one for the rest   attn_norm_2, attn_norm
+//! 7B    one norm                                           attn_norm
+//! 40B   one norm for attention, one for the feed-forward   attn_norm_2, attn_norm
 //! ```
 
 use crate::architecture::Architecture;
@@ -15,10 +15,10 @@ use crate::part::norm::{NamedNorm, Norm};
 use crate::spec::{Arrangement, ModelSpec};
 use trueup_graph::op::RopePairs;
 
-/// `FalconForCausalLM`; `RWForCausalLM` in the first publication.
+/// `FalconForCausalLM`.
 pub static FALCON: Architecture = Architecture {
     gguf_name: "falcon",
-    classes: &["FalconForCausalLM", "RWForCausalLM"],
+    classes: &["FalconForCausalLM"],
     from_config: |config| {
         config.only("activation", &["\"gelu\""]);
         config.only("alibi", &["false"]);
@@ -29,7 +29,7 @@ pub static FALCON: Architecture = Architecture {
         let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
         let heads = decoder.heads.first().copied().unwrap_or(1);
         let kv_heads = match (is_new, config.flag_or("multi_query", true)) {
-            (true, _) => config.count_or("num_kv_heads", config.value("n_head_kv").map_or(heads, |_| 1)),
+            (true, _) => config.count_or("num_kv_heads", heads),
             (false, true) => 1,
             (false, false) => heads,
         };
@@ -42,7 +42,7 @@ pub static FALCON: Architecture = Architecture {
         Decoder::from_keys(keys, RopePairs::Halves, style.norm).spec(style)
     },
     compatibility: |_| vec![gelu_note()],
-    tensors: &[
+    tensors: &[&[
         TensorRule::new("token_embd", "transformer.word_embeddings"),
         TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.ln_mlp").when(has_two_norms),
         TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.input_layernorm"),
@@ -53,13 +53,12 @@ pub static FALCON: Architecture = Architecture {
         TensorRule::new("blk.{l}.ffn_down", "transformer.h.{l}.mlp.dense_4h_to_h"),
         TensorRule::new("output_norm", "transformer.ln_f"),
         TensorRule::new("output", "lm_head"),
-    ],
+    ]],
     ignorable: &["transformer.h.{l}.self_attention.rotary_emb.inv_freq"],
     ..Architecture::BASE
 };
 
 const USUAL: Usual = Usual {
-    kv_heads: "num_key_value_heads",
     intermediate: "ffn_hidden_size",
     intermediate_absent: Some(4),
     epsilon: ("layer_norm_epsilon", 1e-5),

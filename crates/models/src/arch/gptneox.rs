@@ -29,7 +29,7 @@ pub static GPTNEOX: Architecture = Architecture {
         writer.value(PARALLEL, is_parallel);
     },
     compatibility: |_| vec![gelu_note()],
-    tensors: &[
+    tensors: &[&[
         TensorRule::new("token_embd", "gpt_neox.embed_in"),
         TensorRule::new("blk.{l}.attn_norm", "gpt_neox.layers.{l}.input_layernorm"),
         TensorRule::new("blk.{l}.attn_qkv", "gpt_neox.layers.{l}.attention.query_key_value").with(split_by_head),
@@ -39,7 +39,7 @@ pub static GPTNEOX: Architecture = Architecture {
         TensorRule::new("blk.{l}.ffn_down", "gpt_neox.layers.{l}.mlp.dense_4h_to_h"),
         TensorRule::new("output_norm", "gpt_neox.final_layer_norm"),
         TensorRule::new("output", "embed_out"),
-    ],
+    ]],
     ignorable: &["gpt_neox.layers.{l}.attention.rotary_emb.inv_freq"],
     ..Architecture::BASE
 };

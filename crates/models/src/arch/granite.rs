@@ -1,7 +1,7 @@
 //! Granite 3: Llama with four multipliers: of the embedding, of the outputs of attention and feed-forward, of the
 //! scores, and of the logits.
 
-use super::llama::{INVERSE_FREQUENCIES, TENSORS, gated_silu};
+use super::llama::{INTERLEAVED, INVERSE_FREQUENCIES, NAMES, gated_silu};
 use crate::architecture::Architecture;
 use crate::decoder::{Decoder, Style, Usual};
 use crate::number::nearest_f32;
@@ -25,11 +25,9 @@ pub static GRANITE: Architecture = Architecture {
             embedding: config.number_or("embedding_multiplier", 1.0),
             residual: config.number_or("residual_multiplier", 1.0),
             attention: Some(config.number_or("attention_multiplier", 1.0)),
-            logits: config.number_or("logits_scaling", 1.0),
+            logits: config.positive_or("logits_scaling", 1.0),
         };
-        // The class ignores the key of a head's size.
-        let usual = Usual { head_size: "", ..Usual::LLAMA };
-        multipliers.applied(Decoder::from_config(config, &usual, RopePairs::Neighbours).spec(&style))
+        multipliers.applied(Decoder::from_config(config, &Usual::LLAMA, RopePairs::Neighbours).spec(&style))
     },
     from_metadata: |keys| {
         let style = Style {
@@ -55,7 +53,7 @@ pub static GRANITE: Architecture = Architecture {
         }
         writer.value("logit_scale", spec.head.scale.map_or(1.0, |scale| 1.0 / scale));
     },
-    tensors: TENSORS,
+    tensors: &[INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
 };

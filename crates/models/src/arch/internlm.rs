@@ -1,7 +1,7 @@
 //! InternLM, the first version: Llama with biases on all projections of attention, unless the description says that it
 //! has none.
 
-use super::llama::{INVERSE_FREQUENCIES, LLAMA, TENSORS, gated_silu, llama_from_metadata};
+use super::llama::{INTERLEAVED, INVERSE_FREQUENCIES, LLAMA, NAMES, gated_silu, llama_from_metadata};
 use crate::architecture::Architecture;
 use crate::decoder::{Decoder, Style, Usual};
 use trueup_graph::op::RopePairs;
@@ -18,7 +18,7 @@ pub static INTERNLM: Architecture = Architecture {
         Decoder::from_config(config, &Usual::LLAMA, RopePairs::Neighbours).spec(&style)
     },
     from_metadata: llama_from_metadata,
-    tensors: TENSORS,
+    tensors: &[INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
 };

@@ -33,7 +33,7 @@ pub static LLAMA: Architecture = Architecture {
         config.insert("mlp_bias".to_owned(), feed_forward.into());
         Some(config)
     },
-    tensors: TENSORS,
+    tensors: &[INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
 };
@@ -56,24 +56,14 @@ fn biases(spec: &ModelSpec) -> (bool, bool) {
     (attention, names.iter().any(|tensor| tensor.name == "blk.0.ffn_up.bias"))
 }
 
-/// The names of the class, which many others share.
-pub(super) const TENSORS: &[TensorRule] = &[
-    TensorRule::new("token_embd", "model.embed_tokens"),
-    TensorRule::new("blk.{l}.attn_norm", "model.layers.{l}.input_layernorm"),
+/// Queries and keys of classes that rotate halves, for GGUF architectures that rotate neighbours.
+pub(super) const INTERLEAVED: &[TensorRule] = &[
     TensorRule::new("blk.{l}.attn_q", "model.layers.{l}.self_attn.q_proj").with(interleave_heads),
     TensorRule::new("blk.{l}.attn_k", "model.layers.{l}.self_attn.k_proj").with(interleave_heads),
-    TensorRule::new("blk.{l}.attn_v", "model.layers.{l}.self_attn.v_proj"),
-    TensorRule::new("blk.{l}.attn_output", "model.layers.{l}.self_attn.o_proj"),
-    TensorRule::new("blk.{l}.ffn_norm", "model.layers.{l}.post_attention_layernorm"),
-    TensorRule::new("blk.{l}.ffn_gate", "model.layers.{l}.mlp.gate_proj"),
-    TensorRule::new("blk.{l}.ffn_up", "model.layers.{l}.mlp.up_proj"),
-    TensorRule::new("blk.{l}.ffn_down", "model.layers.{l}.mlp.down_proj"),
-    TensorRule::new("output_norm", "model.norm"),
-    TensorRule::new("output", "lm_head"),
 ];
 
-/// The same names, for architectures whose GGUF file rotates halves as the class does.
-pub(super) const TENSORS_HALVES: &[TensorRule] = &[
+/// The names that most classes share. A model uses the rules of the tensors that it has.
+pub(super) const NAMES: &[TensorRule] = &[
     TensorRule::new("token_embd", "model.embed_tokens"),
     TensorRule::new("blk.{l}.attn_norm", "model.layers.{l}.input_layernorm"),
     TensorRule::new("blk.{l}.attn_q", "model.layers.{l}.self_attn.q_proj"),
@@ -82,10 +72,12 @@ pub(super) const TENSORS_HALVES: &[TensorRule] = &[
     TensorRule::new("blk.{l}.attn_k_norm", "model.layers.{l}.self_attn.k_norm"),
     TensorRule::new("blk.{l}.attn_v", "model.layers.{l}.self_attn.v_proj"),
     TensorRule::new("blk.{l}.attn_output", "model.layers.{l}.self_attn.o_proj"),
+    TensorRule::new("blk.{l}.post_attention_norm", "model.layers.{l}.post_attention_layernorm"),
     TensorRule::new("blk.{l}.ffn_norm", "model.layers.{l}.post_attention_layernorm"),
     TensorRule::new("blk.{l}.ffn_gate", "model.layers.{l}.mlp.gate_proj"),
     TensorRule::new("blk.{l}.ffn_up", "model.layers.{l}.mlp.up_proj"),
     TensorRule::new("blk.{l}.ffn_down", "model.layers.{l}.mlp.down_proj"),
+    TensorRule::new("blk.{l}.post_ffw_norm", "model.layers.{l}.post_feedforward_layernorm"),
     TensorRule::new("output_norm", "model.norm"),
     TensorRule::new("output", "lm_head"),
 ];

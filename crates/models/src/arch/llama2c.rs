@@ -16,7 +16,7 @@ pub static LLAMA2C: Architecture = Architecture {
         Decoder::from_config(config, &usual, RopePairs::Neighbours).spec(&Style::LLAMA)
     },
     from_metadata: llama_from_metadata,
-    tensors: &[
+    tensors: &[&[
         TensorRule::new("token_embd", "tok_embeddings"),
         TensorRule::new("blk.{l}.attn_norm", "layers.{l}.attention_norm"),
         TensorRule::new("blk.{l}.attn_q", "layers.{l}.attention.wq"),
@@ -29,6 +29,6 @@ pub static LLAMA2C: Architecture = Architecture {
         TensorRule::new("blk.{l}.ffn_down", "layers.{l}.feed_forward.w2"),
         TensorRule::new("output_norm", "norm"),
         TensorRule::new("output", "output"),
-    ],
+    ]],
     ..Architecture::BASE
 };

@@ -3,7 +3,11 @@
 //!
 //! ```text
 //! x ─ attn_norm ─┬─ attention ────────────────┐
-//!                └─ up, gelu, down ───────────(+)─ x ─ ...        the first rotary_dim elements of a head are rotated, as neighbours
+//!                └─ up, gelu, down ───────────(+)─ x ─ ...
+//! ```
+//!
+//! ```text
+//! rotary_dim     how many elements of each head are rotated, as neighbours
 //! ```
 //!
 //! GGUF has no architecture for it; this one's keys and tensors have the usual names, and a bias of the head,
@@ -29,7 +33,7 @@ pub static MOSS: Architecture = Architecture {
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Neighbours, STYLE.norm).spec(&STYLE),
     to_config: |spec| usual_config(spec, &USUAL),
-    tensors: &[
+    tensors: &[&[
         TensorRule::new("token_embd", "transformer.wte"),
         TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.ln_1"),
         TensorRule::new("blk.{l}.attn_qkv", "transformer.h.{l}.attn.qkv_proj").with(split_by_quarter),
@@ -38,7 +42,7 @@ pub static MOSS: Architecture = Architecture {
         TensorRule::new("blk.{l}.ffn_down", "transformer.h.{l}.mlp.fc_out"),
         TensorRule::new("output_norm", "transformer.ln_f"),
         TensorRule::new("output", "lm_head"),
-    ],
+    ]],
     ignorable: &["transformer.h.{l}.attn.causal_mask"],
     ..Architecture::BASE
 };

@@ -1,6 +1,6 @@
 //! OLMo, the first version: layer norms without weights, and queries, keys and values limited to a range.
 
-use super::llama::{INVERSE_FREQUENCIES, TENSORS, gated_silu};
+use super::llama::{INTERLEAVED, INVERSE_FREQUENCIES, NAMES, gated_silu};
 use crate::architecture::Architecture;
 use crate::decoder::{Decoder, Style, Usual};
 use crate::number::nearest_f32;
@@ -30,7 +30,7 @@ pub static OLMO: Architecture = Architecture {
             writer.value(CLAMP, clamp);
         }
     },
-    tensors: TENSORS,
+    tensors: &[INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
 };

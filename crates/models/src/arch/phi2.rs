@@ -1,6 +1,7 @@
 //! Phi 1, 1.5 and 2: attention and feed-forward in parallel after one norm, biases everywhere, also of the head, and a
 //! part of each head rotated.
 
+use super::llama::NAMES;
 use crate::architecture::Architecture;
 use crate::checkpoint::TensorRule;
 use crate::decoder::{Decoder, Rotated, Style, Usual};
@@ -19,16 +20,13 @@ pub static PHI2: Architecture = Architecture {
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),
     tensors: &[
-        TensorRule::new("token_embd", "model.embed_tokens"),
-        TensorRule::new("blk.{l}.attn_norm", "model.layers.{l}.input_layernorm"),
-        TensorRule::new("blk.{l}.attn_q", "model.layers.{l}.self_attn.q_proj"),
-        TensorRule::new("blk.{l}.attn_k", "model.layers.{l}.self_attn.k_proj"),
-        TensorRule::new("blk.{l}.attn_v", "model.layers.{l}.self_attn.v_proj"),
-        TensorRule::new("blk.{l}.attn_output", "model.layers.{l}.self_attn.dense"),
-        TensorRule::new("blk.{l}.ffn_up", "model.layers.{l}.mlp.fc1"),
-        TensorRule::new("blk.{l}.ffn_down", "model.layers.{l}.mlp.fc2"),
-        TensorRule::new("output_norm", "model.final_layernorm"),
-        TensorRule::new("output", "lm_head"),
+        &[
+            TensorRule::new("blk.{l}.attn_output", "model.layers.{l}.self_attn.dense"),
+            TensorRule::new("blk.{l}.ffn_up", "model.layers.{l}.mlp.fc1"),
+            TensorRule::new("blk.{l}.ffn_down", "model.layers.{l}.mlp.fc2"),
+            TensorRule::new("output_norm", "model.final_layernorm"),
+        ],
+        NAMES,
     ],
     ignorable: &["model.layers.{l}.self_attn.rotary_emb.inv_freq"],
     ..Architecture::BASE

@@ -38,7 +38,7 @@ pub static QWEN: Architecture = Architecture {
     },
     from_metadata: QWEN2.from_metadata,
     compatibility: |spec| rope_factors_note(spec).into_iter().collect(),
-    tensors: &[
+    tensors: &[&[
         TensorRule::new("token_embd", "transformer.wte"),
         TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.ln_1"),
         TensorRule::new("blk.{l}.attn_q", "transformer.h.{l}.attn.q_proj"),
@@ -52,7 +52,7 @@ pub static QWEN: Architecture = Architecture {
         TensorRule::new("blk.{l}.ffn_down", "transformer.h.{l}.mlp.c_proj"),
         TensorRule::new("output_norm", "transformer.ln_f"),
         TensorRule::new("output", "lm_head"),
-    ],
+    ]],
     ignorable: &["transformer.rotary_emb.inv_freq", "transformer.h.{l}.attn.rotary_emb.inv_freq"],
     ..Architecture::BASE
 };

@@ -1,10 +1,12 @@
 //! Qwen2 and Qwen2.5: biases on queries, keys and values; halves rotated; a sliding window in the upper layers, if any.
 
-use super::llama::{INVERSE_FREQUENCIES, TENSORS_HALVES, gated_silu};
+use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use crate::architecture::Architecture;
 use crate::compatibility::{rope_factors_note, window_note};
-use crate::config::Config;
+use crate::config::{Config, Object};
 use crate::decoder::{Decoder, Style, Usual, usual_config};
+use crate::spec::ModelSpec;
+use serde_json::Value;
 use trueup_graph::op::RopePairs;
 
 /// `Qwen2ForCausalLM`.
@@ -19,15 +21,9 @@ pub static QWEN2: Architecture = Architecture {
         decoder.spec(&STYLE)
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),
-    to_config: |spec| {
-        let mut config = usual_config(spec, &USUAL)?;
-        if spec.window().is_some() {
-            config.insert("use_sliding_window".to_owned(), true.into());
-        }
-        Some(config)
-    },
+    to_config: |spec| config_with_window(spec, &USUAL),
     compatibility: |spec| window_note(spec).into_iter().chain(rope_factors_note(spec)).collect(),
-    tensors: TENSORS_HALVES,
+    tensors: &[NAMES],
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
 };
@@ -38,15 +34,23 @@ pub(super) const STYLE: Style = Style { attention_bias: true, ..Style::LLAMA };
 /// A window that `use_sliding_window` switches on, from the layer `max_window_layers` on or in the listed layers.
 pub(super) fn upper_layers_window(config: &mut Config, layers: usize) -> Option<(usize, Vec<bool>)> {
     let is_enabled = config.flag_or("use_sliding_window", false);
-    let size = config.window("sliding_window", Some(4096)).filter(|_| is_enabled);
-    let first = match config.value("max_window_layers").and_then(serde_json::Value::as_u64) {
+    // Zero is allowed: all layers.
+    let first = match config.value("max_window_layers").and_then(Value::as_u64) {
         Some(first) => usize::try_from(first).unwrap_or(usize::MAX),
         None => config.count_or("max_window_layers", 28),
     };
-    let listed = config.sliding_layers(layers);
-    if size.is_none() && listed.as_ref().is_some_and(|list| list.contains(&true)) {
-        config.problem("layer_types: expected a sliding_window for sliding_attention, found none");
+    if !is_enabled {
+        config.no_windows(layers);
+        return None;
     }
-    let list = listed.unwrap_or_else(|| (0..layers).map(|layer| layer >= first).collect());
-    Some((size?, list))
+    config.windows(Some(4096), (0..layers).map(|layer| layer >= first).collect())
+}
+
+/// The usual keys, and the switch of the window.
+pub(super) fn config_with_window(spec: &ModelSpec, usual: &Usual) -> Option<Object> {
+    let mut config = usual_config(spec, usual)?;
+    if spec.window().is_some() {
+        config.insert("use_sliding_window".to_owned(), true.into());
+    }
+    Some(config)
 }

@@ -1,10 +1,10 @@
 //! Qwen3: heads with an explicit size, each query and key head normed before it is rotated, no biases.
 
-use super::llama::{INVERSE_FREQUENCIES, TENSORS_HALVES, gated_silu};
-use super::qwen2::upper_layers_window;
+use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
+use super::qwen2::{config_with_window, upper_layers_window};
 use crate::architecture::Architecture;
 use crate::compatibility::{rope_factors_note, window_note};
-use crate::decoder::{Decoder, Style, Usual, usual_config};
+use crate::decoder::{Decoder, Style, Usual};
 use crate::part::attention::HeadSpan;
 use trueup_graph::op::RopePairs;
 
@@ -22,15 +22,9 @@ pub static QWEN3: Architecture = Architecture {
         decoder.spec(&STYLE)
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),
-    to_config: |spec| {
-        let mut config = usual_config(spec, &USUAL)?;
-        if spec.window().is_some() {
-            config.insert("use_sliding_window".to_owned(), true.into());
-        }
-        Some(config)
-    },
+    to_config: |spec| config_with_window(spec, &USUAL),
     compatibility: |spec| window_note(spec).into_iter().chain(rope_factors_note(spec)).collect(),
-    tensors: TENSORS_HALVES,
+    tensors: &[NAMES],
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
 };

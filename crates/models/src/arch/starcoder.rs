@@ -1,4 +1,4 @@
-//! StarCoder and SantaCoder: layer norms with biases, learned positions, and one head of keys and values for all heads.
+//! StarCoder: layer norms with biases, learned positions, and one head of keys and values for all heads.
 
 use crate::architecture::Architecture;
 use crate::checkpoint::TensorRule;
@@ -22,7 +22,7 @@ pub static STARCODER: Architecture = Architecture {
         with_learned_positions(decoder.spec(&STYLE))
     },
     from_metadata: |keys| with_learned_positions(Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE)),
-    tensors: &[
+    tensors: &[&[
         TensorRule::new("token_embd", "transformer.wte"),
         TensorRule::new("position_embd", "transformer.wpe"),
         TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.ln_1"),
@@ -33,7 +33,7 @@ pub static STARCODER: Architecture = Architecture {
         TensorRule::new("blk.{l}.ffn_down", "transformer.h.{l}.mlp.c_proj"),
         TensorRule::new("output_norm", "transformer.ln_f"),
         TensorRule::new("output", "lm_head"),
-    ],
+    ]],
     ..Architecture::BASE
 };
 

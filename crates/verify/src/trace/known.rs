@@ -23,7 +23,7 @@ pub(super) struct Known {
     /// Places of these elements; none where there is no sum.
     pub covers: Vec<usize>,
     /// Values after the last position of the result. Other programs keep more positions.
-    pub behind: Vec<f64>,
+    pub beyond: Vec<f64>,
 }
 
 impl Known {
@@ -37,20 +37,20 @@ impl Known {
         })?;
         Ok(Some(match trace.read(tensor)? {
             TraceValues::All(values) => {
-                let (values, behind) = placement.all(&values);
-                Known { values, slack: 0.0, sum: None, covers: Vec::new(), behind }
+                let (values, beyond) = placement.all(&values);
+                Known { values, slack: 0.0, sum: None, covers: Vec::new(), beyond }
             }
             TraceValues::Shown(shown) => {
                 let narrow = |index| usize::try_from(index).unwrap_or(usize::MAX);
                 let indexed = shown.values.iter().map(|(indices, value)| (indices.map(narrow), *value));
-                let (values, behind) = placement.laid(indexed);
+                let (values, beyond) = placement.laid(indexed);
                 let partial: f64 = shown.values.iter().map(|(_, value)| value).sum();
                 let rounding = shown.unit * (shown.values.len() as f64 + 1.0) / 2.0;
                 // Some versions sum what they show.
                 let says_more = |sum: &f64| (sum - partial).abs() > rounding || shown.values.len() == ours.elements();
                 let sum = shown.sum.filter(says_more);
                 let covers = if sum.is_some() { placement.covered() } else { Vec::new() };
-                Known { values, slack: shown.unit / 2.0, sum, covers, behind }
+                Known { values, slack: shown.unit / 2.0, sum, covers, beyond }
             }
         }))
     }
@@ -166,14 +166,14 @@ impl Placement {
 
     /// Places of values by their indices in the trace, and the values that have no place here.
     fn laid(&self, values: impl Iterator<Item = ([usize; 4], f64)>) -> (Vec<(usize, f64)>, Vec<f64>) {
-        let (mut placed, mut behind) = (Vec::new(), Vec::new());
+        let (mut placed, mut beyond) = (Vec::new(), Vec::new());
         for (indices, value) in values {
             match self.place(indices) {
                 Some(place) => placed.push((place, value)),
-                None => behind.push(value),
+                None => beyond.push(value),
             }
         }
-        (placed, behind)
+        (placed, beyond)
     }
 
     /// Places of all values of the trace's tensor, and the values that have none.
@@ -201,8 +201,8 @@ mod tests {
         let tensor = &trace.tensors()[0];
         let placement = Placement::new(tensor, &Shape::new(ours), masked, 3)?;
         let TraceValues::All(values) = trace.read(tensor).unwrap() else { return None };
-        let (placed, behind) = placement.all(&values);
-        assert_eq!(placed.len() + behind.len(), values.len(), "no value is lost");
+        let (placed, beyond) = placement.all(&values);
+        assert_eq!(placed.len() + beyond.len(), values.len(), "no value is lost");
         assert!(placed.iter().map(|(_, value)| *value).is_sorted(), "values stay in their order");
         Some(placed.into_iter().map(|(place, _)| place).collect())
     }

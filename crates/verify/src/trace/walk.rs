@@ -245,7 +245,7 @@ impl Walk {
         if matches!(node.op, Op::SoftMax(_)) {
             // Positions behind the room for the tokens are masked: exactly 0.
             let masked = widened(&Expected::same(0.0, 0.0), 0.0, known.slack);
-            known.behind.iter().for_each(|value| tally.add_correlated(base.len() + 1, *value, &masked));
+            known.beyond.iter().for_each(|value| tally.add_correlated(base.len() + 1, *value, &masked));
         }
         let gate = if exact { gate(&node.op) } else { Gate::Noise };
         let statistics = tally.finish();

@@ -2,7 +2,7 @@
 
 use super::super::grammar::split_frames;
 use super::super::{Answer, later, law, refused};
-use super::spec::graph_of;
+use super::model_spec::graph_of;
 use super::tokenizer::check_vocabulary;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -130,7 +130,7 @@ fn a_code_on_the_other_side_of_a_tie_passes_in_a_product_with_experts() {
             (row, f64::from(products.sum::<f64>() as f32))
         };
         let values = (0..rows).map(product).collect();
-        let known = Known { values, slack: 0.0, sum: None, covers: Vec::new(), behind: Vec::new() };
+        let known = Known { values, slack: 0.0, sum: None, covers: Vec::new(), beyond: Vec::new() };
         walk.judge(&node, 0, &known, &computed, &profile(&walk, &node)).verdict.passes()
     };
     assert!(judged(2.0) && judged(3.0), "either code of the tie");

@@ -1,4 +1,0 @@
-//! `hyper` of tests/src/fuzz.
-#![no_main]
-
-trueup_fuzz::fuzz!("hyper");
