@@ -41,7 +41,7 @@ pub static BAICHUAN: Architecture = Architecture {
         SignRule {
             condition: Condition::Alibi,
             signs: &[Sign::Absent("max_position_embeddings"), Sign::True("use_alibi")],
-            note: "positions are encoded with ALiBi, without rotation: config.json has no \
+            note: "positions are encoded with ALiBi instead of RoPE: config.json has no \
                 max_position_embeddings, or sets use_alibi",
         },
         SignRule {

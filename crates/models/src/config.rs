@@ -165,9 +165,7 @@ impl Architecture {
             ));
         }
         if kind.and_then(Value::as_str) == Some("dynamic") || is_true("use_dynamic_ntk") {
-            notes.push(format!(
-                "the dynamic scaling of the rotation is omitted: it has no effect up to {context} tokens"
-            ));
+            notes.push(format!("dynamic RoPE scaling is omitted, because it has no effect up to {context} tokens"));
         }
         notes
     }

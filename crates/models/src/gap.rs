@@ -41,7 +41,7 @@ impl Gap {
             Gap::RopeFactors => hyper.conditions().holds(Condition::RopeFactors).then(|| {
                 let tensor = Role::RopeFactors.name(0);
                 format!(
-                    "{tensor} is written for the llama3 scaling of the rotation; other programs do not \
+                    "{tensor} is written for the llama3 RoPE scaling; other programs do not \
                     expect this tensor for {name} and may reject the file"
                 )
             }),

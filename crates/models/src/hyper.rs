@@ -138,11 +138,11 @@ impl Hyper {
         draft.rope.check(draft.head_size, faults);
         let epsilon = nearest_f32(draft.epsilon);
         if !(epsilon.is_finite() && epsilon > 0.0) {
-            faults.add(format!("the norms' epsilon must be finite and positive, found {}", draft.epsilon));
+            faults.add(format!("norm epsilon: expected a finite number above 0, found {}", draft.epsilon));
         }
         let alibi = draft.alibi.map(nearest_f32);
         if let Some(exponent) = draft.alibi.filter(|_| alibi.is_none_or(|alibi| !(alibi.is_finite() && alibi > 0.0))) {
-            faults.add(format!("the largest exponent of ALiBi must be finite and positive, found {exponent}"));
+            faults.add(format!("largest ALiBi exponent: expected a finite number above 0, found {exponent}"));
         }
         let ids = draft.prefix.iter().flat_map(|prefix| [prefix.end, prefix.mark, prefix.other_mark]);
         for id in ids.filter(|id| u64::from(*id) >= draft.vocabulary) {
@@ -291,7 +291,7 @@ impl Window {
     fn new(draft: DraftWindow, layers: u64, faults: &mut Faults) -> Option<Window> {
         let window = Window {
             size: usize::try_from(draft.size).ok().filter(|&size| size > 0 && size < 1 << 31).or_else(|| {
-                faults.add(format!("the sliding window must lie between 1 and 2^31 - 1, found {}", draft.size));
+                faults.add(format!("sliding window: expected 1 to 2^31 - 1 tokens, found {}", draft.size));
                 None
             })?,
             layers: match draft.layers {
@@ -300,7 +300,10 @@ impl Window {
             },
         };
         if wide(window.layers.len()) != layers {
-            faults.add(format!("windows are listed for {} layers, found {layers} layers", window.layers.len()));
+            faults.add(format!(
+                "sliding windows: expected one for each of {layers} layers, found {}",
+                window.layers.len()
+            ));
             return None;
         }
         Some(window)
@@ -321,22 +324,26 @@ fn check_counts(draft: &Draft, tensors: usize, faults: &mut Faults) {
     for (field, count) in counts {
         let most = field.count_max().unwrap_or(u64::MAX);
         if count == 0 || count > most {
-            faults.add(format!("{} must lie between 1 and {most}, found {count}", field.gguf_key()));
+            faults.add(format!("{}: expected a number from 1 to {most}, found {count}", field.gguf_key()));
         }
     }
     if draft.layers > wide(tensors) {
-        faults.add(format!("{} layers are claimed, but the file has {tensors} tensors", draft.layers));
+        faults
+            .add(format!("expected at least one tensor for each of {} layers, found {tensors} tensors", draft.layers));
     }
 }
 
 fn check_heads(draft: &Draft, faults: &mut Faults) {
     if draft.kv_heads > 0 && !draft.heads.is_multiple_of(draft.kv_heads) {
-        faults.add(format!("{} attention heads cannot share {} KV heads evenly", draft.heads, draft.kv_heads));
+        faults.add(format!(
+            "expected a number of KV heads that divides the {} attention heads, found {}",
+            draft.heads, draft.kv_heads
+        ));
     }
     let elements_max = Field::Width.count_max().unwrap_or(u64::MAX);
     if draft.heads.saturating_mul(draft.head_size) > elements_max {
         faults.add(format!(
-            "{} heads of {} elements are more than the {elements_max} elements that are supported",
+            "expected heads with at most {elements_max} elements in total, found {} heads of {}",
             draft.heads, draft.head_size
         ));
     }

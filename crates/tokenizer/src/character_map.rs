@@ -55,19 +55,19 @@ impl CharacterMap {
     /// A size is wrong, a leaf leads to no text, or the texts are no UTF-8: one sentence without a place.
     pub fn read(bytes: &[u8]) -> Result<CharacterMap, String> {
         let Some((size, rest)) = bytes.split_first_chunk::<4>() else {
-            return Err(format!("the character map has {} bytes, expected 4 or more", bytes.len()));
+            return Err(format!("character map: expected 4 bytes or more, found {}", bytes.len()));
         };
         let size = usize::try_from(u32::from_le_bytes(*size)).unwrap_or(usize::MAX);
         if size == 0 || !size.is_multiple_of(4) {
-            return Err(format!("the character map has {size} bytes of units, expected a multiple of 4"));
+            return Err(format!("character map: expected a size that is a multiple of 4, found {size}"));
         }
         let Some((units, texts)) = rest.split_at_checked(size) else {
             let left = rest.len();
-            return Err(format!("the character map claims {size} bytes of units, but {left} bytes are left"));
+            return Err(format!("character map: expected {size} bytes of units, found {left}"));
         };
         let units = units.as_chunks::<4>().0.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
         let Ok(texts) = std::str::from_utf8(texts) else {
-            return Err("the texts in the character map are not UTF-8".to_owned());
+            return Err("character map: expected texts in UTF-8, found other bytes".to_owned());
         };
         let parts = Parts { units, texts: texts.to_owned() };
         parts.check()?;
@@ -94,7 +94,7 @@ impl CharacterMap {
             }
         }
         if walk.bytes > KEY_BYTES_MAX {
-            return Err(format!("the character map has keys of more than {KEY_BYTES_MAX} bytes"));
+            return Err(format!("character map: expected keys of at most {KEY_BYTES_MAX} bytes, found a longer one"));
         }
         Ok(longest.map(|found| (found.bytes, self.0.text(found.place))))
     }
@@ -122,12 +122,12 @@ impl Parts {
             let children = place ^ offset(*unit);
             let Some(leaf) = self.unit(children) else {
                 let count = self.units.len();
-                return Err(format!("unit {place} of the character map points to unit {children} of {count}"));
+                return Err(format!("character map, unit {place}: expected a unit below {count}, found {children}"));
             };
             let text = usize::try_from(leaf & !LEAF).unwrap_or(usize::MAX);
             let is_text = leaf & LEAF != 0 && text < self.texts.len() && self.texts.is_char_boundary(text);
             if has_leaf(*unit) && !is_text {
-                return Err(format!("unit {place} of the character map points to no text"));
+                return Err(format!("character map, unit {place}: expected the place of a text, found {text}"));
             }
         }
         Ok(())
@@ -195,7 +195,7 @@ impl<'de> Deserialize<'de> for CharacterMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CharacterMap, D::Error> {
         let text = String::deserialize(deserializer)?;
         let bytes = STANDARD.decode(text).map_err(|problem| {
-            de::Error::custom(format!("precompiled_charsmap: the character map is not base64: {problem}"))
+            de::Error::custom(format!("precompiled_charsmap: expected base64 text, found an error: {problem}"))
         })?;
         CharacterMap::read(&bytes).map_err(|problem| de::Error::custom(format!("precompiled_charsmap: {problem}")))
     }
