@@ -229,7 +229,11 @@ fn the_cause_of_many_missing_tensors_is_named() {
         // The inner model alone, in a wrapper.
         (
             |name| format!("_orig_mod.{}", name.replace("model.", "")),
-            &["saved inside a wrapper (torch.compile)", "save the model inside the wrapper", "_orig_mod.embed_tokens.weight"],
+            &[
+                "saved inside a wrapper (torch.compile)",
+                "save the model inside the wrapper",
+                "_orig_mod.embed_tokens.weight",
+            ],
         ),
         (
             |name| format!("module.{}", name.replace("model.", "")),

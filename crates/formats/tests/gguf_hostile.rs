@@ -67,7 +67,11 @@ fn lies_about_the_file() -> Vec<Lie> {
     vec![
         ("empty", vec![], &["magic at byte 0", "expected 4 bytes, found 0"]),
         ("magic", b"GGML\x03\0\0\0".to_vec(), &["magic at byte 0", "GGUF"]),
-        ("version 1", Bytes::header(1, 0, 0).data(0), &["version at byte 4", "expected version 2 or 3 of GGUF, found 1"]),
+        (
+            "version 1",
+            Bytes::header(1, 0, 0).data(0),
+            &["version at byte 4", "expected version 2 or 3 of GGUF, found 1"],
+        ),
         ("version 4", Bytes::header(4, 0, 0).data(0), &["version at byte 4", "found 4"]),
         ("big-endian", swapped, &["version at byte 4", "big-endian"]),
         ("2^63 tensors", Bytes::header(3, 1 << 63, 0).data(64), &["number of tensors", "9223372036854775808 items"]),

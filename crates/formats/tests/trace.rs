@@ -184,7 +184,7 @@ fn tokens_that_do_not_fit_are_refused() {
         (&["0/a"], "", None, "expected 1 to 1048576 token ids"),
         (&["0/a"], &"1 ".repeat((1 << 20) + 1), None, "expected 1 to 1048576 token ids"),
         (&["a", "0/a"], "1", None, "twice"),
-        (&[], "1", None, "no tensor"),
+        (&[], "1", None, "expected the tensors of a trace, found none"),
     ] {
         let error = written(names, ids, tokens).unwrap_err().to_string();
         assert!(error.contains(told), "{names:?} {ids}: {error}");

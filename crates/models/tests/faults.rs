@@ -183,7 +183,10 @@ fn files_that_lie_are_refused() {
         ),
         (|m, _| drop(m.insert("llama.feed_forward_length", Vec::<u32>::new())), "found an empty list"),
         (|m, _| drop(m.insert("llama.embedding_length", vec![64u32, 64])), "llama.embedding_length"),
-        (|m, _| drop(m.insert("llama.attention.head_count_kv", 0u32)), "attention.head_count_kv: expected a number from 1 to"),
+        (
+            |m, _| drop(m.insert("llama.attention.head_count_kv", 0u32)),
+            "attention.head_count_kv: expected a number from 1 to",
+        ),
         (|m, _| drop(m.insert("llama.attention.value_length", 8u32)), "values of 8 elements"),
         (|m, _| drop(m.insert("llama.rope.dimension_count", 7u32)), "rotated elements must be even"),
         (|m, _| drop(m.insert("llama.rope.dimension_count", 32u32)), "at most the head size 16"),

@@ -134,7 +134,7 @@ impl Ids<'_> {
         if self.has(claim) {
             return Some(claim.id);
         }
-        notes.push(format!("{}: {}; the key is ignored", claim.file, self.problem(claim)));
+        notes.push(format!("{}: {}; this ID is ignored", claim.file, self.problem(claim)));
         None
     }
 }

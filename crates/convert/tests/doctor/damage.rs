@@ -136,7 +136,11 @@ pub const CASES: &[Case] = &[
     case("tokenizer-missing", &["tokenizer"], folders::no_tokenizer),
     case("tokenizer-not-known", &["tokenizer.ggml.model", "bert"], gguf_files::unknown_tokenizer),
     case("tokenizer-refused", &["tokenizer.ggml.merges"], gguf_files::no_merges),
-    case("tokenizer-refused", &["tokenizer.json", "from 0 to 390, the rows of the embedding"], folders::vocabulary_smaller),
+    case(
+        "tokenizer-refused",
+        &["tokenizer.json", "from 0 to 390, the rows of the embedding"],
+        folders::vocabulary_smaller,
+    ),
     case("tokenizer-refused", &["eos_token_id in generation_config.json", "found \"</s>\""], |s| {
         folders::ends(s, "</s>".into())
     }),
