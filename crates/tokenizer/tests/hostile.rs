@@ -92,7 +92,11 @@ fn lies_in_tokenizer_json() {
         assert!(error.starts_with("model: ") && error.contains(expected), "{place}: {error}");
     }
     let twice = small().to_string().replace("\"a\":0", "\"a\":0,\"a\":1");
-    assert!(open_json(twice.into_bytes()).unwrap_err().contains("expected each token once, found \"a\" with the IDs 0 and 1"));
+    assert!(
+        open_json(twice.into_bytes())
+            .unwrap_err()
+            .contains("expected each token once, found \"a\" with the IDs 0 and 1")
+    );
 }
 
 #[test]
