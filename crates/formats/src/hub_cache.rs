@@ -134,7 +134,7 @@ mod tests {
         }
         let folder = cache(None, &["aaa"]);
         let error = snapshot(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("a huggingface_hub cache; name one of its models: models--org--tiny-model"), "{error}");
+        assert!(error.contains("a huggingface_hub cache; give one of its models: models--org--tiny-model"), "{error}");
         let model = folder.path().join("models--org--tiny-model/snapshots/aaa");
         assert_eq!(snapshot(&model).unwrap(), model, "a snapshot is a model folder");
         assert_eq!(snapshot(Path::new("no/such")).unwrap(), Path::new("no/such"));

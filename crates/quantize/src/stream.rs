@@ -163,8 +163,8 @@ fn report_of(targets: &[Target], options: &Options) -> Report {
     if again > 0 {
         let (tensors, verb) = (counted(again, "tensor"), if again == 1 { "is" } else { "are" });
         notes.push(format!(
-            "{tensors} of the input {verb} already quantized and quantized a second time, which adds a second error; \
-            quantize the unquantized file instead"
+            "{tensors} {verb} quantized a second time, which adds to the error of the first time; quantize the \
+            unquantized file instead"
         ));
     }
     if options.layout == Layout::Split {

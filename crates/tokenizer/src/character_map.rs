@@ -262,16 +262,16 @@ mod tests {
         };
         let sized = |size: u32| [&size.to_le_bytes()[..], &small()[4..]].concat();
         let cases = [
-            (sized(0), "0 bytes of units"),
-            (sized(6), "6 bytes of units"),
-            (sized(u32::MAX), "expected a multiple of 4"),
-            (sized(u32::MAX - 3), "claims 4294967292 bytes"),
-            (with(0x200, LEAF | 6), "points to no text"),
-            (with(0x200, LEAF | u32::MAX), "points to no text"),
-            (with(0x200, 0), "points to no text"),
-            (with(5, 0x1f_ffff << 10), "unit 5 of the character map points to unit"),
-            (with(5, 0x1f_ffff << 10 | 1 << 9), "points to unit"),
-            ([&small()[..], &[0xff]].concat(), "not UTF-8"),
+            (sized(0), "multiple of 4, found 0"),
+            (sized(6), "multiple of 4, found 6"),
+            (sized(u32::MAX), "multiple of 4, found 4294967295"),
+            (sized(u32::MAX - 3), "expected 4294967292 bytes of units"),
+            (with(0x200, LEAF | 6), "expected the place of a text"),
+            (with(0x200, LEAF | u32::MAX), "expected the place of a text"),
+            (with(0x200, 0), "expected the place of a text"),
+            (with(5, 0x1f_ffff << 10), "character map, unit 5: expected a unit below"),
+            (with(5, 0x1f_ffff << 10 | 1 << 9), "expected a unit below"),
+            ([&small()[..], &[0xff]].concat(), "expected texts in UTF-8"),
         ];
         for (bytes, expected) in cases {
             let error = CharacterMap::read(&bytes).unwrap_err();
@@ -281,7 +281,7 @@ mod tests {
         let mut inside = with(0x200, LEAF | 1);
         inside.truncate(inside.len() - 5);
         inside.extend_from_slice("é\0\0\0".as_bytes());
-        assert!(CharacterMap::read(&inside).unwrap_err().contains("points to no text"));
+        assert!(CharacterMap::read(&inside).unwrap_err().contains("expected the place of a text"));
     }
 
     /// A node that is its own child makes a key without an end.
@@ -293,7 +293,7 @@ mod tests {
         bytes[4 + 4 * a..][..4].copy_from_slice(&unit.to_le_bytes());
         let map = CharacterMap::read(&bytes).unwrap();
         assert_eq!(map.longest(&"a".repeat(KEY_BYTES_MAX)), Ok(None));
-        assert!(map.longest(&"a".repeat(1000)).unwrap_err().contains("more than 256 bytes"));
+        assert!(map.longest(&"a".repeat(1000)).unwrap_err().contains("expected keys of at most 256 bytes"));
         assert_eq!(map.shortest(&"a".repeat(1000)), None);
     }
 }

@@ -229,11 +229,11 @@ mod tests {
     #[test]
     fn lies_are_told() {
         let said = |file: &[u8]| qwen_parts(file, Path::new("m")).map(drop).expect_err("a fault").to_string();
-        assert!(said(b"YQ==\n").contains("expected base64 and a rank"), "{}", said(b"YQ==\n"));
-        assert!(said(b"YQ== 1\n").contains("expected the next rank, 0"));
-        assert!(said(b"!!! 0\n").contains("expected base64 of some bytes"));
-        assert!(said(&file(&[b"a", b"abc"])).contains("cannot be built from earlier merges"));
+        assert!(said(b"YQ==\n").contains("expected base64 text and a rank"), "{}", said(b"YQ==\n"));
+        assert!(said(b"YQ== 1\n").contains("expected rank 0, found"));
+        assert!(said(b"!!! 0\n").contains("expected base64 text, found"));
+        assert!(said(&file(&[b"a", b"abc"])).contains("expected tokens that join two earlier ones"));
         let twice = said(&file(&[b"a", b"b", b"a"]));
-        assert!(twice.contains("token 2") && twice.contains("found \"YQ==\" of rank 0"), "{twice}");
+        assert!(twice.contains("token 2") && twice.contains("found \"YQ==\" again, which has rank 0"), "{twice}");
     }
 }

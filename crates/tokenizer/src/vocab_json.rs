@@ -261,7 +261,7 @@ mod tests {
             (&b"[1]"[..], &b""[..], "vocab.json"),
             (&br#"{"a": -1}"#[..], &b""[..], "vocab.json"),
             (vocab, b"a \xff", "merges.txt, byte 2"),
-            (vocab, b"a c", "not in the vocabulary"),
+            (vocab, b"a c", "found \"c\", which is not in it"),
             (vocab, b"a", "two tokens"),
         ] {
             let error = read_gpt2(vocab, merges).map(|_| ()).unwrap_err().to_string();

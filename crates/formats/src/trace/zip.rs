@@ -277,10 +277,10 @@ pub(super) mod tests {
         assert!(refused(b"x", |_, end| put(end, END_DISK, &[1, 0])).contains(parts));
         assert!(refused(b"x", |_, end| put(end, END_COUNT, &[255; 2])).contains(parts));
         assert!(refused(b"x", |_, end| put(end, END_START, &[255; 4])).contains(parts));
-        let outside = "is not inside the file";
+        let outside = "found the end of the file";
         assert!(refused(b"x", |_, end| put(end, END_BYTES_FIELD, &200_u32.to_le_bytes())).contains(outside));
         assert!(refused(b"x", |_, end| put(end, END_START, &[255, 255, 255, 0])).contains(outside));
-        let packed = "encrypted, or compressed with a method";
+        let packed = "expected an entry that is stored or compressed with deflate";
         assert!(refused(b"x", |central, _| put(central, ENTRY_FLAGS, &[1, 0])).contains(packed));
         assert!(refused(b"x", |central, _| put(central, ENTRY_METHOD, &[12, 0])).contains(packed));
         assert!(
@@ -300,6 +300,8 @@ pub(super) mod tests {
             directory(&SourceFile::open(file.path()).unwrap()).map(|directory| directory.len() as u64)
         };
         assert_eq!(of(DIRECTORY_BYTES_MAX), Ok(DIRECTORY_BYTES_MAX));
-        assert!(of(DIRECTORY_BYTES_MAX + 1).unwrap_err().to_string().contains("its directory of 67108865 bytes"));
+        assert!(
+            of(DIRECTORY_BYTES_MAX + 1).unwrap_err().to_string().contains("expected a directory of 67108865 bytes")
+        );
     }
 }
