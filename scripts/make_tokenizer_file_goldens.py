@@ -3,14 +3,15 @@
 
     python scripts/make_tokenizer_file_goldens.py [--fixtures fixtures]
 
-Every case is a fixture model with changed files: `remove` lists files, `set` gives values by file and JSON pointer, and `split`
-writes vocab.json and merges.txt from tokenizer.json. The ids come from AutoTokenizer of transformers. A case with `read_as` takes
+Every case is a fixture model with changed files: `remove` lists files, `set` gives values by file and JSON pointer, `split`
+writes vocab.json and merges.txt from tokenizer.json, and `keep` copies tokenizer.model. The ids come from AutoTokenizer of transformers. A case with `read_as` takes
 its ids from that other case, because version 0.22 of tokenizers refuses the file that older versions read.
 """
 import argparse
 import copy
 import json
 import os
+import shutil
 import tempfile
 from importlib.metadata import version
 
@@ -73,6 +74,12 @@ def cases(fixtures):
         small = {"tokenizer_class": cls, **settings} if cls else settings
         yield dict(name=f"class-{name}", base="qwen2", split=True, remove=[small_map], texts=[*TEXTS, "a <|endoftext|>b", "x <mask> y <m> <s>"],
                    set={config: {"": small}, "config.json": {**wide, **model}})
+    pieces = ["Hello world", " two  spaces", "a</s>b c", "<note> x", "<s> a<note>b", "caf\u00e9 \u2581x", ""]
+    for name, keys in (
+            ("legacy", {"/legacy": True}), ("not-legacy", {"/legacy": False}), ("legacy-absent", {"/legacy": None}),
+            ("no-space", {"/add_prefix_space": False}), ("not-legacy-no-space", {"/legacy": False, "/add_prefix_space": False}),
+            ("not-legacy-space", {"/legacy": False, "/add_prefix_space": True}), ("class-fast", {"/legacy": False, "/tokenizer_class": "LlamaTokenizerFast"})):
+        yield dict(name=f"pieces-{name}", base="llama2", keep="tokenizer.model", remove=["tokenizer.json"], texts=pieces, set={config: keys})
 
 
 def put(document, pointer, value):
@@ -109,6 +116,8 @@ def write_folder(case, fixtures, folder):
         merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
         with open(os.path.join(folder, "merges.txt"), "w", encoding="utf-8") as file:
             file.write("#version: 0.2\n" + "\n".join(merges) + "\n")
+    if "keep" in case:
+        shutil.copy(os.path.join(base, case["keep"]), folder)
     for name, content in files.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             json.dump(content, file, ensure_ascii=False)

@@ -256,8 +256,7 @@ fn traces_that_are_not_of_the_model_are_refused_in_a_sentence() {
     let told = compare(None).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(told.contains("pass them with --ids"), "{told}");
     let told = compare(Some(vec![1_000_000])).err().map(|error| error.to_string()).unwrap_or_default();
-    let expected =
-        "token 1000000 of --ids is not in the model's vocabulary, whose ids end at 399; pass ids of this model";
+    let expected = "expected token IDs from 0 to 399, found 1000000 in --ids; use IDs of this model";
     assert!(told.contains("unnamed.safetensors") && told.ends_with(expected), "{told}");
     let report = compare(Some(vec![1])).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(first_bad(&report), ("inp_embd", Some("token_embd.weight")));

@@ -401,8 +401,8 @@ fn tensors_of_other_shapes_layers_or_ids_are_refused() {
                 |parts| parts.find(0, "l_out-1").node = "l_out-2".to_owned(),
                 "expected nodes of 2 layers",
             ),
-            ("an id too few", |parts| parts.ids.truncate(4), "4 token ids cannot be the tokens of 2 steps"),
-            ("a step too few", |parts| parts.tokens = vec![5], "5 token ids cannot be the tokens of 2 steps"),
+            ("an id too few", |parts| parts.ids.truncate(4), "expected 2 steps that add up to 4 token IDs"),
+            ("a step too few", |parts| parts.tokens = vec![5], "expected 2 steps that add up to 5 token IDs"),
         ];
         for (what, change, words) in cases {
             let mut parts = parts.clone();

@@ -56,7 +56,7 @@ pub enum Command {
     Ops(ops::Arguments),
     /// Rerun one failing operator from a file written by verify
     Repro(repro::Arguments),
-    /// Measure the speed of a model, also as a share of the hardware limit
+    /// Measure the speed of a model, and the share of the hardware limit that it reaches
     #[command(long_about = bench::LONG_ABOUT)]
     Bench(bench::Arguments),
     /// Show the execution plan of a model: nodes, devices and memory

@@ -13,7 +13,7 @@ use trueup::blocks::DType;
 /// Flags of llama.cpp's tools that this program does not have, and what to use.
 const FLAGS: &[(&[&str], &str)] = &[
     (&["--outtype"], "use --type TYPE: `trueup convert SOURCE OUTPUT --type f16`"),
-    (&["--outfile"], "name the output after the source: `trueup convert SOURCE OUTPUT`"),
+    (&["--outfile"], "give the output after the source: `trueup convert SOURCE OUTPUT`"),
     (&["-ngl", "--ngl", "--n-gpu-layers", "--gpu-layers"], DEVICE_TIP),
     (&["-dev", "-mg", "--main-gpu", "-ts", "--tensor-split", "-sm", "--split-mode"], DEVICE_TIP),
     (&["--n-ctx", "--context-size"], "use -c N (--ctx-size N) for the length of the context"),
@@ -21,14 +21,14 @@ const FLAGS: &[(&[&str], &str)] = &[
     (&["--temperature"], "use --temp T"),
     (&["-ctk", "--cache-type-k", "-ctv", "--cache-type-v"], "use --kv TYPE for the type of the KV cache"),
     (&["-fa", "--flash-attn"], "attention is fused by default; --fusion off turns it off"),
-    (&["--mmap", "--no-mmap", "--mlock"], "leave the flag out: model files are always mapped"),
+    (&["--mmap", "--no-mmap", "--mlock"], "remove the flag: model files are always mapped"),
     (
         &["-hf", "--hf-repo", "-hff", "--hf-file", "-mu", "--model-url"],
-        "download the model first, and name its file or folder",
+        "download the model first, and give its file or folder",
     ),
     (&["-sys", "--system-prompt"], "use `trueup chat --system TEXT`"),
     (&["-cnv", "--conversation", "-i", "--interactive"], "use `trueup chat MODEL`"),
-    (&["--vocab-only", "--bigendian", "--mmproj"], "leave the flag out: this program does not write such files"),
+    (&["--vocab-only", "--bigendian", "--mmproj"], "remove the flag: trueup does not write such files"),
     (&["--allow-requantize"], "leave the flag out"),
     (&["--leave-output-tensor"], "use --rule '^output\\.weight$=f16' to keep the output head in f16"),
     (&["--token-embedding-type"], "use --rule '^token_embd\\.weight$=TYPE'"),

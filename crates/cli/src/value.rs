@@ -1,7 +1,10 @@
 //! Parsers for argument values.
 
 use clap::builder::PossibleValuesParser;
+use regex::Regex;
 use trueup::blocks::DType;
+use trueup::formats::regex_reason;
+use trueup::quantize::WRITTEN_TYPES;
 use trueup::runtime::device::cpu::Isa;
 
 /// Parses a size in bytes: `4096`, `512K`, `300M`, `2G` or `2GiB`. Units are powers of 1024.
@@ -20,12 +23,18 @@ pub fn size(text: &str) -> Result<u64, String> {
 
 /// Parses a tensor type that can be written.
 pub fn tensor_type(text: &str) -> Result<DType, String> {
-    let names = || DType::all().filter(can_be_written).map(DType::name).collect::<Vec<_>>().join(", ");
-    DType::from_name(text).filter(can_be_written).ok_or_else(|| format!("expected one of {}", names()))
+    let names = || WRITTEN_TYPES.map(DType::name).join(", ");
+    DType::from_name(text)
+        .filter(|dtype| WRITTEN_TYPES.contains(dtype))
+        .ok_or_else(|| format!("expected one of {}", names()))
 }
 
-fn can_be_written(dtype: &DType) -> bool {
-    dtype.codec().is_some() && *dtype != DType::F64
+/// Parses a regular expression. The error is one line.
+pub fn regex(text: &str) -> Result<Regex, String> {
+    let expected = |error: regex::Error| {
+        format!("expected a regular expression, found an error: {}", regex_reason(&error.to_string()))
+    };
+    Regex::new(text).map_err(expected)
 }
 
 /// The instruction sets this build has kernels for, including those this machine cannot run.

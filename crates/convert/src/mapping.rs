@@ -178,9 +178,12 @@ impl Mapping {
 pub(crate) fn config_of(source: &dyn Checkpoint) -> Result<&Map<String, Value>> {
     match source.description() {
         Description::Json(config) => Ok(config),
-        Description::Gguf(_) => Err(Error::new(source.path(), format!("is {} already", source.format())).help(
-            "`trueup quantize` changes the types of a GGUF file; set all other options when you convert its source",
-        )),
+        Description::Gguf(_) => {
+            let problem = format!("expected a checkpoint to convert, found {}", source.format());
+            Err(Error::new(source.path(), problem).help(
+                "to change the types of a GGUF file, use `trueup quantize`; for everything else, convert its source again",
+            ))
+        }
     }
 }
 
@@ -282,7 +285,7 @@ fn note_of_computed(source: &dyn Checkpoint, spec: &ModelSpec, omitted: &[Omitte
     let Some(first) = computed.first() else { return Ok(Vec::new()) };
     let what = match first.stand_in {
         StandIn::CausalMask => "the causal mask",
-        StandIn::Frequencies | StandIn::Embedding => "the frequencies of the rotation",
+        StandIn::Frequencies | StandIn::Embedding => "the RoPE frequencies",
     };
     let tensors = counted(computed.len(), "tensor");
     let verb = if computed.len() == 1 { "is" } else { "are" };

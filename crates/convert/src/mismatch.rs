@@ -1,16 +1,16 @@
-//! A checkpoint that does not fit its architecture: what is missing and what is there instead, and the cause where it
-//! can be seen.
+//! The error for a checkpoint that does not fit its architecture: the cause if the tensor names show it, then the
+//! missing and the unknown tensors.
 //!
 //! ```text
-//! names that are there ─┬─ of a quantizer              quantized by GPTQ (...)
-//!                       ├─ of an adapter               an adapter that is not merged
-//!                       ├─ of Meta's or Mistral's code their own layout
-//!                       ├─ expected ones, prefixed     all names begin with ...
-//!                       └─ anything else               missing names, then unknown names
+//! names of the tensors ─┬─ of a quantizer                found weights quantized by GPTQ (...), such as ...
+//!                       ├─ of an adapter                 found an adapter, such as ...
+//!                       ├─ of Meta's or Mistral's code   found those of another layout, such as ...
+//!                       ├─ expected ones, prefixed       all names begin with ...; missing and unknown names
+//!                       └─ anything else                 missing and unknown names
 //! ```
 
 use std::collections::HashSet;
-use trueup_formats::{Checkpoint, Error, QUANTIZED_HELP, Result, listed, quantization, quote};
+use trueup_formats::{Checkpoint, Error, QUANTIZED_HELP, Result, is_quantized, listed, quantization, quote};
 use trueup_models::{Architecture, OUTPUT, TOKEN_EMBEDDING};
 
 /// What does not fit.
@@ -43,10 +43,36 @@ impl Mismatch {
         if self.missing.is_empty() && self.unknown.is_empty() && self.misfits.is_empty() {
             return Ok(());
         }
+        let fault = |problem: String, help: &str| Err(Error::new(source.path(), problem).at("tensors").help(help));
+        if let Some((problem, help)) = self.other_kind() {
+            return fault(problem, help);
+        }
         let (cause, help) = self.cause(source, architecture);
         let symptoms = self.symptoms(architecture);
-        let problem = cause.map_or(symptoms.clone(), |cause| format!("{cause}; {symptoms}"));
-        Err(Error::new(source.path(), problem).at("tensors").help(help))
+        fault(cause.map_or(symptoms.clone(), |cause| format!("{cause}; {symptoms}")), &help)
+    }
+
+    /// The error for tensors of another kind, whose names explain everything that is missing.
+    fn other_kind(&self) -> Option<(String, &'static str)> {
+        let unknown = || self.unknown.iter().map(String::as_str);
+        if let Some((scheme, example)) = quantization(unknown()).zip(unknown().find(|name| is_quantized(name))) {
+            let problem = format!("expected unquantized weights, found weights {scheme}, such as {}", quote(example));
+            return Some((problem, QUANTIZED_HELP));
+        }
+        let is_adapter = |name: &&str| [".lora_A.", ".lora_B.", ".base_layer."].iter().any(|part| name.contains(part));
+        if let Some(example) = unknown().find(is_adapter) {
+            let problem =
+                format!("expected a model, found an adapter that is not merged into it, such as {}", quote(example));
+            let help = "merge it first, for example with merge_and_unload() of peft, and convert the merged model";
+            return Some((problem, help));
+        }
+        let is_original = |name: &&str| *name == "tok_embeddings.weight" || name.ends_with(".attention.wq.weight");
+        let example = unknown().find(is_original)?;
+        let problem = format!(
+            "expected the tensor names of the Hugging Face layout, found those of Meta's and Mistral's own layout, such as {}",
+            quote(example)
+        );
+        Some((problem, "get the files of the same model in the Hugging Face layout"))
     }
 
     /// Missing, unknown and unfit tensors.
@@ -67,19 +93,6 @@ impl Mismatch {
 
     /// Why it does not fit, where that can be seen, and what to do.
     fn cause(&self, source: &dyn Checkpoint, architecture: &Architecture) -> (Option<String>, String) {
-        let unknown = || self.unknown.iter().map(String::as_str);
-        if let Some(scheme) = quantization(unknown()) {
-            return (Some(format!("the checkpoint is {scheme}")), QUANTIZED_HELP.to_owned());
-        }
-        if unknown().any(|name| name.contains(".lora_A.") || name.contains(".lora_B.") || name.contains(".base_layer."))
-        {
-            let help = "merge it first, for example with merge_and_unload() of peft, and convert the merged model";
-            return (Some("the checkpoint holds an adapter that is not merged".to_owned()), help.to_owned());
-        }
-        if unknown().any(|name| name == "tok_embeddings.weight" || name.ends_with(".attention.wq.weight")) {
-            let help = "get the files of the same model in the Hugging Face layout";
-            return (Some("the tensors have the names of Meta's and Mistral's own layout".to_owned()), help.to_owned());
-        }
         if let Some(found) = self.prefix(source, architecture) {
             return found;
         }
@@ -129,7 +142,7 @@ impl Mismatch {
 fn wrapper(prefix: &str, class: &str) -> (String, String) {
     let save = |inner: &str| format!("save {inner} and convert that");
     if prefix.is_empty() {
-        let what = "this is the model inside the class, without its head".to_owned();
+        let what = "this is the inner model, without the output head".to_owned();
         return (what, save(&format!("the whole {class}")));
     }
     if prefix.contains("language_model.") || prefix.contains("text_model.") {
@@ -150,7 +163,7 @@ fn wrapper(prefix: &str, class: &str) -> (String, String) {
         ("_forward_module.", "Lightning"),
     ] {
         if prefix.starts_with(start) {
-            return (format!("this was saved from the wrapper of {what}"), save("the model inside the wrapper"));
+            return (format!("the model was saved inside a wrapper ({what})"), save("the model inside the wrapper"));
         }
     }
     (format!("this is a {class} inside another model"), save("the inner model"))

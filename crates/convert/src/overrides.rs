@@ -1,6 +1,7 @@
 //! Metadata that the caller sets: `KEY=VALUE`.
 
 use trueup_formats::gguf::{Array, Metadata, Value, ValueType};
+use trueup_formats::quote;
 
 /// One key to set.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -9,7 +10,7 @@ pub struct Override {
     value: String,
 }
 
-/// An override that cannot be read or does not fit; says which and why.
+/// An override that cannot be read or does not fit. One that cannot be read is not repeated: the caller has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OverrideError(pub String);
 
@@ -29,7 +30,7 @@ impl std::str::FromStr for Override {
             Some((key, value)) if !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic()) => {
                 Ok(Override { key: key.to_owned(), value: value.to_owned() })
             }
-            _ => Err(OverrideError(format!("{text:?}: write it as KEY=VALUE"))),
+            _ => Err(OverrideError("expected KEY=VALUE, such as general.name=Story".to_owned())),
         }
     }
 }
@@ -46,17 +47,18 @@ impl Override {
     pub fn apply(&self, metadata: &mut Metadata) -> Result<(), OverrideError> {
         let describes_the_file = ["split.", "trueup.vocabulary."].iter().any(|start| self.key.starts_with(start));
         if self.key == "general.alignment" || describes_the_file {
-            let problem = "describes the file itself and is set by the writer; omit it";
-            return Err(OverrideError(format!("{} {problem}", self.key)));
+            let problem =
+                "expected a key that describes the model, found one that describes the file; remove the option";
+            return Err(OverrideError(format!("{}: {problem}", self.key)));
         }
         let value = match metadata.value(&self.key) {
             None => self.guess(),
             Some(old) => self.parse(old.value_type()).ok_or_else(|| {
                 OverrideError(format!(
-                    "{}={}: expected {}, the type of this key",
+                    "{}: expected a value of type {}, found {}",
                     self.key,
-                    self.value,
-                    old.type_name()
+                    old.type_name(),
+                    quote(&self.value)
                 ))
             })?,
         };

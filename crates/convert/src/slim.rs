@@ -39,7 +39,7 @@ pub enum Slim {
     Drop(RangeInclusive<u32>),
 }
 
-/// What cannot be read as a choice of tokens.
+/// Text that is not a choice of tokens. The text is not repeated: the caller has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SlimError(pub String);
 
@@ -59,7 +59,7 @@ impl FromStr for Slim {
             Some(("ids", file)) if !file.is_empty() => Ok(Slim::Ids(file.into())),
             Some(("corpus", file)) if !file.is_empty() => Ok(Slim::Corpus(file.into())),
             Some(("drop", ids)) => range(ids).map(Slim::Drop).map_err(SlimError),
-            _ => Err(SlimError(format!("{text:?}: write it as ids:FILE, corpus:FILE or drop:A-B"))),
+            _ => Err(SlimError("expected ids:FILE, corpus:FILE or drop:A-B".to_owned())),
         }
     }
 }
@@ -102,7 +102,8 @@ impl Slim {
             }
         };
         if kept.is_empty() {
-            return Err(Error::new(path, "no token would be kept").at("--prune-vocab").help("list some"));
+            let problem = "expected at least one token to keep, found none";
+            return Err(Error::new(path, problem).at("--prune-vocab").help("check that the file is not empty"));
         }
         kept.extend(steering);
         kept.extend(vocabulary.iter().flat_map(Vocabulary::indispensable));
@@ -122,16 +123,18 @@ fn all_but(
     let (first, last) = (dropped.start(), dropped.end());
     let fault = |problem: String| Err(Error::new(path, problem).at(format!("--prune-vocab drop:{first}-{last}")));
     if *last >= count {
-        return fault(format!("the model has {count} tokens with ids up to {}", count.saturating_sub(1)));
+        return fault(format!("expected token IDs from 0 to {}, found {last}", count.saturating_sub(1)));
     }
     if let Some(id) = steering.range(dropped.clone()).next() {
-        return fault(format!("token {id} is a control token and cannot be dropped"));
+        return fault(format!("token {id} is a control token and cannot be dropped; choose a range without it"));
     }
     if let Some(id) = bytes.range(dropped.clone()).next() {
-        return fault(format!("token {id} is a byte token; some texts cannot be encoded without it"));
+        return fault(format!(
+            "token {id} is a byte token, without which some texts cannot be encoded; choose a range without it"
+        ));
     }
     if u64::from(last - first) + 1 == u64::from(count) {
-        return fault("no token would be kept".to_owned());
+        return fault("the range contains every token; choose a smaller range".to_owned());
     }
     Ok((0..count).filter(|id| !dropped.contains(id)).collect())
 }
@@ -145,22 +148,24 @@ fn listed(file: &Path, count: u32) -> Result<BTreeSet<u32>> {
             continue;
         }
         let fault = |problem: String| Error::new(file, problem).at(format!("line {}", number + 1));
-        let ids = range(line).map_err(&fault)?;
+        let ids = range(line).map_err(|expected| fault(format!("{expected}, found \"{}\"", quote(line))))?;
         if *ids.end() >= count {
-            return Err(fault(format!("the model has {count} tokens, found id {}", ids.end())));
+            let last = count.saturating_sub(1);
+            return Err(fault(format!("expected token IDs from 0 to {last}, found {}", ids.end())));
         }
         kept.extend(ids);
     }
     Ok(kept)
 }
 
-/// One id, or the first and the last of several: `7`, `0-319`.
+/// One ID, or the first and the last of several: `7`, `0-319`. `Err` says what was expected.
 fn range(text: &str) -> std::result::Result<RangeInclusive<u32>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let id = |text: &str| text.trim().parse::<u32>().ok();
     match (id(first), id(last)) {
         (Some(first), Some(last)) if first <= last => Ok(first..=last),
-        _ => Err(format!("expected an id or a range like 0-319, found \"{}\"", quote(text))),
+        (Some(first), Some(last)) => Err(format!("expected the lower ID first, as in {last}-{first}")),
+        _ => Err("expected an ID or a range such as 0-319".to_owned()),
     }
 }
 
@@ -261,9 +266,10 @@ mod tests {
         std::fs::write(&file, "# the first\n0-3\n\n 7 # seven\r\n5\n").unwrap();
         assert_eq!(listed(&file, 8).unwrap().into_iter().collect::<Vec<_>>(), [0, 1, 2, 3, 5, 7]);
         for (bytes, expected) in [
-            (&b"3\nx"[..], "line 2: expected an id"),
-            (b"0-4000000000", "line 1: the model has 8 tokens, found id 4000000000"),
-            (b"8", "found id 8"),
+            (&b"3\nx"[..], "line 2: expected an ID or a range such as 0-319, found \"x\""),
+            (b"0-4000000000", "line 1: expected token IDs from 0 to 7, found 4000000000"),
+            (b"5-3", "line 1: expected the lower ID first, as in 3-5, found \"5-3\""),
+            (b"8", "found 8"),
             (b"3\n\xff", "byte 2: expected UTF-8"),
         ] {
             std::fs::write(&file, bytes).unwrap();
@@ -279,13 +285,13 @@ mod tests {
         assert_eq!(all_but(&(2..=5), 8, &steering, &none, path).unwrap(), [0, 1, 6, 7]);
         let faults = [
             (0..=3, "token 1 is a control token"),
-            (7..=8, "has 8 tokens"),
+            (7..=8, "expected token IDs from 0 to 7, found 8"),
             (6..=6, "token 6 is a control token"),
             (2..=5, "token 3 is a byte token"),
         ];
         for (range, expected) in faults {
             assert!(all_but(&range, 8, &steering, &bytes, path).unwrap_err().to_string().contains(expected));
         }
-        assert!(all_but(&(0..=7), 8, &none, &none, path).unwrap_err().to_string().contains("no token"));
+        assert!(all_but(&(0..=7), 8, &none, &none, path).unwrap_err().to_string().contains("every token"));
     }
 }

@@ -176,7 +176,7 @@ fn omitted_tables_are_compared_with_what_is_computed() {
     let pairs = size as usize / 2;
     draft.tensors.insert(FREQUENCIES.to_owned(), (Dtype::F32, vec![pairs], frequencies(pairs)));
     let (notes, checks) = converted(&draft, Recipe::new(None));
-    assert!(notes.contains("1 tensor with the frequencies of the rotation is omitted"), "{notes}");
+    assert!(notes.contains("1 tensor with the RoPE frequencies is omitted"), "{notes}");
     assert!(!notes.contains("other values"), "{notes}");
     let line = checks.last().unwrap();
     assert_eq!((line.name.as_str(), line.source.as_deref()), ("(computed frequencies)", Some(FREQUENCIES)));
@@ -221,25 +221,27 @@ fn renamed(draft: &mut Draft, rename: impl Fn(&str) -> String) {
 #[test]
 fn the_cause_of_many_missing_tensors_is_named() {
     type Rename = fn(&str) -> String;
-    let cases: [(Rename, &[&str]); 6] = [
-        (
-            |name| format!("language_model.{name}"),
-            &[
-                "all names have the prefix `language_model.`",
-                "a multimodal checkpoint",
-                "language_model.lm_head.weight",
-            ],
-        ),
+    let cases: [(Rename, &[&str]); 4] = [
         (
             |name| name.replace("model.", "model.language_model."),
             &["instead of `model.`", "a multimodal checkpoint", "as LlamaForCausalLM"],
         ),
-        (|name| format!("_orig_mod.{name}"), &["the wrapper of torch.compile", "save the model inside the wrapper"]),
-        (|name| format!("module.{name}"), &["the wrapper of DataParallel", "save the model inside the wrapper"]),
-        (|name| name.replace("model.", ""), &["lack the prefix `model.`", "without its head", "the whole Llama"]),
+        // The inner model alone, in a wrapper.
         (
-            |name| name.replace("model.layers.", "layers.").replace("self_attn.q_proj", "attention.wq"),
-            &["Meta's and Mistral's own layout", "layers.0.attention.wq.weight", "in the Hugging Face layout"],
+            |name| format!("_orig_mod.{}", name.replace("model.", "")),
+            &[
+                "saved inside a wrapper (torch.compile)",
+                "save the model inside the wrapper",
+                "_orig_mod.embed_tokens.weight",
+            ],
+        ),
+        (
+            |name| format!("module.{}", name.replace("model.", "")),
+            &["saved inside a wrapper (DataParallel", "save the model inside the wrapper"],
+        ),
+        (
+            |name| name.replace("model.", ""),
+            &["lack the prefix `model.`", "without the output head", "the whole Llama"],
         ),
     ];
     for (rename, words) in cases {
@@ -248,6 +250,33 @@ fn the_cause_of_many_missing_tensors_is_named() {
         let message = draft.refused(&Options::default());
         assert!(words.iter().all(|word| message.contains(word)), "{words:?}: {message}");
         assert!(message.contains(" more; ") && message.contains("not known to LlamaForCausalLM"), "{message}");
+    }
+}
+
+#[test]
+fn the_layout_of_other_programs_is_named() {
+    let mut draft = Draft::of("llama2");
+    renamed(&mut draft, |name| name.replace("model.layers.", "layers.").replace("self_attn.q_proj", "attention.wq"));
+    let expected = "tensors: expected the tensor names of the Hugging Face layout, found those of Meta's and Mistral's own \
+                    layout, such as layers.0.attention.wq.weight; get the files of the same model in the Hugging Face layout";
+    let message = draft.refused(&Options::default());
+    assert!(message.ends_with(expected), "{message}");
+}
+
+#[test]
+fn a_wrapper_around_a_whole_model_is_read_through() {
+    let mut draft = Draft::of("llama2");
+    converted(&draft, Recipe::new(None));
+    let expected = std::fs::read(draft.output()).unwrap();
+    for prefix in ["module.", "_orig_mod.", "model.", "transformer.", "language_model.", "base_model.model."] {
+        renamed(&mut draft, |name| format!("{prefix}{name}"));
+        let source = draft.open();
+        let note = format!("every tensor name begins with \"{prefix}\", the prefix of a wrapper; it is removed");
+        assert!(source.notes().contains(&note), "{:?}", source.notes());
+        std::fs::remove_file(draft.output()).unwrap();
+        converted(&draft, Recipe::new(None));
+        assert!(std::fs::read(draft.output()).unwrap() == expected, "{prefix}");
+        renamed(&mut draft, |name| name.strip_prefix(prefix).unwrap().to_owned());
     }
 }
 
@@ -268,12 +297,12 @@ fn quantized_checkpoints_are_named_by_their_tensors() {
     };
     let (message, count) =
         quantized(&[("qweight", Dtype::I32, 4), ("qzeros", Dtype::I32, 4), ("scales", Dtype::F16, 2)]);
-    let expected = format!("the checkpoint is quantized by AWQ (qweight, qzeros, scales in {count} places)");
-    assert!(
-        message.contains(&expected) && message.contains("convert the original unquantized checkpoint"),
-        "{message}"
+    let expected = format!(
+        "tensors: expected unquantized weights, found weights quantized by AWQ (qweight, qzeros, scales in {count} \
+         places), such as model.layers.0.mlp.down_proj.qweight; convert the original unquantized checkpoint, then \
+         quantize the result"
     );
-    assert!(message.contains("14 tensors are missing") && message.contains("down_proj.qweight"), "{message}");
+    assert!(message.ends_with(&expected), "{message}");
     let (message, _) = quantized(&[("weight", Dtype::I8, 1), ("SCB", Dtype::F32, 4)]);
     assert!(message.contains("quantized by bitsandbytes (int8) (SCB in 14 places)"), "{message}");
 }
@@ -284,7 +313,9 @@ fn an_adapter_that_is_not_merged_is_named() {
     renamed(&mut draft, |name| name.replace("q_proj.weight", "q_proj.base_layer.weight"));
     let message = draft.refused(&Options::default());
     assert!(
-        message.contains("holds an adapter that is not merged") && message.contains("merge_and_unload()"),
+        message.contains(
+            "found an adapter that is not merged into it, such as model.layers.0.self_attn.q_proj.base_layer"
+        ) && message.contains("merge_and_unload()"),
         "{message}"
     );
 }
@@ -432,12 +463,12 @@ fn keys_can_be_set_but_the_file_must_stay_readable() {
         ..Options::default()
     };
     for (text, part) in [
-        ("qwen3.context_length=many", "expected u32"),
+        ("qwen3.context_length=many", "qwen3.context_length: expected a value of type u32, found many"),
         ("qwen3.block_count=3", "tensor blk.2.attn_q.weight is missing"),
         ("general.architecture=qwen2", "qwen2."),
-        ("tokenizer.ggml.tokens=x", "expected array"),
-        ("general.alignment=64", "general.alignment describes the file itself"),
-        ("split.count=3", "split.count describes the file itself"),
+        ("tokenizer.ggml.tokens=x", "expected a value of type array"),
+        ("general.alignment=64", "general.alignment: expected a key that describes the model"),
+        ("split.count=3", "split.count: expected a key that describes the model"),
     ] {
         assert!(draft.refused(&with(&[text])).contains(part), "{text}: {}", draft.refused(&with(&[text])));
     }
@@ -455,5 +486,5 @@ fn a_gguf_file_is_not_converted_again() {
     let written = Gguf::open(draft.output()).unwrap();
     let again = draft.folder.path().join("again.gguf");
     let message = convert(&written, &again, &Options::default(), &NoProgress).unwrap_err().to_string();
-    assert!(message.contains("is GGUF v3 already") && message.contains("quantize"), "{message}");
+    assert!(message.contains("to convert, found GGUF v3") && message.contains("quantize"), "{message}");
 }

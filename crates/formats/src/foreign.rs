@@ -206,7 +206,7 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
         names.iter().filter(|name| folder.join(name).join("config.json").is_file()).map(|name| quote(name)).collect();
     if !inner.is_empty() {
         let what = format!("a folder that contains models: {}", listed(&inner, ", "));
-        return Some(Foreign::new(what, "name one of them"));
+        return Some(Foreign::new(what, "give one of them"));
     }
     (names.is_empty() && folder.is_dir()).then(|| Foreign::new("an empty folder", "get the files of the model"))
 }
@@ -284,9 +284,9 @@ mod tests {
             (&[("model_index.json", "{}")], &["diffusers", "language model"]),
             (
                 &[("checkpoint-500/config.json", "{}")],
-                &["a folder that contains models: checkpoint-500", "name one of them"],
+                &["a folder that contains models: checkpoint-500", "give one of them"],
             ),
-            (&[("README.md", "")], &["config.json", "cannot be opened"]),
+            (&[("README.md", "")], &["expected a model folder", "no config.json"]),
             (&[], &["an empty folder", "get the files"]),
         ];
         for (files, words) in cases {

@@ -64,9 +64,16 @@ fn open_any(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
             return error;
         }
         let reason = if error.place.is_empty() { error.problem } else { format!("{}: {}", error.place, error.problem) };
-        Error::new(path, format!("not GGUF, not safetensors, not .flm, and not llama2.c v0 either ({reason})"))
+        // Version 0 of llama2.c has no mark: only the name of the file says that it may be one.
+        let is_bin = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("bin"));
+        let found = match (source.bytes(), is_bin) {
+            (0, _) => "an empty file".to_owned(),
+            (_, true) => format!("none of them (as llama2.c version 0: {reason})"),
+            (_, false) => "none of them".to_owned(),
+        };
+        Error::new(path, format!("expected a GGUF, safetensors, FastLLM .flm or llama2.c model, found {found}"))
             .at("first bytes")
-            .help("name a .gguf file, a folder with safetensors, a .flm file, or a llama2.c .bin file")
+            .help("check that this is the right file and that it was copied completely")
     })
 }
 
@@ -79,7 +86,8 @@ fn open_dir(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
 
 fn open_gguf(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
     if let Some(tokenizer) = &options.tokenizer {
-        return Err(Error::new(tokenizer, "a GGUF file contains its tokenizer").help("omit the tokenizer option"));
+        return Err(Error::new(tokenizer, "expected no separate tokenizer, because a GGUF file contains its own")
+            .help("remove the tokenizer option"));
     }
     Ok(Box::new(Gguf::open(path)?))
 }

@@ -44,6 +44,11 @@ pub fn quantization<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<
     Some(format!("quantized by {} ({} in {places})", scheme.name, ends.join(", ")))
 }
 
+/// Whether a tensor name has an ending of one of the schemes.
+pub fn is_quantized(name: &str) -> bool {
+    SCHEMES.iter().any(|scheme| scheme.ends.iter().any(|end| name.ends_with(end)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::quantization;

@@ -70,8 +70,10 @@ impl<'a> Reader<'a> {
     #[cold]
     fn too_many(&self, count: u64, bytes_min: u64, what: &dyn Display) -> Error {
         let remaining = self.remaining();
-        let problem =
-            format!("{count} items of at least {bytes_min} bytes are claimed, but {remaining} bytes are left");
+        let problem = match bytes_min {
+            1 => format!("expected {count} bytes, found {remaining}"),
+            _ => format!("expected {count} items of at least {bytes_min} bytes, found {remaining} bytes"),
+        };
         self.error(what, problem).help("the file is damaged or truncated")
     }
 
@@ -177,7 +179,7 @@ impl<'a> Reader<'a> {
     #[cold]
     fn no_text(&self, bytes: &[u8], what: &dyn Display) -> Error {
         let shown = quote(&String::from_utf8_lossy(bytes));
-        self.error(what, format!("expected UTF-8 text, found other bytes: \"{shown}\""))
+        self.error(what, format!("expected UTF-8 text, found \"{shown}\""))
     }
 
     /// Copies the next bytes into `out`, through the buffer when they are few.
@@ -224,7 +226,7 @@ impl<'a> Reader<'a> {
 
     #[cold]
     fn too_short(&self, count: u64, what: &dyn Display) -> Error {
-        let problem = format!("{count} bytes are needed, but {} are left", self.remaining());
+        let problem = format!("expected {count} bytes, found {}", self.remaining());
         self.error(what, problem).help("the file is damaged or truncated")
     }
 

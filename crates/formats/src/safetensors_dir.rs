@@ -12,6 +12,7 @@
 
 mod file;
 mod index;
+mod same_weights;
 mod survey;
 mod tokenizer;
 mod weights;
@@ -29,6 +30,7 @@ use crate::joined;
 use crate::json;
 use crate::name_index::NameIndex;
 use crate::source_file::SourceFile;
+use crate::wrapper_prefix::wrapper_prefix;
 use std::path::{Path, PathBuf};
 use tokenizer::Vocabularies;
 
@@ -113,14 +115,12 @@ impl SafetensorsDir {
         others.push(config);
         let index = tokenizer::open_if_there(&folder.join(INDEX))?;
         let index_map = index.as_ref().map(index::WeightMap::read).transpose()?;
-        let weights = weights::choose(folder, file_name, index_map.as_ref());
+        let mut weights = weights::choose(folder, file_name, index_map.as_ref());
         let files = match (&index_map, weights.by_index) {
             (Some(map), true) => map.open_files(folder)?,
             _ => open_all(folder, &weights.files)?,
         };
-        if let Some(conflict) = weights.conflict {
-            return Err(conflict);
-        }
+        weights.compare_sets(folder, &files)?;
         others.extend(index);
         let tokenizer = tokenizer::read(folder, vocabularies, &mut others, &mut refuse)?;
         let mut model = SafetensorsDir::new(path, config_map, tokenizer, files, others);
@@ -140,19 +140,26 @@ impl SafetensorsDir {
         others: Vec<SourceFile>,
     ) -> SafetensorsDir {
         let (mut tensors, mut places, mut joined_count) = (Vec::new(), Vec::new(), 0_usize);
+        let names = files.iter().flat_map(SafetensorsFile::tensors).map(|tensor| tensor.name.as_str());
+        let prefix = wrapper_prefix(names).to_owned();
         for (number, file) in files.iter().enumerate() {
             for (array, whole) in file.tensors().iter().enumerate() {
-                let parts = joined::parts(whole, &config).and_then(Result::ok);
+                let name = whole.name.strip_prefix(&prefix).unwrap_or(&whole.name);
+                let whole = TensorInfo { name: name.to_owned(), ..whole.clone() };
+                let parts = joined::parts(&whole, &config).and_then(Result::ok);
                 joined_count = joined_count.saturating_add(usize::from(parts.is_some()));
                 let mut first_byte = 0_u64;
-                for tensor in parts.unwrap_or_else(|| vec![whole.clone()]) {
+                for tensor in parts.unwrap_or_else(|| vec![whole]) {
                     places.push(Place { file: number, array, first_byte });
                     first_byte = first_byte.saturating_add(tensor.bytes);
                     tensors.push(tensor);
                 }
             }
         }
-        let notes = joined::note(joined_count).into_iter().collect();
+        let wrapped = (!prefix.is_empty()).then(|| {
+            format!("every tensor name begins with \"{}\", the prefix of a wrapper; it is removed", quote(&prefix))
+        });
+        let notes = wrapped.into_iter().chain(joined::note(joined_count)).collect();
         let (names, _) = NameIndex::of_first(&tensors);
         SafetensorsDir { path: path.to_owned(), config, tokenizer, files, tensors, names, places, notes, others }
     }
@@ -207,8 +214,6 @@ impl Checkpoint for SafetensorsDir {
     }
 }
 
-const NO_CONFIG: &str = "a model folder needs config.json next to its safetensors files";
-
 /// Whether a path is that of an index, which stands for its folder.
 pub(crate) fn is_index(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == INDEX) && path.is_file()
@@ -216,11 +221,26 @@ pub(crate) fn is_index(path: &Path) -> bool {
 
 /// Opens `config.json`; without one, the error says what the folder is.
 fn open_config(folder: &Path) -> Result<SourceFile> {
-    SourceFile::open(folder.join(CONFIG)).map_err(|error| {
-        let is_there = folder.join(CONFIG).symlink_metadata().is_ok();
-        let found = if is_there { None } else { foreign::of_folder(folder) };
-        found.unwrap_or_else(|| error.help(NO_CONFIG))
+    let path = folder.join(CONFIG);
+    SourceFile::open(&path).map_err(|error| match path.symlink_metadata().is_ok() || !folder.is_dir() {
+        true => error,
+        false => foreign::of_folder(folder).unwrap_or_else(|| without_config(folder)),
     })
+}
+
+/// The error for a model folder without `config.json`.
+fn missing_config(folder: &Path) -> Error {
+    Error::new(folder.join(CONFIG), "expected the configuration of the model, found no such file")
+        .help("get config.json of the model, and put it next to the safetensors files")
+}
+
+/// The error for a folder without `config.json` that is not recognized in any other way.
+fn without_config(folder: &Path) -> Error {
+    if foreign::names_in(folder).iter().any(|name| name.ends_with(".safetensors")) {
+        return missing_config(folder);
+    }
+    Error::new(folder, format!("expected a model folder, found no {CONFIG} and no safetensors files in it"))
+        .help("give a model file, or a folder in the Hugging Face layout")
 }
 
 /// The files of a folder without an index, or why there are none.

@@ -63,9 +63,7 @@ impl StandIn {
     pub fn help(self) -> &'static str {
         match self {
             StandIn::LfsPointer(_) => "run `git lfs pull` in its folder, or download the file itself",
-            StandIn::WebPage => {
-                "download the file again, by the link to the file itself, and signed in where the site asks for it"
-            }
+            StandIn::WebPage => "download the file again with its direct link; sign in if the site requires it",
         }
     }
 

@@ -60,13 +60,13 @@ pub(crate) fn byte_range(
     file_bytes: u64,
 ) -> std::result::Result<Range<u64>, String> {
     if offset & align.saturating_sub(1) != 0 {
-        return Err(format!("expected a start that is a multiple of {align}, found byte {offset}"));
+        return Err(format!("expected data at a multiple of {align} bytes, found it at byte {offset}"));
     }
     match offset.checked_add(bytes) {
         Some(end) if end <= file_bytes => Ok(offset..end),
         _ => Err(format!(
-            "expected its {bytes} bytes from byte {offset} on inside the file, found a file of {file_bytes} bytes; \
-             it is damaged or truncated"
+            "expected {bytes} bytes of data at byte {offset} inside the file, found the end of the file at byte \
+             {file_bytes}; the file is damaged or truncated"
         )),
     }
 }
@@ -93,7 +93,10 @@ pub(crate) fn without_overlap(
         match last.filter(|before| before.1.end > next.1.start) {
             None => last = Some(next),
             Some(before) => {
-                refuse(next.0, format!("its bytes {:?} overlap {:?} of tensor {}", next.1, before.1, quote(before.0)))?;
+                refuse(
+                    next.0,
+                    format!("bytes {:?} overlap bytes {:?} of tensor {}", next.1, before.1, quote(before.0)),
+                )?;
                 is_let_in.get_mut(place).into_iter().for_each(|is_let_in| *is_let_in = false);
             }
         }
@@ -123,7 +126,7 @@ mod tests {
         };
         assert_eq!(disjoint(&[("b", 8..16), ("a", 0..8), ("c", 16..17), ("empty", 3..3)]), Ok(()));
         let refused = disjoint(&[("b", 7..16), ("a", 0..8)]).unwrap_err();
-        assert_eq!(refused, "m: tensor b: its bytes 7..16 overlap 0..8 of tensor a");
+        assert_eq!(refused, "m: tensor b: bytes 7..16 overlap bytes 0..8 of tensor a");
         assert!(disjoint(&[("a", 0..32), ("b", 8..9), ("c", 31..40)]).unwrap_err().contains("tensor b"));
     }
 

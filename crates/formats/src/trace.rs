@@ -152,11 +152,11 @@ impl Trace {
             let shown: Vec<String> = tokens.iter().take(STEPS_SHOWN).map(usize::to_string).collect();
             let more = if tokens.len() > shown.len() { ", ..." } else { "" };
             let shown = shown.join(", ");
-            let problem = format!("{ids} token ids cannot be the tokens of {steps} steps with {shown}{more} tokens");
-            return Err(Error::new(self.source().path(), problem).help(
-                "give the token ids that the trace was \
-                made from",
-            ));
+            let problem =
+                format!("expected {steps} steps that add up to {ids} token IDs, found steps of {shown}{more} tokens");
+            return Err(
+                Error::new(self.source().path(), problem).help("give the token IDs that the trace was recorded with")
+            );
         }
         Ok(tokens)
     }
@@ -291,7 +291,7 @@ impl Trace {
     fn check_tokens(&self) -> Result<()> {
         let fault = |problem: String| Err(Error::new(self.source().path(), problem));
         if self.tensors.is_empty() {
-            return fault("the file contains no tensors of a trace".to_owned());
+            return fault("expected the tensors of a trace, found none".to_owned());
         }
         if self.ids.as_ref().is_some_and(|ids| ids.is_empty() || ids.len() > TOKENS_MAX) {
             return fault(format!("expected 1 to {TOKENS_MAX} token ids, found none or more"));

@@ -126,10 +126,10 @@ fn split_files_must_belong_together() {
     faults.refused("of another model", open(), parts[2], &["split.tensors.count", "expected 5, found 6"]);
     copy(parts[2], parts[2]);
     let second = Gguf::open(folder.path().join(parts[1]));
-    faults.refused("second part named", second, parts[1], &["not the first file", parts[0]]);
+    faults.refused("second part named", second, parts[1], &["expected the first file of a model in 3 files", parts[0]]);
     copy(parts[0], "other.gguf");
     let renamed = Gguf::open(folder.path().join("other.gguf"));
-    faults.refused("renamed", renamed, "other.gguf", &["split.no", "its name says otherwise"]);
+    faults.refused("renamed", renamed, "other.gguf", &["split.no", "found another name"]);
     let mut short = std::fs::read(golden(parts[0])).unwrap();
     let place = short.windows(19).position(|window| window == b"split.tensors.count").unwrap();
     short[place + 19 + 4] = 9;

@@ -65,9 +65,13 @@ type Lie = (&'static str, Vec<u8>, &'static [&'static str]);
 fn lies_about_the_file() -> Vec<Lie> {
     let swapped = [&b"GGUF"[..], &3_u32.to_be_bytes(), &0_u64.to_be_bytes(), &0_u64.to_be_bytes()].concat();
     vec![
-        ("empty", vec![], &["magic at byte 0", "4 bytes are needed, but 0 are left"]),
+        ("empty", vec![], &["magic at byte 0", "expected 4 bytes, found 0"]),
         ("magic", b"GGML\x03\0\0\0".to_vec(), &["magic at byte 0", "GGUF"]),
-        ("version 1", Bytes::header(1, 0, 0).data(0), &["version at byte 4", "version 1"]),
+        (
+            "version 1",
+            Bytes::header(1, 0, 0).data(0),
+            &["version at byte 4", "expected version 2 or 3 of GGUF, found 1"],
+        ),
         ("version 4", Bytes::header(4, 0, 0).data(0), &["version at byte 4", "found 4"]),
         ("big-endian", swapped, &["version at byte 4", "big-endian"]),
         ("2^63 tensors", Bytes::header(3, 1 << 63, 0).data(64), &["number of tensors", "9223372036854775808 items"]),
@@ -128,7 +132,7 @@ fn lies_about_tensors() -> Vec<Lie> {
         ("2^192 bytes", one_tensor().tensor("t", &[far, far, far, far], 0, 0).data(64), &["tensor t", "below 2^63"]),
         ("wraps to 0", one_tensor().tensor("t", &[1 << 32, 1 << 32], 0, 0).data(64), &["tensor t", "below 2^63"]),
         ("unknown type", one_tensor().tensor("t", &[32], 99, 0).data(64), &["tensor t", "type 99 is unknown"]),
-        ("retired type", one_tensor().tensor("t", &[32], 4, 0).data(64), &["tensor t", "type 4 is retired"]),
+        ("retired type", one_tensor().tensor("t", &[32], 4, 0).data(64), &["tensor t", "type 4 was removed"]),
         ("half a block", one_tensor().tensor("t", &[48], 2, 0).data(64), &["tensor t", "blocks of 32", "rows of 48"]),
         ("unaligned", one_tensor().tensor("t", &[8], 0, 4).data(64), &["tensor t", "multiple of 32"]),
         ("past the end", one_tensor().tensor("t", &[8], 0, 64).data(64), &["tensor t", "32 bytes", "inside the file"]),
@@ -243,7 +247,7 @@ fn a_survey_keeps_what_stands_before_the_damage() {
     let kinds: Vec<_> = survey.faults.kept().iter().map(|fault| fault.kind).collect();
     assert_eq!(kinds, [FaultKind::HeaderBroken]);
     let other = Gguf::survey(write(folder.path(), "other.gguf", b"no model at all")).unwrap_err().to_string();
-    assert!(other.contains("expected the magic bytes GGUF"), "{other}");
+    assert!(other.contains("expected a GGUF file, which starts with \"GGUF\", found"), "{other}");
     let one = |dtype: u32, shape: &[u64], offset: u64| {
         let file = two_tensors().tensor("t", shape, dtype, offset).tensor("u", &[8], 0, 32).data(64);
         let survey = Gguf::survey(write(folder.path(), "one.gguf", &file)).unwrap();

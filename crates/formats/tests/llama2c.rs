@@ -273,7 +273,7 @@ fn a_vocabulary_that_is_too_large_is_refused_unread() {
         TokenizerBin::read(&SourceFile::open(&path).unwrap(), 3).unwrap_err().to_string()
     };
     assert!(refused(limit + 1).contains("expected at most 268435456 bytes for a vocabulary, found 268435457"));
-    assert!(refused(limit).contains("is not a vocabulary of 3 tokens"), "it is looked at");
+    assert!(refused(limit).contains("a tokenizer.bin of 3 tokens, found none of them"), "it is looked at");
 }
 
 fn token(id: usize) -> Vec<u8> {
@@ -324,7 +324,7 @@ fn a_vocabulary_that_lies_is_refused() {
                 &format!("{structure}, {bytes} bytes"),
                 read_vocabulary(&path),
                 "t.bin",
-                &["tokens", "vocabulary of 10"],
+                &["tokens", "tokenizer.bin of 10 tokens"],
             );
         }
         let longer = write(folder.path(), "t.bin", &[whole.clone(), vec![0]].concat());

@@ -44,11 +44,11 @@ fn what_is_no_model_is_named() {
         ("m.pt", b"PK\x03\x04rest of it", &["PyTorch pickle in a zip", "convert it to safetensors"]),
         ("pytorch_model.bin", b"\x80\x02\x8a\x0al\xfc", &["PyTorch pickle", "safetensors"]),
         ("old.bin", b"tjgg\x03\0\0\0\0\0\0\0", &["GGJT", "older than GGUF"]),
-        ("empty.bin", b"", &["not GGUF, not safetensors", "llama2.c v0", "4 bytes are needed"]),
-        ("text.txt", b"Once upon a time there was a model that was none.", &["not GGUF", "llama2.c v0", "dim"]),
-        ("zeros.bin", &[0; 1000], &["not GGUF", "dim", "found 0"]),
+        ("empty.bin", b"", &["expected a GGUF, safetensors, FastLLM .flm or llama2.c model, found an empty file"]),
+        ("text.txt", b"Once upon a time there was a model that was none.", &["found none of them; check"]),
+        ("zeros.bin", &[0; 1000], &["as llama2.c version 0:", "dim", "found 0"]),
         ("short.gguf", b"GGUF", &["version"]),
-        ("size.safetensors", b"\xff\0\0\0\0\0\0\0{}", &["not GGUF"]),
+        ("size.safetensors", b"\xff\0\0\0\0\0\0\0{}", &["found none of them"]),
     ];
     for (name, bytes, fragments) in cases {
         faults.refused(name, open_bytes(name, bytes), name, fragments);

@@ -253,7 +253,7 @@ fn every_lie_is_refused_with_its_place() {
     let sizes: [(&str, u64, &[&str]); 4] = [
         ("2^64 - 1", u64::MAX, &["size of the header", "18446744073709551615"]),
         ("65 MiB", 65 << 20, &["size of the header", "at most 67108864"]),
-        ("one too many", 3, &["header at byte 0", "3 items", "2 bytes are left"]),
+        ("one too many", 3, &["header at byte 0", "expected 3 bytes", "found 2"]),
         ("0", 0, &["header, line 1"]),
     ];
     for (case, size, fragments) in sizes {
@@ -384,7 +384,10 @@ fn a_folder_without_a_model_says_what_to_do() {
     let open = || SafetensorsDir::open(path).map_err(|error| error.at("x"));
     faults.refused("empty", open(), "", &["an empty folder", "get the files of the model"]);
     write(path, "README.md", b"# A model");
-    faults.refused("no configuration", open(), "config.json", &["needs config.json"]);
+    faults.refused("no model", open(), "", &["expected a model folder, found no config.json", "give a model file"]);
+    write(path, "model.safetensors", b"");
+    faults.refused("no configuration", open(), "config.json", &["found no such file", "get config.json"]);
+    std::fs::remove_file(path.join("model.safetensors")).unwrap();
     write(path, "config.json", b"{\"a\": None}");
     faults.refused("not JSON", SafetensorsDir::open(path), "config.json", &["line 1"]);
     write(path, "config.json", b"{}");
@@ -400,10 +403,56 @@ fn a_folder_without_a_model_says_what_to_do() {
     faults.report();
 }
 
+/// The files of an index.
+const SHARDS: [&str; 2] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+
+/// Two sets of weights with two tensors each; `y` has these values in `model.safetensors`, and 3 and 4 in the shard.
+fn sets_with(y: [u8; 2]) -> tempfile::TempDir {
+    let folder = model_folder(&[("model.safetensors", &["x"])]);
+    let file = |tensors: &[(&str, [u8; 2])]| {
+        let entry = |(number, (name, _)): (usize, &(&str, [u8; 2]))| {
+            let offsets = [2 * number, 2 * number + 2];
+            format!("\"{name}\":{}", json!({"dtype": "I8", "shape": [2], "data_offsets": offsets}))
+        };
+        let entries: Vec<String> = tensors.iter().enumerate().map(entry).collect();
+        let header = format!("{{{}}}", entries.join(","));
+        let data: Vec<u8> = tensors.iter().flat_map(|(_, bytes)| *bytes).collect();
+        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
+    };
+    write(folder.path(), "model.safetensors", &file(&[("x", [1, 2]), ("y", y)]));
+    write(folder.path(), SHARDS[0], &file(&[("x", [1, 2])]));
+    write(folder.path(), SHARDS[1], &file(&[("y", [3, 4])]));
+    write_index(folder.path(), json!({"x": SHARDS[0], "y": SHARDS[1]}));
+    folder
+}
+
+#[test]
+fn two_sets_of_weights_are_compared() {
+    let folder = sets_with([3, 4]);
+    let model = SafetensorsDir::open(folder.path()).unwrap();
+    assert_eq!(model.tensors().len(), 2);
+    let expected = "model.safetensors has the same tensors as the 2 files listed in model.safetensors.index.json; it is \
+                    not read";
+    assert_eq!(model.notes(), [expected]);
+    let survey = SafetensorsDir::survey(folder.path()).unwrap();
+    assert!(matches!(survey.others.second_weights, Some((_, None))));
+    let error = SafetensorsDir::open(sets_with([3, 5]).path()).unwrap_err().to_string();
+    assert!(error.contains("they differ first in tensor y (byte 1)"), "{error}");
+    // PyTorch files are not read.
+    let folder = model_folder(&[("model.safetensors", &["x"])]);
+    write(folder.path(), "pytorch_model.bin", b"PK\x03\x04");
+    let model = SafetensorsDir::open(folder.path()).unwrap();
+    assert!(
+        model.notes()[0].ends_with("not read and not compared with them: pytorch_model.bin"),
+        "{:?}",
+        model.notes()
+    );
+}
+
 /// Two sets of weights in one folder: `model.safetensors`, and the files of an index.
 #[test]
 fn a_second_set_of_weights_is_a_conflict_or_a_leftover() {
-    let shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    let shards = SHARDS;
     let two_sets = || {
         let folder = model_folder(&[("model.safetensors", &["x", "y", "z"]), (shards[0], &["x"]), (shards[1], &["y"])]);
         write_index(folder.path(), json!({"x": shards[0], "y": shards[1]}));
@@ -412,14 +461,18 @@ fn a_second_set_of_weights_is_a_conflict_or_a_leftover() {
     let folder = two_sets();
     let error = SafetensorsDir::open(folder.path()).unwrap_err().to_string();
     assert!(
-        error.contains("found two: model.safetensors, and the 2 files listed in model.safetensors.index.json"),
+        error.contains(
+            "found two: model.safetensors, and the 2 files listed in model.safetensors.index.json; they differ first in \
+             tensor z, which is only in one of them"
+        ),
         "{error}"
     );
     // Both remedies work: naming a set, and deleting one.
     let count = |name: &str| open(folder.path().join(name), &OpenOptions::default()).unwrap().tensors().len();
     assert_eq!((count("model.safetensors"), count("model.safetensors.index.json"), count(shards[1])), (3, 2, 2));
     let survey = SafetensorsDir::survey(folder.path()).unwrap();
-    assert!(survey.others.second_weights.is_some_and(|file| file.ends_with("model.safetensors")));
+    let (file, difference) = survey.others.second_weights.unwrap();
+    assert!(file.ends_with("model.safetensors") && difference.is_some_and(|text| text.contains("tensor z")));
     std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
     assert!(SafetensorsDir::open(folder.path()).unwrap().notes().is_empty());
 

@@ -11,6 +11,9 @@ use serde_json::Value;
 
 pub use crate::arch::ARCHITECTURES;
 
+/// What to do if an architecture is not supported. The list itself is too long for a message.
+pub(crate) const SUPPORTED_HELP: &str = "the README lists the supported models";
+
 /// One architecture.
 #[derive(Debug)]
 pub struct Architecture {
@@ -91,20 +94,6 @@ impl Architecture {
             |marked: bool| move |architecture: &&&Architecture| architecture.selected_by.is_empty() != marked;
         let all = ARCHITECTURES.iter().filter(is_marked(true)).chain(ARCHITECTURES.iter().filter(is_marked(false)));
         all.copied().filter(move |architecture| architecture.classes.contains(&class))
-    }
-
-    /// The class names that a `config.json` may have, for messages.
-    pub fn classes() -> String {
-        let offered = ARCHITECTURES.iter().filter(|a| !a.is_internal && a.selected_by.is_empty());
-        let all: Vec<&str> = offered.flat_map(|architecture| architecture.classes).copied().collect();
-        all.join(", ")
-    }
-
-    /// The known GGUF names, for messages.
-    pub fn gguf_names() -> String {
-        let mut all: Vec<&str> = ARCHITECTURES.iter().map(|architecture| architecture.gguf_name).collect();
-        all.dedup();
-        all.join(", ")
     }
 
     /// All rules of its tables, in order.

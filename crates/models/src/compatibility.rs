@@ -23,7 +23,7 @@ pub(crate) fn rope_factors_note(spec: &ModelSpec) -> Option<String> {
     let name = spec.architecture().gguf_name;
     spec.rope().filter(|rope| rope.factors != RopeFactors::None).map(|_| {
         format!(
-            "{ROPE_FACTORS} is written for the llama3 scaling of the rotation; other programs do not expect this \
+            "{ROPE_FACTORS} is written for the llama3 RoPE scaling; other programs do not expect this \
              tensor for {name} and may reject the file"
         )
     })

@@ -3,7 +3,7 @@
 //! A reader collects every problem and goes on with a harmless number, so that one message names them all. Nothing is
 //! computed from a model whose reader has a problem.
 
-use crate::architecture::{Architecture, Marker};
+use crate::architecture::{Architecture, Marker, SUPPORTED_HELP};
 use crate::diagnostics::Diagnostics;
 use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
 use crate::metadata::windows_by_period;
@@ -22,7 +22,6 @@ pub(crate) type Object = Map<String, Value>;
 impl Architecture {
     /// The architecture of a description, by its `architectures`, and by markers if several share a class name.
     pub fn of_config(config: &Object, path: &Path) -> Result<&'static Architecture> {
-        let help = || format!("supported are {}", Architecture::classes());
         let classes: Vec<&str> = config
             .get("architectures")
             .and_then(Value::as_array)
@@ -34,7 +33,7 @@ impl Architecture {
             let problem = format!("expected one class name, found {}", classes.len());
             return Err(Error::new(path, problem)
                 .at(format!("architectures in {}", description_name(path)))
-                .help(help()));
+                .help(SUPPORTED_HELP));
         };
         let is_selected = |architecture: &&Architecture| {
             architecture.selected_by.is_empty() || architecture.selected_by.iter().any(|marker| marker.is_in(config))
@@ -42,7 +41,7 @@ impl Architecture {
         Architecture::of_class(class).find(is_selected).ok_or_else(|| {
             Error::new(path, format!("expected a supported class, found \"{}\"", quote(class)))
                 .at(format!("architectures in {}", description_name(path)))
-                .help(help())
+                .help(SUPPORTED_HELP)
         })
     }
 }
@@ -163,7 +162,7 @@ impl Config<'_> {
         let layers = self.required(key, COUNT_MAX);
         if layers > self.tensors {
             let tensors = self.tensors;
-            self.problem(format!("{layers} layers are claimed, but the file has {tensors} tensors"));
+            self.problem(format!("expected at least one tensor for each of {layers} layers, found {tensors} tensors"));
             return 1;
         }
         layers
@@ -297,7 +296,7 @@ impl Config<'_> {
             return self.wrong("layer_types", "full_attention and sliding_attention only", &found, None);
         };
         if list.len() != layers {
-            self.problem(format!("windows are listed for {} layers, found {layers} layers", list.len()));
+            self.problem(format!("sliding windows: expected one for each of {layers} layers, found {}", list.len()));
             return None;
         }
         Some(list)
@@ -313,7 +312,7 @@ impl Config<'_> {
         let Some(size) = found.as_u64() else { return Some(self.wrong(key, "a count", &found, 1)) };
         let size = usize::try_from(size).ok().filter(|&size| size > 0 && size <= CONTEXT_MAX);
         if size.is_none() {
-            self.problem(format!("the sliding window must lie between 1 and 2^31 - 1, found {found}"));
+            self.problem(format!("sliding window: expected 1 to 2^31 - 1 tokens, found {found}"));
         }
         Some(size.unwrap_or(1))
     }
@@ -433,9 +432,7 @@ impl Config<'_> {
             ));
         }
         if is_dynamic || ntk {
-            self.note(format!(
-                "the dynamic scaling of the rotation is omitted: it has no effect up to {context} tokens"
-            ));
+            self.note(format!("dynamic RoPE scaling is omitted, because it has no effect up to {context} tokens"));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! llama.block_count = 32        llama.rope.freq_base = 500000.0        llama.attention.sliding_window = 4096 ...
 //! ```
 
-use crate::architecture::Architecture;
+use crate::architecture::{Architecture, SUPPORTED_HELP};
 use crate::diagnostics::Diagnostics;
 use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
 use crate::number::{nearest_f32, wide};
@@ -55,7 +55,7 @@ impl Architecture {
         Architecture::from_gguf_name(name).ok_or_else(|| {
             Error::new(path, format!("expected a supported architecture, found \"{}\"", quote(name)))
                 .at(format!("key {ARCHITECTURE}"))
-                .help(format!("supported are {}", Architecture::gguf_names()))
+                .help(SUPPORTED_HELP)
         })
     }
 }
@@ -181,7 +181,7 @@ impl<'a> Keys<'a> {
         let layers = self.count_within("block_count", COUNT_MAX, None);
         let tensors = self.shapes.len();
         if layers > tensors {
-            self.problem(format!("{layers} layers are claimed, but the file has {tensors} tensors"));
+            self.problem(format!("expected at least one tensor for each of {layers} layers, found {tensors} tensors"));
             return 1;
         }
         layers
@@ -346,7 +346,7 @@ impl<'a> Keys<'a> {
             }
         };
         if list.len() != layers {
-            self.problem(format!("windows are listed for {} layers, found {layers} layers", list.len()));
+            self.problem(format!("sliding windows: expected one for each of {layers} layers, found {}", list.len()));
             return None;
         }
         Some((size, list))

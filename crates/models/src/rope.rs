@@ -55,20 +55,20 @@ impl RopeSpec {
         }
         let mut positive = |what: &str, value: f64| {
             if !(value.is_finite() && value > 0.0) {
-                diagnostics.add(format!("{what} must be finite and positive, found {value}"));
+                diagnostics.add(format!("{what}: expected a finite number above 0, found {value}"));
             }
         };
-        positive("the base of the rotation", self.base.into());
+        positive("RoPE base", self.base.into());
         match self.scaling {
             RopeScaling::None => {}
-            RopeScaling::Linear { factor } => positive("the factor of the rotation's scaling", factor.into()),
-            RopeScaling::Long { magnitude } => positive("the magnitude of the rotation's scaling", magnitude.into()),
+            RopeScaling::Linear { factor } => positive("RoPE scaling factor", factor.into()),
+            RopeScaling::Long { magnitude } => positive("RoPE scaling magnitude", magnitude.into()),
             RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude } => {
-                positive("the factor of the rotation's scaling", factor.into());
-                positive("the original context of the rotation's scaling", original_context.into());
-                positive("beta_fast of the rotation's scaling", beta_fast.into());
-                positive("beta_slow of the rotation's scaling", beta_slow.into());
-                positive("the magnitude of the rotation's scaling", magnitude.into());
+                positive("RoPE scaling factor", factor.into());
+                positive("original context of the RoPE scaling", original_context.into());
+                positive("beta_fast of the RoPE scaling", beta_fast.into());
+                positive("beta_slow of the RoPE scaling", beta_slow.into());
+                positive("RoPE scaling magnitude", magnitude.into());
                 self.check_ramp(original_context, beta_fast, beta_slow, diagnostics);
             }
         }
@@ -81,7 +81,7 @@ impl RopeSpec {
     /// vanish.
     fn check_ramp(&self, original_context: u32, beta_fast: f32, beta_slow: f32, diagnostics: &mut Diagnostics) {
         if self.base <= 1.0 {
-            diagnostics.add(format!("YaRN needs a base of the rotation above 1, found {}", self.base));
+            diagnostics.add(format!("RoPE base: expected a number above 1 for YaRN, found {}", self.base));
         } else if beta_fast < beta_slow {
             diagnostics.add(format!("YaRN needs beta_fast of at least beta_slow, found {beta_fast} and {beta_slow}"));
         } else {
@@ -137,13 +137,13 @@ impl Llama3Scaling {
         ];
         for (key, value) in numbers {
             if !(value.is_finite() && value > 0.0) {
-                diagnostics.add(format!("{key} of the rotation's scaling must be finite and positive, found {value}"));
+                diagnostics.add(format!("{key} of the RoPE scaling: expected a finite number above 0, found {value}"));
             }
         }
         if self.high_frequency_factor <= self.low_frequency_factor {
             diagnostics.add(format!(
-                "high_freq_factor of the rotation's scaling must be above low_freq_factor, found {} and {}",
-                self.high_frequency_factor, self.low_frequency_factor
+                "high_freq_factor of the RoPE scaling: expected a number above low_freq_factor, {}, found {}",
+                self.low_frequency_factor, self.high_frequency_factor
             ));
         }
     }

@@ -321,7 +321,9 @@ impl ModelSpec {
         self.head.norm.iter().for_each(|norm| norm.check(diagnostics));
         for factor in [self.embedding.scale, self.head.scale, self.head.softcap].into_iter().flatten() {
             if !(factor.is_finite() && factor != 0.0) {
-                diagnostics.add(format!("a factor of embedding or logits must be finite and not 0, found {factor}"));
+                diagnostics.add(format!(
+                    "scale of embedding or logits: expected a finite number other than 0, found {factor}"
+                ));
             }
         }
         // Layers are usually alike, and then one sentence is enough.
@@ -367,7 +369,7 @@ impl LayerSpec {
         if let Residual::Scaled(factor) | Residual::ScaledNorm(factor) = self.residual
             && !(factor.is_finite() && factor != 0.0)
         {
-            diagnostics.add(format!("the residual scale must be finite and not 0, found {factor}"));
+            diagnostics.add(format!("residual scale: expected a finite number other than 0, found {factor}"));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use regex::Regex;
 use trueup_blocks::DType;
-use trueup_formats::{TensorInfo, listed, quote};
+use trueup_formats::{TensorInfo, listed, quote, regex_reason};
 
 /// The policy: a type for matrices, what is treated apart, and rules by name.
 ///
@@ -41,7 +41,8 @@ pub struct Rule {
     dtype: DType,
 }
 
-/// A rule that cannot be read, or that finds no tensor; says which and why.
+/// A rule that cannot be read, or rules that do not fit the tensors. A rule that cannot be read is not repeated: the
+/// caller has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RuleError(pub String);
 
@@ -66,19 +67,24 @@ impl std::str::FromStr for Rule {
     type Err = RuleError;
 
     fn from_str(text: &str) -> Result<Rule, RuleError> {
-        let refuse = |why: String| RuleError(format!("rule {text:?}: {why}"));
-        let (pattern, name) = text.rsplit_once('=').ok_or_else(|| refuse("write it as REGEX=TYPE".to_owned()))?;
-        let pattern = Regex::new(pattern).map_err(|error| refuse(error.to_string().replace('\n', " ")))?;
-        let dtype = DType::from_name(name).filter(|dtype| can_be_written(*dtype));
-        let dtype = dtype.ok_or_else(|| refuse(format!("{name:?} is not a type that can be written")))?;
+        let split = text.rsplit_once('=');
+        let (pattern, name) =
+            split.ok_or_else(|| RuleError("expected REGEX=TYPE, such as ffn_down=q8_0".to_owned()))?;
+        let pattern = Regex::new(pattern).map_err(|error| {
+            let reason = regex_reason(&error.to_string());
+            RuleError(format!("expected a regular expression before the last =, found an error: {reason}"))
+        })?;
+        let dtype = DType::from_name(name).filter(|dtype| WRITTEN_TYPES.contains(dtype)).ok_or_else(|| {
+            let types = WRITTEN_TYPES.map(DType::name).join(", ");
+            RuleError(format!("expected one of the types {types} after the last =, found {}", quote(name)))
+        })?;
         Ok(Rule { pattern, dtype })
     }
 }
 
-/// Whether tensors of this type can be made here.
-fn can_be_written(dtype: DType) -> bool {
-    dtype.codec().is_some() && dtype != DType::F64
-}
+/// The types that tensors can be written in, the most used first.
+pub const WRITTEN_TYPES: [DType; 9] =
+    [DType::F32, DType::F16, DType::Bf16, DType::Q8_0, DType::Q4_0, DType::Q5_0, DType::Q4_1, DType::Q5_1, DType::Q8_1];
 
 impl Recipe {
     /// Matrices become `dtype`, the embedding and the output head q8_0 when it is a 4-bit type; one-dimensional tensors
@@ -124,7 +130,7 @@ impl Recipe {
     pub fn choose(&self, tensors: &[TensorInfo]) -> Result<Vec<Choice>, RuleError> {
         let idle = self.rules.iter().filter(|rule| !tensors.iter().any(|tensor| rule.pattern.is_match(&tensor.name)));
         let mut faults: Vec<String> =
-            idle.map(|rule| format!("rule \"{}={}\" matches no tensor", rule.pattern, rule.dtype)).collect();
+            idle.map(|rule| format!("--rule {}={}: no tensor name matches", rule.pattern, rule.dtype)).collect();
         let choices: Vec<Choice> = tensors.iter().map(|tensor| self.choose_one(tensor)).collect();
         if self.strict {
             let kept = tensors.iter().zip(&choices).filter(|(_, choice)| !choice.note.is_empty());
@@ -140,16 +146,13 @@ impl Recipe {
             _ if !is_number(tensor) => {
                 let wanted = rule.map(|rule| rule.dtype).filter(|wanted| *wanted != tensor.dtype);
                 let note = wanted.map_or_else(String::new, |wanted| {
-                    format!("{} is not a weight type: kept instead of {wanted}", tensor.dtype)
+                    format!("kept as {}, which is not a type of weights, instead of {wanted}", tensor.dtype)
                 });
                 Choice { dtype: tensor.dtype, note }
             }
             Some(Rule { dtype, .. }) if dtype.is_quantized() && !is_matrix(tensor) => Choice {
                 dtype: DType::F32,
-                note: format!(
-                    "tensors with one dimension are not quantized to \
-                    {dtype}: kept as f32"
-                ),
+                note: format!("kept as f32 instead of {dtype}: tensors with one dimension are not quantized"),
             },
             Some(rule) => whole_rows(tensor, rule.dtype),
             None => match self.dtype {
@@ -168,7 +171,10 @@ fn whole_rows(tensor: &TensorInfo, dtype: DType) -> Choice {
     if dtype.row_bytes(columns).is_some() {
         return Choice { dtype, note: String::new() };
     }
-    let note = format!("rows of {columns} are not whole blocks of {} for {dtype}: kept as f16", dtype.block_len());
+    let note = format!(
+        "kept as f16: the row length {columns} is not a multiple of {}, the block size of {dtype}",
+        dtype.block_len()
+    );
     Choice { dtype: DType::F16, note }
 }
 
@@ -217,7 +223,7 @@ mod tests {
         assert_eq!(types(&recipe, &tensors), [DType::Q8_0, DType::F16]);
         let idle =
             Recipe::new(Some(DType::Q4_0)).rules(rules(&["blk.7=f16", "head=f32"])).choose(&tensors).unwrap_err();
-        assert_eq!(idle.0, "rule \"blk.7=f16\" matches no tensor; rule \"head=f32\" matches no tensor");
+        assert_eq!(idle.0, "--rule blk.7=f16: no tensor name matches; --rule head=f32: no tensor name matches");
     }
 
     #[test]
@@ -225,7 +231,7 @@ mod tests {
         let tensors = [tensor("odd", &[33, 8])];
         let choice = &Recipe::new(Some(DType::Q8_0)).choose(&tensors).unwrap()[0];
         assert_eq!(choice.dtype, DType::F16);
-        assert_eq!(choice.note, "rows of 33 are not whole blocks of 32 for q8_0: kept as f16");
+        assert_eq!(choice.note, "kept as f16: the row length 33 is not a multiple of 32, the block size of q8_0");
         assert!(Recipe::new(Some(DType::Q8_0)).strict(true).choose(&tensors).is_err());
     }
 
@@ -240,10 +246,13 @@ mod tests {
             let recipe = with(dtype, "blk=q8_0");
             assert_eq!(types(&recipe, &all), [DType::Q8_0, DType::F32, DType::F32, DType::I32]);
             let notes: Vec<String> = recipe.choose(&all).unwrap().into_iter().map(|choice| choice.note).collect();
-            let one = "tensors with one dimension are not quantized to q8_0: kept as f32";
-            assert_eq!(notes, ["", one, one, "i32 is not a weight type: kept instead of q8_0"]);
+            let one = "kept as f32 instead of q8_0: tensors with one dimension are not quantized";
+            assert_eq!(notes, ["", one, one, "kept as i32, which is not a type of weights, instead of q8_0"]);
             let refused = recipe.strict(true).choose(&all).unwrap_err().0;
-            assert!(refused.contains(&format!("blk.0.n: {one}")) && refused.contains("blk.0.table: i32"), "{refused}");
+            assert!(
+                refused.contains(&format!("blk.0.n: {one}")) && refused.contains("blk.0.table: kept as i32"),
+                "{refused}"
+            );
             // A plain type is what the rule says.
             assert_eq!(types(&with(dtype, "blk=bf16"), &tensors), [DType::Bf16; 3]);
         }
@@ -251,9 +260,27 @@ mod tests {
 
     #[test]
     fn rules_that_cannot_be_read_say_why() {
-        for (text, reason) in [("abc", "REGEX=TYPE"), ("a=q9", "\"q9\" is not a type"), ("(=q8_0", "unclosed group")] {
-            let error = text.parse::<Rule>().unwrap_err();
-            assert!(error.0.contains(reason), "{text}: {error}");
+        for (text, reason) in [
+            ("abc", "expected REGEX=TYPE, such as ffn_down=q8_0"),
+            (
+                "a=q9",
+                "expected one of the types f32, f16, bf16, q8_0, q4_0, q5_0, q4_1, q5_1, q8_1 after the last =, found q9",
+            ),
+            (
+                "ab(c=q8_0",
+                "expected a regular expression before the last =, found an error: unclosed group at character 3",
+            ),
+            ("a\n(=q8_0", "expected a regular expression before the last =, found an error: unclosed group"),
+        ] {
+            assert_eq!(text.parse::<Rule>().unwrap_err().0, reason);
         }
+    }
+
+    #[test]
+    fn every_type_with_a_codec_is_listed() {
+        let with_codec: Vec<DType> =
+            DType::all().filter(|dtype| dtype.codec().is_some() && *dtype != DType::F64).collect();
+        assert!(with_codec.iter().all(|dtype| WRITTEN_TYPES.contains(dtype)));
+        assert_eq!(with_codec.len(), WRITTEN_TYPES.len());
     }
 }

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::{DType, DeviationSums, SplitScale};
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Metadata};
-use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, listed, quote};
+use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, counted, listed, quote};
 use trueup_formats::{LAYOUT_KEY, LAYOUT_SPLIT_SCALE, split_scale_tensors};
 
 /// How blocks are laid out in the file.
@@ -53,7 +53,8 @@ pub struct Options {
 /// left under the name of the output.
 pub fn quantize(source: &dyn Checkpoint, output: &Path, options: &Options, progress: &dyn Progress) -> Result<Report> {
     let Description::Gguf(metadata) = source.description() else {
-        return Err(Error::new(source.path(), format!("is {}, not GGUF", source.format())).help("convert it first"));
+        let problem = format!("expected a GGUF file, found {}", source.format());
+        return Err(Error::new(source.path(), problem).help("convert it first with `trueup convert`"));
     };
     let tensors = source.tensors();
     let choices = options
@@ -134,7 +135,7 @@ fn refuse_unreadable(source: &dyn Checkpoint, targets: &[Target]) -> Result<()> 
     if names.is_empty() {
         return Ok(());
     }
-    let problem = format!("these tensors have types that cannot be decoded here: {}", listed(&names, ", "));
+    let problem = format!("expected tensor types that trueup can decode, found {}", listed(&names, ", "));
     Err(Error::new(source.path(), problem).help("start from the f16, bf16 or f32 file of the model"))
 }
 
@@ -155,19 +156,20 @@ fn report_of(targets: &[Target], options: &Options) -> Report {
     let tensors: Vec<TensorReport> = targets.iter().map(line).collect();
     let mut notes = Vec::new();
     if targets.iter().any(|target| target.choice.dtype == DType::Q8_1) {
-        notes.push("q8_1 is read by trueup only: other GGUF programs do not load tensors of this type".to_owned());
+        notes.push("only trueup reads files with q8_1 tensors; other GGUF programs refuse them".to_owned());
     }
     let again = |target: &&Target| target.source.dtype.is_quantized() && !target.transcoder().is_copy();
     let again = targets.iter().filter(again).count();
     if again > 0 {
+        let (tensors, verb) = (counted(again, "tensor"), if again == 1 { "is" } else { "are" });
         notes.push(format!(
-            "{again} tensors were already quantized and lose precision again; start from the \
-            unquantized file"
+            "{tensors} {verb} quantized a second time, which adds to the error of the first time; quantize the \
+            unquantized file instead"
         ));
     }
     if options.layout == Layout::Split {
         notes.push(
-            "the split-scale layout is read by trueup only; quantize it with --layout block to restore blocks"
+            "only trueup reads the split-scale layout; `trueup quantize --layout block` converts it back to blocks"
                 .to_owned(),
         );
     }

@@ -91,7 +91,10 @@ fn the_report_says_what_became_of_each_tensor() {
     let report = run(&source, &folder.path().join("q4.gguf"), &options(Some(DType::Q4_0), Layout::Block, 2));
     let types: Vec<&str> = report.tensors.iter().map(|line| line.dtype).collect();
     assert_eq!(types, ["q8_0", "q4_0", "f16", "f32"]);
-    assert_eq!(report.tensors[2].note, "rows of 33 are not whole blocks of 32 for q4_0: kept as f16");
+    assert_eq!(
+        report.tensors[2].note,
+        "kept as f16: the row length 33 is not a multiple of 32, the block size of q4_0"
+    );
     assert_eq!(report.tensors[3].rmse, Some(0.0));
     let rmse: Vec<f64> = report.tensors.iter().map(|line| line.rmse.unwrap()).collect();
     assert!(rmse[0] < rmse[1] && rmse[1] < 1.0, "8 bits lose less than 4: {rmse:?}");

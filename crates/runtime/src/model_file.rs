@@ -261,7 +261,7 @@ impl ModelFile {
             return Ok(());
         }
         let last = vocabulary.saturating_sub(1);
-        Err(Error::Request(format!("token {token} is not in the vocabulary, whose ids end at {last}")))
+        Err(Error::Request(format!("expected token IDs from 0 to {last}, found {token}; use IDs of this model")))
     }
 
     /// Fails when the file, or what its name leads to, changed since it was opened.

@@ -186,7 +186,7 @@ fn requests_that_cannot_be_served_say_why() {
     let mut session = session(&model, device("ref"), options);
     let entry = |token, sequence| Entry { token, sequence, wants_logits: true };
     let cases = [
-        (vec![entry(tiny_model::VOCABULARY as u32, 0)], "token 48 is not in the vocabulary"),
+        (vec![entry(tiny_model::VOCABULARY as u32, 0)], "expected token IDs from 0 to 47, found 48"),
         (vec![entry(0, 1)], "sequence 1 does not exist"),
         (vec![entry(0, 0); 6], "6 tokens exceed the context of 5"),
     ];

@@ -123,7 +123,7 @@ pub(crate) fn merge(
     for token in names.tokens() {
         let role = ["bos_token", "eos_token"].into_iter().find(|role| names.role(role) == Some(token.content.as_str()));
         if let Some(role) = role.filter(|_| merging.lacks(&token.content) && !target.makes_ends) {
-            notes.push(format!("{role} \"{}\" has no id in any file, so it is not used", quote(&token.content)));
+            notes.push(format!("{role} \"{}\" is ignored: no file gives it an ID", quote(&token.content)));
             continue;
         }
         merging.put_named(token, notes);
@@ -139,9 +139,8 @@ pub(crate) fn merge(
 pub(crate) fn beyond_note(beyond: &[(u32, String)], vocab_size: Option<usize>) -> Option<String> {
     let tokens: Vec<String> = beyond.iter().map(|(id, text)| format!("\"{}\" ({id})", quote(text))).collect();
     let rows = vocab_size.unwrap_or(TOKENS_MAX);
-    (!tokens.is_empty()).then(|| {
-        format!("tokens without a row in the embedding, which has {rows} rows, are left out: {}", listed(&tokens, ", "))
-    })
+    (!tokens.is_empty())
+        .then(|| format!("tokens are omitted because the embedding has only {rows} rows: {}", listed(&tokens, ", ")))
 }
 
 /// Fails when a token that begins or ends texts has no row.
@@ -150,9 +149,13 @@ fn refuse_beyond_role(beyond: &[(u32, String)], names: &SpecialNames<'_>, target
         let Some(name) = names.role(role) else { continue };
         if let Some((id, _)) = beyond.iter().find(|(_, text)| text == name) {
             let rows = target.vocab_size.unwrap_or(TOKENS_MAX);
-            let problem = format!("{role} is \"{}\" with id {id}, but the embedding has only {rows} rows", quote(name));
-            let error = Error::new(target.path, problem).at(target.file);
-            return Err(error.help("use the tokenizer that belongs to this model, or name it with --tokenizer"));
+            let last = rows.saturating_sub(1);
+            let problem = format!(
+                "expected an ID from 0 to {last}, the rows of the embedding, found {id} for \"{}\"",
+                quote(name)
+            );
+            let error = Error::new(target.path, problem).at(format!("{}, {role}", target.file));
+            return Err(error.help("give the tokenizer of this model with --tokenizer"));
         }
     }
     Ok(())
@@ -193,23 +196,22 @@ impl Merging<'_> {
         }
         let index = usize::try_from(token.id).unwrap_or(usize::MAX);
         if index >= self.rows() && self.target.vocab_size.is_none() {
-            let problem = format!("it has id {index}, but there can be only {} ids", self.rows());
+            let problem = format!("expected an ID below {}, found {index}", self.rows());
             let error = Error::new(self.target.path, problem).at(format!("added token \"{shown}\""));
-            return Err(error.help("correct the id in the file"));
+            return Err(error.help("correct the ID in the file"));
         }
         if index >= self.rows() {
             self.beyond.push((token.id, token.content));
             return Ok(());
         }
         if let Some(other) = self.parts.tokens.get(index).filter(|other| other.kind != TokenKind::Unused) {
+            let (id, other) = (token.id, quote(&other.text));
             let problem = format!(
-                "id {} is \"{shown}\" in {file} and \"{}\" in {}",
-                token.id,
-                quote(&other.text),
+                "expected one token with ID {id}, found \"{shown}\" in {file} and \"{other}\" in {}",
                 self.target.file
             );
             let error = Error::new(self.target.path, problem).at(format!("added token \"{shown}\""));
-            return Err(error.help("use the files of one tokenizer, or name the right file with --tokenizer"));
+            return Err(error.help("use the files of one tokenizer, or give the right file with --tokenizer"));
         }
         let free = self.parts.tokens.len();
         if self.target.by_text && index > free {

@@ -55,19 +55,19 @@ impl CharacterMap {
     /// A size is wrong, a leaf leads to no text, or the texts are no UTF-8: one sentence without a place.
     pub fn read(bytes: &[u8]) -> Result<CharacterMap, String> {
         let Some((size, rest)) = bytes.split_first_chunk::<4>() else {
-            return Err(format!("the character map has {} bytes, expected 4 or more", bytes.len()));
+            return Err(format!("character map: expected 4 bytes or more, found {}", bytes.len()));
         };
         let size = usize::try_from(u32::from_le_bytes(*size)).unwrap_or(usize::MAX);
         if size == 0 || !size.is_multiple_of(4) {
-            return Err(format!("the character map has {size} bytes of units, expected a multiple of 4"));
+            return Err(format!("character map: expected a size that is a multiple of 4, found {size}"));
         }
         let Some((units, texts)) = rest.split_at_checked(size) else {
             let left = rest.len();
-            return Err(format!("the character map claims {size} bytes of units, but {left} bytes are left"));
+            return Err(format!("character map: expected {size} bytes of units, found {left}"));
         };
         let units = units.as_chunks::<4>().0.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
         let Ok(texts) = std::str::from_utf8(texts) else {
-            return Err("the texts in the character map are not UTF-8".to_owned());
+            return Err("character map: expected texts in UTF-8, found other bytes".to_owned());
         };
         let parts = Parts { units, texts: texts.to_owned() };
         parts.check()?;
@@ -94,7 +94,7 @@ impl CharacterMap {
             }
         }
         if walk.bytes > KEY_BYTES_MAX {
-            return Err(format!("the character map has keys of more than {KEY_BYTES_MAX} bytes"));
+            return Err(format!("character map: expected keys of at most {KEY_BYTES_MAX} bytes, found a longer one"));
         }
         Ok(longest.map(|found| (found.bytes, self.0.text(found.place))))
     }
@@ -122,12 +122,12 @@ impl Parts {
             let children = place ^ offset(*unit);
             let Some(leaf) = self.unit(children) else {
                 let count = self.units.len();
-                return Err(format!("unit {place} of the character map points to unit {children} of {count}"));
+                return Err(format!("character map, unit {place}: expected a unit below {count}, found {children}"));
             };
             let text = usize::try_from(leaf & !LEAF).unwrap_or(usize::MAX);
             let is_text = leaf & LEAF != 0 && text < self.texts.len() && self.texts.is_char_boundary(text);
             if has_leaf(*unit) && !is_text {
-                return Err(format!("unit {place} of the character map points to no text"));
+                return Err(format!("character map, unit {place}: expected the place of a text, found {text}"));
             }
         }
         Ok(())
@@ -195,7 +195,7 @@ impl<'de> Deserialize<'de> for CharacterMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CharacterMap, D::Error> {
         let text = String::deserialize(deserializer)?;
         let bytes = STANDARD.decode(text).map_err(|problem| {
-            de::Error::custom(format!("precompiled_charsmap: the character map is not base64: {problem}"))
+            de::Error::custom(format!("precompiled_charsmap: expected base64 text, found an error: {problem}"))
         })?;
         CharacterMap::read(&bytes).map_err(|problem| de::Error::custom(format!("precompiled_charsmap: {problem}")))
     }
@@ -262,16 +262,16 @@ mod tests {
         };
         let sized = |size: u32| [&size.to_le_bytes()[..], &small()[4..]].concat();
         let cases = [
-            (sized(0), "0 bytes of units"),
-            (sized(6), "6 bytes of units"),
-            (sized(u32::MAX), "expected a multiple of 4"),
-            (sized(u32::MAX - 3), "claims 4294967292 bytes"),
-            (with(0x200, LEAF | 6), "points to no text"),
-            (with(0x200, LEAF | u32::MAX), "points to no text"),
-            (with(0x200, 0), "points to no text"),
-            (with(5, 0x1f_ffff << 10), "unit 5 of the character map points to unit"),
-            (with(5, 0x1f_ffff << 10 | 1 << 9), "points to unit"),
-            ([&small()[..], &[0xff]].concat(), "not UTF-8"),
+            (sized(0), "multiple of 4, found 0"),
+            (sized(6), "multiple of 4, found 6"),
+            (sized(u32::MAX), "multiple of 4, found 4294967295"),
+            (sized(u32::MAX - 3), "expected 4294967292 bytes of units"),
+            (with(0x200, LEAF | 6), "expected the place of a text"),
+            (with(0x200, LEAF | u32::MAX), "expected the place of a text"),
+            (with(0x200, 0), "expected the place of a text"),
+            (with(5, 0x1f_ffff << 10), "character map, unit 5: expected a unit below"),
+            (with(5, 0x1f_ffff << 10 | 1 << 9), "expected a unit below"),
+            ([&small()[..], &[0xff]].concat(), "expected texts in UTF-8"),
         ];
         for (bytes, expected) in cases {
             let error = CharacterMap::read(&bytes).unwrap_err();
@@ -281,7 +281,7 @@ mod tests {
         let mut inside = with(0x200, LEAF | 1);
         inside.truncate(inside.len() - 5);
         inside.extend_from_slice("é\0\0\0".as_bytes());
-        assert!(CharacterMap::read(&inside).unwrap_err().contains("points to no text"));
+        assert!(CharacterMap::read(&inside).unwrap_err().contains("expected the place of a text"));
     }
 
     /// A node that is its own child makes a key without an end.
@@ -293,7 +293,7 @@ mod tests {
         bytes[4 + 4 * a..][..4].copy_from_slice(&unit.to_le_bytes());
         let map = CharacterMap::read(&bytes).unwrap();
         assert_eq!(map.longest(&"a".repeat(KEY_BYTES_MAX)), Ok(None));
-        assert!(map.longest(&"a".repeat(1000)).unwrap_err().contains("more than 256 bytes"));
+        assert!(map.longest(&"a".repeat(1000)).unwrap_err().contains("expected keys of at most 256 bytes"));
         assert_eq!(map.shortest(&"a".repeat(1000)), None);
     }
 }

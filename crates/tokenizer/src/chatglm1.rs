@@ -40,8 +40,12 @@ pub(crate) fn parts(bytes: &[u8], files: &TokenizerFiles, path: &Path) -> Result
     let images = config.and_then(|config| config.get("num_image_tokens"));
     let images = images.map_or(Some(IMAGES), Value::as_u64).and_then(|images| usize::try_from(images).ok());
     let Some(images) = images.filter(|images| images.saturating_add(parts.tokens.len()) <= TOKENS_MAX) else {
-        let problem = format!("num_image_tokens leaves no room for {} pieces among {TOKENS_MAX}", parts.tokens.len());
-        return Err(Error::new(path, problem).at("tokenizer_config.json"));
+        let most = TOKENS_MAX.saturating_sub(parts.tokens.len());
+        let found = images.map_or_else(|| "another value".to_owned(), |images| images.to_string());
+        let problem = format!("expected a number up to {most}, found {found}");
+        return Err(Error::new(path, problem)
+            .at("tokenizer_config.json, num_image_tokens")
+            .help("get the file of the model again"));
     };
     let image = |number: usize| Token { text: format!("<image_{number}>"), score: 0.0, kind: TokenKind::Unused };
     parts.tokens = (0..images).map(image).chain(parts.tokens).collect();

@@ -114,7 +114,9 @@ impl Date {
                 out.push('%');
                 return Ok(out);
             };
-            let text = self.directive(directive).ok_or_else(|| format!("strftime does not know %{directive}"))?;
+            let text = self
+                .directive(directive)
+                .ok_or_else(|| format!("strftime: expected a directive of Python, found %{directive}"))?;
             out.push_str(&flagged(text, flag, directive));
         }
         Ok(out)

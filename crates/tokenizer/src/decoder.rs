@@ -128,11 +128,15 @@ impl DecoderJson {
                 DecoderJson::Replace { pattern: Pattern::String(pattern), content } if !pattern.is_empty() => {
                     facts.replacements.push((pattern.clone(), content.clone()));
                 }
-                DecoderJson::Replace { .. } => return Err("a decoder can replace only a fixed string".to_owned()),
+                DecoderJson::Replace { .. } => {
+                    return Err("Replace: expected a fixed string, found a pattern".to_owned());
+                }
                 DecoderJson::Strip { content: ' ', start: 1, stop: 0 } => facts.leading_space = LeadingSpace::DropOne,
                 DecoderJson::Strip { content, start, stop } => {
-                    let what = format!("{start} at the start and {stop} at the end of {content:?}");
-                    return Err(format!("stripping {what} is not supported, only one space at the start"));
+                    return Err(format!(
+                        "Strip: expected one space at the start, found {content:?} {start} times at the start and {stop} \
+                         times at the end"
+                    ));
                 }
                 DecoderJson::Metaspace { replacement, prepend_scheme } => {
                     facts.replacements.push((replacement.to_string(), " ".to_owned()));

@@ -27,7 +27,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::flm::{FlmToken, FlmVocabulary};
 use trueup_formats::gguf::Metadata;
-use trueup_formats::{Error, Result, quote};
+use trueup_formats::{Error, Result, counted, quote};
 
 /// What errors call the place.
 const PLACE: &str = "vocabulary";
@@ -159,8 +159,8 @@ pub(crate) fn read_own(parts: &mut Parts, file: &FlmVocabulary, path: &Path) -> 
     gguf_keys::read_own(parts, &metadata, path, |parts| match &parts.algorithm {
         Algorithm::Merges { merges, .. } => Ok(merges.clone()),
         Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::DecodeOnly { .. } => {
-            let problem = "a key says that tokens are merged by rank, but the vocabulary has no ranks";
-            Err(Error::new(path, problem).at(PLACE).help("the file is damaged"))
+            let problem = "expected a vocabulary with ranks, as a key says, found one without ranks";
+            Err(Error::new(path, problem).at(PLACE).help("the file is damaged; convert the model again"))
         }
     })?;
     // What is found whole is taken for what steers, where no key says otherwise.
@@ -213,10 +213,10 @@ fn by_id<'f>(
     for (number, entry) in file.tokens.iter().enumerate() {
         let index = usize::try_from(entry.id).unwrap_or(usize::MAX);
         if index >= ids_max {
-            let problem = format!("expected an id below {ids_max}, found {}", entry.id);
+            let problem = format!("expected an ID below {ids_max}, found {}", entry.id);
             return Err(Error::new(path, problem)
                 .at(format!("token {number} of the {PLACE}"))
-                .help("the file is damaged"));
+                .help("the file is damaged; convert the model again"));
         }
         if entries.len() <= index {
             entries.resize(index.saturating_add(1), None);
@@ -228,7 +228,7 @@ fn by_id<'f>(
         place += 1.0;
     }
     if again > 0 {
-        notes.push(format!("{again} tokens share their id with another token; the last one is used"));
+        notes.push(format!("{} share an ID with an earlier token; the last token is used", counted(again, "token")));
     }
     Ok(entries)
 }
@@ -238,7 +238,7 @@ fn token(entry: &FlmToken, score: f32, family: Family, path: &Path) -> Result<To
         _ if family.is_raw() => byte_alphabet::encode_bytes(&entry.bytes),
         Ok(text) => text.to_owned(),
         Err(_) => {
-            let problem = format!("its text is not UTF-8: \"{}\"", quote(&String::from_utf8_lossy(&entry.bytes)));
+            let problem = format!("expected UTF-8 text, found \"{}\"", quote(&String::from_utf8_lossy(&entry.bytes)));
             return Err(Error::new(path, problem)
                 .at(format!("token {} of the {PLACE}", entry.id))
                 .help("give a tokenizer.json or a tokenizer.model with --tokenizer"));

@@ -166,13 +166,10 @@ fn check_merges(parts: &Parts, path: &Path) -> Result<()> {
         None => Ok(()),
         Some(text) => {
             let problem = format!(
-                "a merge begins with \"{}\", but GGUF cannot represent a space within a token of a merge",
+                "expected merges of tokens without spaces, which separate the tokens in GGUF, found the token \"{}\"",
                 quote(text)
             );
-            Err(Error::new(path, problem).at(MERGES).help(
-                "use a tokenizer that represents spaces by another \
-                character",
-            ))
+            Err(Error::new(path, problem).at(MERGES).help("use a tokenizer that writes spaces as another character"))
         }
     }
 }
@@ -320,11 +317,11 @@ fn read_plain(metadata: &Metadata, path: &Path, notes: &mut Vec<String>) -> Resu
         BYTE_LEVEL | GEMMA4 | WHITESPACE => read_merged(tokens, metadata, path)?,
         other => {
             let problem = format!(
-                "the tokenizer {} is not supported, only {SENTENCEPIECE}, {UNIGRAM}, {BYTE_LEVEL}, {GEMMA4} \
-                 and {WHITESPACE}",
+                "expected a tokenizer of type {SENTENCEPIECE}, {UNIGRAM}, {BYTE_LEVEL}, {GEMMA4} or {WHITESPACE}, found {}",
                 quote(other)
             );
-            return Err(Error::new(path, problem).at(MODEL));
+            let help = "give the tokenizer of the model with --tokenizer, or give token IDs instead of text";
+            return Err(Error::new(path, problem).at(MODEL).help(help));
         }
     };
     read_roles(&mut parts, metadata, path, notes)?;
@@ -344,12 +341,12 @@ fn read_roles(parts: &mut Parts, metadata: &Metadata, path: &Path, notes: &mut V
             continue;
         };
         let inside = u32::try_from(id).ok().filter(|id| usize::try_from(*id).is_ok_and(|id| id < count));
-        let problem = format!("id {id} is outside the vocabulary of {count} tokens");
+        let problem = format!("expected a token ID from 0 to {}, found {id}", count.saturating_sub(1));
         if inside.is_none() && key != PADDING {
-            return Err(Error::new(path, problem).at(key).help("download the file again, or correct the key"));
+            return Err(Error::new(path, problem).at(key).help("download the file again, or convert the model again"));
         }
         if inside.is_none() {
-            notes.push(format!("{key}: {problem}, so it is left out"));
+            notes.push(format!("{key}: {problem}; the key is ignored"));
         }
         *slot(&mut parts.special) = inside;
     }
@@ -370,6 +367,9 @@ fn optional<'m, T>(
     read(metadata, key).map(Some).map_err(|error| error.in_file(path))
 }
 
+/// What helps if the lists of a file do not belong together.
+const CONVERT_AGAIN: &str = "the file is damaged; convert the model again";
+
 fn read_tokens(metadata: &Metadata, path: &Path) -> Result<Vec<Token>> {
     let texts = metadata.strings(TOKENS).map_err(|error| error.in_file(path))?;
     let scores = optional(metadata, SCORES, path, Metadata::f32s)?;
@@ -378,18 +378,20 @@ fn read_tokens(metadata: &Metadata, path: &Path) -> Result<Vec<Token>> {
     for (key, length) in lengths {
         if length.is_some_and(|length| length != texts.len()) {
             let problem =
-                format!("{} entries, expected one for each of the {} tokens", length.unwrap_or(0), texts.len());
-            return Err(Error::new(path, problem).at(key));
+                format!("expected one entry for each of {} tokens, found {}", texts.len(), length.unwrap_or(0));
+            return Err(Error::new(path, problem).at(key).help(CONVERT_AGAIN));
         }
     }
     if texts.len() > TOKENS_MAX {
-        return Err(Error::new(path, format!("{} tokens, at most {TOKENS_MAX} are supported", texts.len())).at(TOKENS));
+        let problem = format!("expected at most {TOKENS_MAX} tokens, found {}", texts.len());
+        return Err(Error::new(path, problem).at(TOKENS));
     }
     let mut tokens = Vec::with_capacity(texts.len());
     for (id, text) in texts.iter().enumerate() {
         let number = kinds.and_then(|kinds| kinds.get(id)).copied().unwrap_or(TokenKind::Normal.number());
         let Some(kind) = TokenKind::from_number(number) else {
-            return Err(Error::new(path, format!("token {id} has type {number}, expected 1 to 6")).at(TOKEN_TYPE));
+            let problem = format!("expected a type from 1 to 6 for token {id}, found {number}");
+            return Err(Error::new(path, problem).at(TOKEN_TYPE).help(CONVERT_AGAIN));
         };
         let score = scores.and_then(|scores| scores.get(id)).copied().unwrap_or_default();
         tokens.push(Token { text: text.clone(), score, kind });
@@ -427,7 +429,7 @@ fn read_map(metadata: &Metadata, path: &Path) -> Result<Option<CharacterMap>> {
         None => return Ok(None),
         Some(Array::U8(bytes)) => bytes.clone(),
         Some(Array::I8(bytes)) => bytes.iter().flat_map(|byte| byte.to_le_bytes()).collect(),
-        Some(_) => return Err(Error::new(path, "expected an array of u8 or i8, found another one").at(CHARSMAP)),
+        Some(_) => return Err(Error::new(path, "expected an array of u8 or i8, found another type").at(CHARSMAP)),
     };
     if bytes.is_empty() {
         return Ok(None);
@@ -506,7 +508,7 @@ fn read_merges(tokens: &[Token], metadata: &Metadata, path: &Path) -> Result<Vec
         // A token may itself begin with a space in files of other programs.
         let space = line.char_indices().skip(1).find(|(_, c)| *c == ' ').map(|(at, _)| at);
         let Some((left, right)) = space.and_then(|at| line.split_at_checked(at)) else {
-            return Err(fail(place, format!("expected two tokens and a space between them, found {}", quote(line))));
+            return Err(fail(place, format!("expected two tokens separated by a space, found \"{}\"", quote(line))));
         };
         pairs.push((left, right.get(1..).unwrap_or_default()));
     }

@@ -162,10 +162,7 @@ impl UnknownKeys {
     pub(crate) fn note(self) -> Option<String> {
         let keys: Vec<String> = self.0.into_iter().collect();
         (!keys.is_empty()).then(|| {
-            format!(
-                "tokenizer.json: unknown keys are ignored, as tokenizers 0.22 ignores them: {}",
-                listed(&keys, ", ")
-            )
+            format!("tokenizer.json: unknown keys are ignored, as in tokenizers 0.22: {}", listed(&keys, ", "))
         })
     }
 }
@@ -202,13 +199,13 @@ fn settle_prefix(object: &mut Map<String, Value>) -> Result<(), String> {
         (Some(Value::Bool(false)), Some(scheme)) if scheme == "never" => {}
         (Some(Value::Bool(false)), Some(scheme)) => {
             return Err(format!(
-                "Metaspace: add_prefix_space is false, and prepend_scheme is {}, expected \"never\"",
+                "Metaspace: expected prepend_scheme \"never\" with add_prefix_space false, found {}",
                 quote(&scheme.to_string())
             ));
         }
         (Some(other), _) => {
             let found = quote(&other.to_string());
-            return Err(format!("Metaspace: add_prefix_space: expected true or false, found {found}"));
+            return Err(format!("Metaspace, add_prefix_space: expected true or false, found {found}"));
         }
     }
     Ok(())
@@ -318,8 +315,11 @@ mod tests {
             (json!({"add_prefix_space": false}), Ok("never")),
             (json!({"add_prefix_space": false, "prepend_scheme": "never"}), Ok("never")),
             (json!({"add_prefix_space": true, "prepend_scheme": "first"}), Ok("first")),
-            (json!({"add_prefix_space": false, "prepend_scheme": "always"}), Err("add_prefix_space is false")),
-            (json!({"add_prefix_space": false, "prepend_scheme": "first"}), Err("expected \"never\"")),
+            (
+                json!({"add_prefix_space": false, "prepend_scheme": "always"}),
+                Err("with add_prefix_space false, found \"always\""),
+            ),
+            (json!({"add_prefix_space": false, "prepend_scheme": "first"}), Err("expected prepend_scheme \"never\"")),
             (json!({"add_prefix_space": "no"}), Err("expected true or false")),
         ] {
             let (found, note) = checked(Section::PreTokenizer, metaspace(keys.clone()));

@@ -41,6 +41,7 @@ mod gguf_keys;
 mod jinja;
 mod json_components;
 mod llama2c_vocabulary;
+mod llama_settings;
 mod merge;
 mod merge_order;
 mod normalizer;

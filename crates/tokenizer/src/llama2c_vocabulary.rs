@@ -27,20 +27,20 @@ const BOS: u32 = 1;
 const EOS: u32 = 2;
 
 /// Said when text is to be encoded with an older file.
-pub(crate) const SCORES_MISSING: &str = "the vocabulary has no scores, so ids can be decoded but text cannot be \
-    encoded; give a tokenizer.bin with scores, or the model's tokenizer.model or tokenizer.json";
+pub(crate) const SCORES_MISSING: &str = "expected scores, which are needed to encode text, found none; give a tokenizer.bin \
+    with scores, or the tokenizer.model or tokenizer.json of the model";
 
 /// Builds the parts; `path` is the model that errors name.
 pub(crate) fn parts(file: &TokenizerBin, path: &Path) -> Result<Parts> {
     let error = |place: String, problem: String| Err(Error::new(path, problem).at(place));
     if file.tokens.len() > TOKENS_MAX || file.tokens.len() < RESERVED.len() {
-        let problem = format!("{} tokens, expected {} to {TOKENS_MAX}", file.tokens.len(), RESERVED.len());
+        let problem = format!("expected {} to {TOKENS_MAX} tokens, found {}", RESERVED.len(), file.tokens.len());
         return error(FILE.to_owned(), problem);
     }
     let mut tokens = Vec::with_capacity(file.tokens.len());
     for (id, bytes) in file.tokens.iter().enumerate() {
         let Ok(text) = std::str::from_utf8(bytes) else {
-            return error(format!("{FILE}, token {id}"), "its text is not UTF-8".to_owned());
+            return error(format!("{FILE}, token {id}"), "expected UTF-8 text, found other bytes".to_owned());
         };
         let score = file.scores.as_ref().and_then(|scores| scores.get(id)).copied().unwrap_or_default();
         let token = match RESERVED.get(id) {

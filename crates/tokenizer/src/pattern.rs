@@ -79,7 +79,7 @@ pub(crate) fn refuse_growth(bytes: usize, bytes_max: usize) -> Result<(), String
     if bytes <= bytes_max {
         return Ok(());
     }
-    Err(format!("it expands a text to more than {bytes_max} bytes, over {GROWTH_MAX} times its size"))
+    Err(format!("expected at most {bytes_max} bytes of text after this step, found {bytes}"))
 }
 
 /// Refuses more than [`STEPS_MAX`] steps.
@@ -87,19 +87,19 @@ pub(crate) fn refuse_steps(steps: usize) -> Result<(), String> {
     if steps <= STEPS_MAX {
         return Ok(());
     }
-    Err(format!("it has more than {STEPS_MAX} steps, at most {STEPS_MAX} are read"))
+    Err(format!("expected at most {STEPS_MAX} steps, found {steps}"))
 }
 
 impl Searcher {
     /// Compiles a pattern within what is left of `budget`; the error is one sentence without a place.
     pub(crate) fn new(pattern: &Pattern, budget: &mut CompileBudget) -> Result<Searcher, String> {
         let source = match pattern {
-            Pattern::String(text) if text.is_empty() => return Err("a pattern is empty".to_owned()),
+            Pattern::String(text) if text.is_empty() => return Err("expected a pattern, found empty text".to_owned()),
             Pattern::String(text) => return Ok(Searcher::Text(text.clone())),
             Pattern::Regex(source) => source,
         };
         if source.len() > PATTERN_BYTES_MAX {
-            return Err(format!("a pattern has {} bytes, at most {PATTERN_BYTES_MAX} are read", source.len()));
+            return Err(format!("expected a pattern of at most {PATTERN_BYTES_MAX} bytes, found {}", source.len()));
         }
         let translated = translate_words(source);
         let parts = parts_max(&translated);
@@ -107,7 +107,7 @@ impl Searcher {
         for part_bytes in PART_BYTES {
             let Some(left) = budget.0.checked_sub(parts.saturating_mul(part_bytes)) else {
                 return Err(format!(
-                    "the pattern {} and those before it compile to more than {COMPILED_BYTES_MAX} bytes",
+                    "pattern {}: expected all patterns to compile to at most {COMPILED_BYTES_MAX} bytes, found more",
                     trueup_formats::quote(source)
                 ));
             };
@@ -120,7 +120,7 @@ impl Searcher {
             }
         }
         Err(format!(
-            "the pattern {} does not compile: {}",
+            "pattern {}: expected a regular expression, found an error: {}",
             trueup_formats::quote(source),
             trueup_formats::quote(&problem)
         ))
@@ -137,7 +137,12 @@ impl Searcher {
                 .find_iter(text)
                 .map(|found| found.map(|found| found.start()..found.end()))
                 .collect::<Result<_, _>>()
-                .map_err(|error| format!("the pattern {} failed on this text: {error}", regex.as_str())),
+                .map_err(|error| {
+                    format!(
+                        "pattern {}: the search in this text failed: {error}",
+                        trueup_formats::quote(regex.as_str())
+                    )
+                }),
         }
     }
 
@@ -329,7 +334,7 @@ mod tests {
         let compiled = (0..1000).take_while(|n| Searcher::new(&large(*n), &mut budget).is_ok()).count();
         assert!((1..64).contains(&compiled), "{compiled}");
         let error = Searcher::new(&large(0), &mut budget).unwrap_err();
-        assert!(error.contains("compile to more than"), "{error}");
+        assert!(error.contains("expected all patterns to compile to at most"), "{error}");
         let alternatives = vec!["(?=a)a"; 2000].join("|");
         assert!(Searcher::new(&Pattern::Regex(alternatives), &mut CompileBudget::default()).is_err());
     }

@@ -288,9 +288,9 @@ mod tests {
             invert: false,
         });
         for (pretokenizers, expected) in [
-            (vec![bytes; 60], "expands a text to more than"),
-            (vec![PreTokenizer::Whitespace; 65], "more than 64 steps"),
-            (patterns.collect(), "compile to more than"),
+            (vec![bytes; 60], "bytes of text after this step, found"),
+            (vec![PreTokenizer::Whitespace; 65], "expected at most 64 steps, found 65"),
+            (patterns.collect(), "expected all patterns to compile to at most"),
         ] {
             let sequence = PreTokenizer::Sequence { pretokenizers };
             let steps = compile(Some(&sequence), &mut CompileBudget::default());

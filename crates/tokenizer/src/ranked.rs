@@ -93,8 +93,8 @@ pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<
     let merges = match merges(&tokens, &ranks) {
         (merges, None) => merges,
         (_, Some(text)) => {
-            let problem = format!("the token \"{}\" cannot be built from earlier merges", quote(&text));
-            return Err(Error::new(path, problem).at(place).help("the file is damaged"));
+            let problem = format!("expected tokens that join two earlier ones, found \"{}\"", quote(&text));
+            return Err(Error::new(path, problem).at(place).help("the file is damaged; download it again"));
         }
     };
     let known = pre_tokenizer_names::by_name(cut);
@@ -136,21 +136,21 @@ fn read(file: &[u8], place: &str, path: &Path) -> Result<Vec<Vec<u8>>> {
             Err(Error::new(path, problem).at(place).help("the file is damaged, or not of this format"))
         };
         if tokens.len() == TOKENS_MAX {
-            return fault(format!("has more than {TOKENS_MAX} tokens"));
+            return fault(format!("expected at most {TOKENS_MAX} tokens, found more"));
         }
         let line = String::from_utf8_lossy(line);
         let Some((bytes, rank)) = line.trim_end().split_once(' ') else {
-            return fault(format!("expected base64 and a rank, found \"{}\"", quote(&line)));
+            return fault(format!("expected base64 text and a rank, found \"{}\"", quote(&line)));
         };
         if rank.parse() != Ok(tokens.len()) {
-            return fault(format!("expected the next rank, {}, found \"{}\"", tokens.len(), quote(rank)));
+            return fault(format!("expected rank {}, found \"{}\"", tokens.len(), quote(rank)));
         }
         let token = match STANDARD.decode(bytes) {
             Ok(token) if !token.is_empty() => token,
-            Ok(_) | Err(_) => return fault(format!("expected base64 of some bytes, found \"{}\"", quote(bytes))),
+            Ok(_) | Err(_) => return fault(format!("expected base64 text, found \"{}\"", quote(bytes))),
         };
         if let Some(rank) = ranks.insert(token.clone(), tokens.len()) {
-            return fault(format!("expected bytes that no other token has, found \"{}\" of rank {rank}", quote(bytes)));
+            return fault(format!("expected each token once, found \"{}\" again, which has rank {rank}", quote(bytes)));
         }
         tokens.push(token);
     }
@@ -229,11 +229,11 @@ mod tests {
     #[test]
     fn lies_are_told() {
         let said = |file: &[u8]| qwen_parts(file, Path::new("m")).map(drop).expect_err("a fault").to_string();
-        assert!(said(b"YQ==\n").contains("expected base64 and a rank"), "{}", said(b"YQ==\n"));
-        assert!(said(b"YQ== 1\n").contains("expected the next rank, 0"));
-        assert!(said(b"!!! 0\n").contains("expected base64 of some bytes"));
-        assert!(said(&file(&[b"a", b"abc"])).contains("cannot be built from earlier merges"));
+        assert!(said(b"YQ==\n").contains("expected base64 text and a rank"), "{}", said(b"YQ==\n"));
+        assert!(said(b"YQ== 1\n").contains("expected rank 0, found"));
+        assert!(said(b"!!! 0\n").contains("expected base64 text, found"));
+        assert!(said(&file(&[b"a", b"abc"])).contains("expected tokens that join two earlier ones"));
         let twice = said(&file(&[b"a", b"b", b"a"]));
-        assert!(twice.contains("token 2") && twice.contains("found \"YQ==\" of rank 0"), "{twice}");
+        assert!(twice.contains("token 2") && twice.contains("found \"YQ==\" again, which has rank 0"), "{twice}");
     }
 }

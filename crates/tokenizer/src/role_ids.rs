@@ -20,7 +20,7 @@ pub fn role_ids(object: &Map<String, Value>, key: &str, file: &str, path: &Path)
     };
     let place = || format!("{key} in {file}");
     if values.len() > IDS_MAX {
-        let problem = format!("expected at most {IDS_MAX} ids of tokens, found {}", values.len());
+        let problem = format!("expected at most {IDS_MAX} token IDs, found {}", values.len());
         let help = "list only the tokens that have this role";
         return Err(Error::new(path, problem).at(place()).help(help));
     }
@@ -28,9 +28,9 @@ pub fn role_ids(object: &Map<String, Value>, key: &str, file: &str, path: &Path)
     let id = |value: &Value| {
         value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| {
             let found = quote(&value.to_string());
-            Error::new(path, format!("expected the id of a token, found {found}"))
+            Error::new(path, format!("expected a token ID, found {found}"))
                 .at(place())
-                .help("write the number that the tokenizer gives to the token")
+                .help("replace it with the ID that the tokenizer gives to the token")
         })
     };
     values.map(id).collect()

@@ -48,7 +48,7 @@ impl<'b> Message<'b> {
 
     fn take(&mut self, count: usize) -> Read<&'b [u8]> {
         let Some((taken, rest)) = self.bytes.split_at_checked(count) else {
-            return self.fail(format!("{count} bytes expected, {} are left", self.bytes.len()));
+            return self.fail(format!("expected {count} bytes, found {}", self.bytes.len()));
         };
         self.bytes = rest;
         self.offset = self.offset.saturating_add(count);
@@ -64,7 +64,7 @@ impl<'b> Message<'b> {
                 return Ok(value);
             }
         }
-        self.fail("a number has more than ten bytes")
+        self.fail("expected a number of at most ten bytes, found a longer one")
     }
 
     /// The next field's number and value, or `None` at the end of the message.
@@ -84,7 +84,7 @@ impl<'b> Message<'b> {
                 Field::Bytes(self.take(count)?)
             }
             5 => Field::Four(self.take(4)?.try_into().unwrap_or_default()),
-            other => return self.fail(format!("wire type {other} is not supported")),
+            other => return self.fail(format!("expected wire type 0, 1, 2 or 5, found {other}")),
         };
         Ok(Some((tag >> 3, field)))
     }
@@ -118,7 +118,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
     let (tokens, settings) = read_message(bytes).map_err(|(offset, problem)| {
         Error::new(path, problem)
             .at(format!("{FILE}, byte {offset}"))
-            .help("the file is damaged or not a sentencepiece model")
+            .help("the file is damaged or is not a sentencepiece model; download it again")
     })?;
     refuse_unsupported(&settings).map_err(|problem| {
         Error::new(path, problem).at(FILE).help(
@@ -141,21 +141,21 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
 fn refuse_unsupported(settings: &Settings) -> std::result::Result<(), String> {
     match settings.model_type {
         UNIGRAM | BPE => {}
-        3 => return Err("it is a word model; only unigram and BPE models are supported".to_owned()),
-        4 => return Err("it is a character model; only unigram and BPE models are supported".to_owned()),
-        other => return Err(format!("its model type is {other}, expected 1 (unigram) or 2 (BPE)")),
+        3 => return Err("expected a unigram or BPE model, found a word model".to_owned()),
+        4 => return Err("expected a unigram or BPE model, found a character model".to_owned()),
+        other => return Err(format!("expected model type 1 (unigram) or 2 (BPE), found {other}")),
     }
     if settings.marks_behind && settings.add_dummy_prefix {
-        return Err("it marks spaces after words, which is not supported".to_owned());
+        return Err("expected spaces marked before words, found them marked after words".to_owned());
     }
     if settings.changes_decoded {
-        return Err("it applies a character map to decoded text, which is not supported".to_owned());
+        return Err("expected decoded text to be unchanged, found a character map for it".to_owned());
     }
     if !settings.escape_whitespaces {
-        return Err("it does not mark spaces, which is not supported".to_owned());
+        return Err("expected spaces to be marked, found unmarked spaces".to_owned());
     }
     if !(settings.has_trainer && settings.has_normalizer) {
-        return Err("it ends before the model and normalizer settings, which follow the pieces".to_owned());
+        return Err("expected settings of the model and the normalizer after the pieces, found the end".to_owned());
     }
     Ok(())
 }
@@ -261,7 +261,7 @@ fn read_message(bytes: &[u8]) -> Read<(Vec<Token>, Settings)> {
         match (number, field) {
             (1, Field::Bytes(piece)) => {
                 if tokens.len() >= TOKENS_MAX {
-                    return message.fail(format!("more than {TOKENS_MAX} pieces"));
+                    return message.fail(format!("expected at most {TOKENS_MAX} pieces, found more"));
                 }
                 tokens.push(read_piece(message.inner(piece))?);
             }
@@ -278,7 +278,7 @@ fn read_message(bytes: &[u8]) -> Read<(Vec<Token>, Settings)> {
         }
     }
     if tokens.is_empty() {
-        return message.fail("it holds no pieces");
+        return message.fail("expected pieces, found none");
     }
     Ok((tokens, settings))
 }
@@ -289,12 +289,14 @@ fn read_piece(mut message: Message<'_>) -> Read<Token> {
         match (number, field) {
             (1, Field::Bytes(text)) => match std::str::from_utf8(text) {
                 Ok(text) => text.clone_into(&mut token.text),
-                Err(_) => return message.fail("a piece is not UTF-8"),
+                Err(_) => return message.fail("expected a piece in UTF-8, found other bytes"),
             },
             (2, Field::Four(score)) => token.score = f32::from_le_bytes(score),
             (3, Field::Number(kind)) => {
                 let known = i32::try_from(kind).ok().and_then(TokenKind::from_number);
-                let Some(known) = known else { return message.fail(format!("piece type {kind}, expected 1 to 6")) };
+                let Some(known) = known else {
+                    return message.fail(format!("expected a piece type from 1 to 6, found {kind}"));
+                };
                 token.kind = known;
             }
             _ => {}
@@ -366,26 +368,23 @@ mod tests {
             assert!(error.starts_with("m: tokenizer.model, byte "), "{cut}: {error}");
         }
         let lies: &[(&[u8], &str)] = &[
-            (&[], "no pieces"),
-            (&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], "bytes expected"),
-            (&[0xff; 11], "more than ten bytes"),
-            (&[0x0b], "wire type 3"),
-            (&[0x0a, 0x02, 0x18, 0x09], "piece type 9"),
-            (&[0x0a, 0x03, 0x0a, 0x01, 0xff], "not UTF-8"),
-            (&[0x0a, 0x03, 0x0a, 0x01, b'a'], "it ends before the model and normalizer settings"),
-            (
-                &[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x02],
-                "it ends before the model and normalizer settings",
-            ),
+            (&[], "expected pieces, found none"),
+            (&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], "bytes, found 0"),
+            (&[0xff; 11], "at most ten bytes"),
+            (&[0x0b], "or 5, found 3"),
+            (&[0x0a, 0x02, 0x18, 0x09], "from 1 to 6, found 9"),
+            (&[0x0a, 0x03, 0x0a, 0x01, 0xff], "expected a piece in UTF-8"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a'], "after the pieces, found the end"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x02], "after the pieces, found the end"),
             (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x03], "a word model"),
             (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x04], "a character model"),
-            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x05], "model type is 5"),
-            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x03, 0xc0, 0x01, 0x01], "spaces after words"),
-            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x2a, 0x03, 0x12, 0x01, 0x00], "to decoded text"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x05], "or 2 (BPE), found 5"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x03, 0xc0, 0x01, 0x01], "marked after words"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x2a, 0x03, 0x12, 0x01, 0x00], "expected decoded text to be unchanged"),
             (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x02, 0x1a, 0x03, 0x12, 0x01, 0x00], "character map"),
             (
                 &[0x0a, 0x03, 0x0a, 0x01, b'a', 0x1a, 0x06, 0x12, 0x04, 0x04, 0x00, 0x00, 0x00],
-                "claims 4 bytes of units",
+                "expected 4 bytes of units",
             ),
         ];
         for (bytes, expected) in lies {

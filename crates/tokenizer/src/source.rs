@@ -18,6 +18,7 @@ use crate::chat_source::chat_template;
 use crate::chatglm;
 use crate::chatglm1;
 use crate::flm_vocabulary;
+use crate::llama_settings;
 use crate::llama2c_vocabulary;
 use crate::merge_order::scores_say_the_same;
 use crate::normalizer::Normalizer;
@@ -172,7 +173,7 @@ fn other_pieces(pieces: &Parts, parts: &Parts) -> String {
             quote(&piece.text)
         )
     });
-    format!("tokenizer.json is used and tokenizer.model is not, as in transformers{}", place.unwrap_or_default())
+    format!("tokenizer.json is used instead of tokenizer.model, as in transformers{}", place.unwrap_or_default())
 }
 
 /// The vocabulary of `tokenizer.json`, with the tokens that the small files add.
@@ -187,7 +188,7 @@ fn from_tokenizer_json(
     if let Some((text, id, other)) = files.vocab_json.as_deref().and_then(|bytes| first_difference(bytes, &parts)) {
         let other = other.map_or_else(|| "none".to_owned(), |other| other.to_string());
         notes.push(format!(
-            "tokenizer.json is used and vocab.json is not, as in transformers; they differ, first in \"{}\", which has id {other} in \
+            "tokenizer.json is used instead of vocab.json, as in transformers; they differ, first in \"{}\", which has id {other} in \
              tokenizer.json and id {id} in vocab.json",
             quote(&text)
         ));
@@ -210,7 +211,7 @@ fn settle_prefix_space(parts: &mut Parts, files: &TokenizerFiles, notes: &mut Ve
     {
         *add_prefix_space = wanted;
         notes.push(format!(
-            "add_prefix_space is {wanted} by tokenizer_config.json and {} in tokenizer.json; {wanted} is used, as in transformers",
+            "add_prefix_space is {wanted} in tokenizer_config.json and {} in tokenizer.json; {wanted} is used, as in transformers",
             !wanted
         ));
     }
@@ -253,6 +254,7 @@ fn from_tokenizer_model(
         true => chatglm::ranked_parts(bytes, files, path)?,
         false => sentencepiece_model::read(bytes, path)?,
     };
+    llama_settings::apply(&mut parts, files, model);
     let beyond = cut_beyond(&mut parts, model.vocab_size);
     let target = Target {
         file: "tokenizer.model",
@@ -326,19 +328,19 @@ fn note_unread(files: &TokenizerFiles, model: &ModelTokens, notes: &mut Vec<Stri
     // Those next to a tokenizer.json are compared with it.
     let compared = ["tokenizer.model", "vocab.json with merges.txt"];
     let unread = present.filter(|name| *name != used && !(used == "tokenizer.json" && compared.contains(name)));
-    notes.extend(unread.map(|name| format!("{used} is used, and {name} is not read")));
+    notes.extend(unread.map(|name| format!("{name} is not read, because {used} is used")));
 }
 
 /// Why there is no vocabulary.
 fn no_vocabulary(files: &TokenizerFiles, path: &Path) -> Error {
     if files.is_left_out {
-        let error = Error::new(path, "the file has no vocabulary");
-        return error.help("give token ids instead of text, or a tokenizer with --tokenizer");
+        let error = Error::new(path, "expected a vocabulary, found none");
+        return error.help("give token IDs instead of text, or give a tokenizer with --tokenizer");
     }
     Error::new(
         path,
-        "no tokenizer found; looked for tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, \
-         vocab.json with merges.txt, and tokenizer.bin",
+        "expected a tokenizer (tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, vocab.json with \
+         merges.txt, or tokenizer.bin), found none",
     )
-    .help("put the model's tokenizer into its folder, or give it with --tokenizer")
+    .help("put the tokenizer of the model into its folder, or give it with --tokenizer")
 }

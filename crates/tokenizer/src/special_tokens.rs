@@ -114,7 +114,8 @@ impl Ids<'_> {
     }
 
     fn problem(&self, claim: Claim) -> String {
-        format!("{} is {}, which is outside the vocabulary of {} tokens", claim.key, claim.id, self.count)
+        let last = self.count.saturating_sub(1);
+        format!("{}: expected a token ID from 0 to {last}, found {}", claim.key, claim.id)
     }
 
     /// An id that text is encoded or generated with: without it the model is another one.
@@ -133,7 +134,7 @@ impl Ids<'_> {
         if self.has(claim) {
             return Some(claim.id);
         }
-        notes.push(format!("{}: {}, so it is left out", claim.file, self.problem(claim)));
+        notes.push(format!("{}: {}; this ID is ignored", claim.file, self.problem(claim)));
         None
     }
 }

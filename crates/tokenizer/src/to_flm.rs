@@ -35,7 +35,7 @@ impl Vocabulary {
     pub fn to_flm(&self, model: &[(String, String)]) -> Result<(FlmVocabulary, Vec<String>)> {
         let parts = self.parts();
         if let Algorithm::Unigram { .. } = parts.algorithm {
-            let problem = "the tokenizer is a unigram model, but FastLLM supports only BPE vocabularies";
+            let problem = "expected a BPE vocabulary, the only kind that FastLLM reads, found a unigram model";
             return Err(Error::new(self.path(), problem).at("vocabulary").help("convert it to GGUF instead"));
         }
         let mut file = FlmVocabulary { tokens: Vec::new(), special: Vec::new(), table: Vec::new() };

@@ -165,8 +165,7 @@ impl<'de> Deserialize<'de> for MergeJson {
 pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: &mut Vec<String>) -> Result<Read> {
     let error = |place: &str, problem: String| Error::new(path, problem).at(format!("{FILE}, {place}"));
     let json_error = |problem: serde_json::Error| {
-        error("JSON", quote(&problem.to_string()))
-            .help("only tokenizers that merge (model type BPE) or are of type Unigram are supported")
+        error("JSON", quote(&problem.to_string())).help("trueup reads tokenizers of type BPE and Unigram")
     };
     let mut file: FileJson = serde_json::from_slice(bytes).map_err(json_error)?;
     let outline: Outline = serde_json::from_slice(bytes).map_err(json_error)?;
@@ -180,11 +179,8 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
     let (vocab, scores) =
         entries(model.vocab, is_unigram).map_err(|problem| error("model.vocab", problem.to_owned()))?;
     let byte_level = pre_tokenizer::is_byte_level(components.pre_tokenizer.as_ref());
-    let Placed { mut tokens, added, beyond } =
-        place_tokens(vocab, file.added_tokens, vocab_size).map_err(|problem| {
-            error("model.vocab", problem)
-                .help("use the tokenizer that belongs to this model, or name it with --tokenizer")
-        })?;
+    let Placed { mut tokens, added, beyond } = place_tokens(vocab, file.added_tokens, vocab_size)
+        .map_err(|problem| error("model.vocab", problem).help("give the tokenizer of this model with --tokenizer"))?;
     mark_kinds(&mut tokens, &added, model.byte_fallback);
     let pairs = model.merges.as_deref().unwrap_or_default();
     let merges = resolve_merges(&tokens, pairs.iter().map(|pair| (pair.0.as_str(), pair.1.as_str())))
@@ -245,11 +241,11 @@ fn not_applied(file: &FileJson) -> Vec<String> {
     let mut notes = Vec::new();
     for (name, value) in [("truncation", &file.truncation), ("padding", &file.padding)] {
         if value.is_some() {
-            notes.push(format!("{FILE}: \"{name}\" is not applied, as in transformers by default"));
+            notes.push(format!("{FILE}: \"{name}\" is not applied, which is the default of transformers"));
         }
     }
     if file.model.dropout.is_some_and(|dropout| dropout != 0.0) {
-        notes.push(format!("{FILE}: \"dropout\" is not applied: it makes ids random, for training"));
+        notes.push(format!("{FILE}: \"dropout\" is not applied, because it makes token IDs random"));
     }
     notes
 }
@@ -291,14 +287,14 @@ fn is_unigram(model: &ModelJson) -> std::result::Result<bool, String> {
     match kind {
         "Unigram" => return Ok(true),
         "BPE" => {}
-        _ => return Err(format!("the type {} is not supported, only BPE and Unigram", quote(kind))),
+        _ => return Err(format!("expected type BPE or Unigram, found {}", quote(kind))),
     }
     for (name, value) in [
         ("continuing_subword_prefix", &model.continuing_subword_prefix),
         ("end_of_word_suffix", &model.end_of_word_suffix),
     ] {
         if value.as_ref().is_some_and(|value| !value.is_empty()) {
-            return Err(format!("{name} is set, which is not supported"));
+            return Err(format!("expected no {name}, found one"));
         }
     }
     Ok(false)
@@ -315,14 +311,14 @@ fn entries(vocab: Option<VocabJson>, is_unigram: bool) -> std::result::Result<(E
             let (texts, scores): (Vec<String>, Vec<f64>) = vocab.into_iter().unzip();
             Ok((texts.into_iter().zip(0u32..).collect(), scores))
         }
-        (_, false) => Err("expected a map from token to id, found none"),
+        (_, false) => Err("expected a map from token to ID, found none"),
         (_, true) => Err("expected a list of tokens and scores, found none"),
     }
 }
 
 fn unknown_id(id: Option<u32>, count: usize) -> std::result::Result<Option<u32>, String> {
     match id.filter(|id| usize::try_from(*id).is_ok_and(|id| id >= count)) {
-        Some(id) => Err(format!("id {id} is outside of the {count} tokens of the list")),
+        Some(id) => Err(format!("expected a token ID from 0 to {}, found {id}", count.saturating_sub(1))),
         None => Ok(id),
     }
 }
@@ -356,7 +352,7 @@ fn place_tokens(
     let mut beyond = Vec::new();
     for (text, id) in vocab {
         if let Some(other) = ids.insert(text.clone(), id) {
-            return Err(format!("the token {} appears twice, with ids {other} and {id}", quote(&text)));
+            return Err(format!("expected each token once, found \"{}\" with the IDs {other} and {id}", quote(&text)));
         }
         if !is_beyond(id) || !added_texts.contains(text.as_str()) {
             place(&mut texts, text, id, ids_max)?;
@@ -365,7 +361,7 @@ fn place_tokens(
     let mut placed = Vec::with_capacity(added.len());
     for mut token in added {
         if token.content.is_empty() {
-            return Err(format!("the added token {} has no text", token.id));
+            return Err(format!("expected text for the added token {}, found none", token.id));
         }
         let known = ids.get(&token.content).copied();
         token.id = known.unwrap_or(token.id);
@@ -391,14 +387,16 @@ fn place_tokens(
 fn place(texts: &mut Vec<Option<String>>, text: String, id: u32, ids_max: usize) -> std::result::Result<(), String> {
     let index = usize::try_from(id).unwrap_or(usize::MAX);
     if index >= ids_max {
-        return Err(format!("the token {} has id {id}, but at most {ids_max} ids are supported", quote(&text)));
+        return Err(format!("expected IDs below {ids_max}, found {id} for the token \"{}\"", quote(&text)));
     }
     if texts.len() <= index {
         texts.resize(index.saturating_add(1), None);
     }
     let Some(slot) = texts.get_mut(index) else { return Ok(()) };
     match slot {
-        Some(other) => Err(format!("id {id} is assigned to both {} and {}", quote(other), quote(&text))),
+        Some(other) => {
+            Err(format!("expected one token with ID {id}, found \"{}\" and \"{}\"", quote(other), quote(&text)))
+        }
         None => {
             *slot = Some(text);
             Ok(())
@@ -420,7 +418,8 @@ fn mark_kinds(tokens: &mut [Token], added: &[AddedToken], byte_fallback: bool) {
 fn unknown_token(text: Option<&str>, tokens: &[Token]) -> std::result::Result<Option<u32>, String> {
     let Some(text) = text else { return Ok(None) };
     let found = (0u32..).zip(tokens).find(|(_, token)| token.text == text);
-    found.map(|(id, _)| Some(id)).ok_or_else(|| format!("{} is not in the vocabulary", quote(text)))
+    let missing = || format!("expected a token of the vocabulary, found \"{}\", which is not in it", quote(text));
+    found.map(|(id, _)| Some(id)).ok_or_else(missing)
 }
 
 /// Scores that put the tokens in the order of the merges that make them; what no merge makes comes after all others.
@@ -466,7 +465,7 @@ fn around(post_processor: Option<&PostProcessor>) -> std::result::Result<(Vec<u3
         suffix.extend(after);
         let count = prefix.len().saturating_add(suffix.len());
         if count > AROUND_MAX {
-            return Err(format!("it puts {count} tokens around every text, at most {AROUND_MAX} are supported"));
+            return Err(format!("expected at most {AROUND_MAX} tokens before and after each text, found {count}"));
         }
     }
     Ok((prefix, suffix))
@@ -482,15 +481,16 @@ fn template(
         match piece {
             TemplatePiece::Sequence { id } if id == "A" && after.is_none() => after = Some(Vec::new()),
             TemplatePiece::Sequence { id } => {
-                return Err(format!("the template of one text needs the text A once, found {} too", quote(id)));
+                return Err(format!("single: expected the sequence A once, found {} in addition", quote(id)));
             }
             TemplatePiece::SpecialToken { id } => {
                 let token = special_tokens.get(id);
-                let token = token.ok_or_else(|| format!("{} is not among its special_tokens", quote(id)))?;
+                let missing = || format!("single: expected a token of special_tokens, found {}", quote(id));
+                let token = token.ok_or_else(missing)?;
                 after.as_mut().unwrap_or(&mut before).extend_from_slice(&token.ids);
             }
         }
     }
-    let after = after.ok_or_else(|| "the template of one text does not have the text A".to_owned())?;
+    let after = after.ok_or_else(|| "single: expected the sequence A once, found none".to_owned())?;
     Ok((before, after))
 }

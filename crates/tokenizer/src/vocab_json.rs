@@ -126,7 +126,7 @@ const CLASSES: [Class; 9] = [
 ];
 
 /// The class that a file names, without the ending of fast tokenizers.
-fn named_class<'f>(files: &'f TokenizerFiles, model: &'f ModelTokens) -> Option<&'f str> {
+pub(crate) fn named_class<'f>(files: &'f TokenizerFiles, model: &'f ModelTokens) -> Option<&'f str> {
     let config = files.tokenizer_config.as_ref();
     let class = config.and_then(|config| config.get("tokenizer_class")?.as_str());
     let class = class.or(model.tokenizer_class.as_deref())?;
@@ -149,11 +149,12 @@ pub(crate) fn class(
     if let Some(named) = named_class(files, model) {
         return CLASSES.iter().find(|class| class.name == named).ok_or_else(|| {
             let problem = format!(
-                "{VOCABULARY} and {MERGES} do not say how text is cut, and the rule of the tokenizer class {} is not known",
+                "expected a tokenizer class whose pre-tokenizer is known, because {VOCABULARY} and {MERGES} do not contain it, \
+                 found {}",
                 quote(named)
             );
-            let help = "save the tokenizer with transformers (save_pretrained) to get its tokenizer.json, and put it next to them or name it \
-                        with --tokenizer";
+            let help = "save the tokenizer with transformers (save_pretrained) to get its tokenizer.json, and put it into the \
+                        folder or give it with --tokenizer";
             Error::new(path, problem).at("tokenizer_class").help(help)
         });
     }
@@ -161,7 +162,7 @@ pub(crate) fn class(
     let of_type = CLASSES.iter().find(|class| model_type.is_some_and(|kind| class.model_types.contains(&kind)));
     Ok(of_type.unwrap_or_else(|| {
         notes.push(format!(
-            "{VOCABULARY} and {MERGES} do not say how text is cut, and no file names a tokenizer_class: text is cut as by {}",
+            "no file contains a tokenizer_class, which selects the pre-tokenizer for {VOCABULARY} and {MERGES}; {} is assumed",
             assumed.name
         ));
         assumed
@@ -260,7 +261,7 @@ mod tests {
             (&b"[1]"[..], &b""[..], "vocab.json"),
             (&br#"{"a": -1}"#[..], &b""[..], "vocab.json"),
             (vocab, b"a \xff", "merges.txt, byte 2"),
-            (vocab, b"a c", "not in the vocabulary"),
+            (vocab, b"a c", "found \"c\", which is not in it"),
             (vocab, b"a", "two tokens"),
         ] {
             let error = read_gpt2(vocab, merges).map(|_| ()).unwrap_err().to_string();

@@ -227,37 +227,39 @@ impl Vocabulary {
         let error = |place: String, problem: String| Err(Error::new(path, problem).at(place));
         let count = parts.tokens.len();
         if count == 0 || count > TOKENS_MAX {
-            return error("vocabulary".into(), format!("has {count} tokens, expected 1 to {TOKENS_MAX}"));
+            return error("vocabulary".into(), format!("expected 1 to {TOKENS_MAX} tokens, found {count}"));
         }
-        if let Some(id) = parts.tokens.iter().position(|token| !token.score.is_finite()) {
-            return error(format!("token {id}"), "its score is not a finite number".into());
+        let infinite = (0u32..).zip(&parts.tokens).find(|(_, token)| !token.score.is_finite());
+        if let Some((id, token)) = infinite {
+            return error(format!("token {id}"), format!("expected a finite score, found {}", token.score));
         }
         if let Algorithm::Unigram { .. } = parts.algorithm
             && let Some(id) = parts.tokens.iter().position(|token| token.text.len() > PIECE_BYTES_MAX)
         {
             return error(
                 format!("token {id}"),
-                format!("its text has more than {PIECE_BYTES_MAX} bytes, the maximum for a unigram model"),
+                format!("expected at most {PIECE_BYTES_MAX} bytes of text in a unigram model, found more"),
             );
         }
         parts.special.complete();
+        let last = count.saturating_sub(1);
         let inside = |id: u32| usize::try_from(id).is_ok_and(|id| id < count);
         let around = [("before every text", &parts.prefix), ("after every text", &parts.suffix)];
         let around = around.into_iter().flat_map(|(role, ids)| ids.iter().map(move |id| (role, *id)));
         if let Some((role, id)) = parts.special.ids().chain(around).find(|(_, id)| !inside(*id)) {
-            let problem = format!("the token {role} has id {id}, which is outside the vocabulary of {count} tokens");
+            let problem = format!("expected a token ID from 0 to {last}, found {id} for the token {role}");
             return error("special tokens".into(), problem);
         }
         for added in &parts.added {
             if !inside(added.id) {
-                let problem = format!("id {} is outside the vocabulary of {count} tokens", added.id);
+                let problem = format!("expected a token ID from 0 to {last}, found {}", added.id);
                 return error(format!("added token {}", quote(&added.content)), problem);
             }
             if added.content.is_empty() || added.content.len() > ADDED_BYTES_MAX {
                 let bytes = added.content.len();
                 return error(
                     format!("added token {}", added.id),
-                    format!("its text has {bytes} bytes, expected 1 to {ADDED_BYTES_MAX}"),
+                    format!("expected 1 to {ADDED_BYTES_MAX} bytes of text, found {bytes}"),
                 );
             }
         }
@@ -267,7 +269,9 @@ impl Vocabulary {
             let bytes = token.text.len();
             return error(
                 format!("token {id}"),
-                format!("its text, which is matched as a whole, has {bytes} bytes, expected 1 to {ADDED_BYTES_MAX}"),
+                format!(
+                    "expected at most {ADDED_BYTES_MAX} bytes of text in a token that is matched as a whole, found {bytes}"
+                ),
             );
         }
         Ok(vocabulary)
@@ -397,7 +401,9 @@ pub(crate) fn resolve_merges<'m>(
         text.push_str(left);
         text.push_str(right);
         let find = |part: &str| {
-            ids.get(part).copied().ok_or_else(|| (place, format!("{} is not in the vocabulary", quote(part))))
+            let missing =
+                || format!("expected tokens of the vocabulary, found \"{}\", which is not in it", quote(part));
+            ids.get(part).copied().ok_or_else(|| (place, missing()))
         };
         merges.push(Merge { left: find(left)?, right: find(right)?, result: find(&text)? });
     }
@@ -429,14 +435,14 @@ pub(crate) fn ids_max(vocab_size: Option<usize>, tokens: usize) -> usize {
 pub(crate) fn pad(tokens: &mut Vec<Token>, vocab_size: Option<usize>, path: &Path) -> Result<()> {
     let Some(vocab_size) = vocab_size else { return Ok(()) };
     let problem = if vocab_size > TOKENS_MAX {
-        format!("the model claims {vocab_size} tokens, at most {TOKENS_MAX} are supported")
+        format!("expected a model with at most {TOKENS_MAX} tokens, found {vocab_size}")
     } else if vocab_size < tokens.len() {
-        format!("the tokenizer has {} tokens, but the model has only {vocab_size}", tokens.len())
+        format!("expected at most {vocab_size} tokens, the rows of the embedding, found {}", tokens.len())
     } else {
         tokens.extend((tokens.len()..vocab_size).map(padding_token));
         return Ok(());
     };
-    Err(Error::new(path, problem).at("vocabulary").help("use the tokenizer that belongs to this model"))
+    Err(Error::new(path, problem).at("vocabulary").help("give the tokenizer of this model with --tokenizer"))
 }
 
 /// What stands at an id that has no token.

@@ -71,11 +71,12 @@ fn model(config: &Value) -> ModelTokens {
     }
 }
 
-fn open(files: &Map<String, Value>, splits: bool) -> Result<Vocabulary, String> {
+fn open(files: &Map<String, Value>, splits: bool, kept: Option<PathBuf>) -> Result<Vocabulary, String> {
     let bytes = |name: &str| files.get(name).map(|value| value.to_string().into_bytes());
     let small = |name: &str| files.get(name).map(object);
     let mut read = TokenizerFiles {
         tokenizer_json: bytes("tokenizer.json"),
+        tokenizer_model: kept.map(|path| fs::read(path).unwrap()),
         vocab_json: bytes("vocab.json"),
         merges: files.get("merges.txt").map(|text| text.as_str().unwrap().as_bytes().to_vec()),
         tokenizer_config: small("tokenizer_config.json"),
@@ -98,7 +99,9 @@ fn open(files: &Map<String, Value>, splits: bool) -> Result<Vocabulary, String> 
 }
 
 fn vocabulary(case: &Value) -> Vocabulary {
-    open(&json_files(case), case["split"] == true).unwrap_or_else(|error| panic!("{}: {error}", case["name"]))
+    let folder = fixtures().join("models").join(case["base"].as_str().unwrap());
+    let kept = case["keep"].as_str().map(|name| folder.join(name));
+    open(&json_files(case), case["split"] == true, kept).unwrap_or_else(|error| panic!("{}: {error}", case["name"]))
 }
 
 fn case(name: &str) -> Value {
@@ -169,8 +172,8 @@ fn conflicts_are_noted_by_token_and_file() {
             "map-over-config",
             &["eos_token is \"</s>\" in tokenizer_config.json and \"<unk>\" in special_tokens_map.json"],
         ),
-        ("prefix-space-absent", &["add_prefix_space is false by tokenizer_config.json"]),
-        ("beyond-embedding", &["left out", "\"[X]\""]),
+        ("prefix-space-absent", &["add_prefix_space is false in tokenizer_config.json"]),
+        ("beyond-embedding", &["tokens are omitted because the embedding has only 404 rows", "\"[X]\""]),
         ("class-config-class", &["no file gives an id to the special token \"<|endoftext|>\""]),
         ("metaspace-legacy", &[]),
     ];
@@ -187,19 +190,19 @@ fn what_cannot_be_settled_is_refused() {
         let case = case(name);
         let mut files = json_files(&case);
         put(files.entry(file.to_owned()).or_insert_with(|| json!({})), pointer, &value);
-        open(&files, case["split"] == true).map(|_| ()).unwrap_err()
+        open(&files, case["split"] == true, None).map(|_| ()).unwrap_err()
     };
     let taken = json!({"7": {"content": "<other>", "special": true}});
     let error = refused("decoder-adds", "tokenizer_config.json", "/added_tokens_decoder", taken);
-    assert!(error.contains("id 7 is \"<other>\" in tokenizer_config.json and"), "{error}");
+    assert!(error.contains("expected one token with ID 7, found \"<other>\" in tokenizer_config.json and"), "{error}");
     let error = refused("class-gpt2", "tokenizer_config.json", "/tokenizer_class", json!("CLIPTokenizer"));
-    assert!(error.contains("CLIPTokenizer is not known") && error.contains("--tokenizer"), "{error}");
+    assert!(error.contains("found CLIPTokenizer") && error.contains("--tokenizer"), "{error}");
     let scheme =
         json!({"type": "Metaspace", "replacement": "▁", "add_prefix_space": false, "prepend_scheme": "always"});
     let error = refused("metaspace-never", "tokenizer.json", "/pre_tokenizer", scheme);
-    assert!(error.contains("add_prefix_space is false"), "{error}");
+    assert!(error.contains("expected prepend_scheme \"never\" with add_prefix_space false"), "{error}");
     let error = refused("beyond-embedding", "tokenizer_config.json", "/eos_token", json!("[X]"));
-    assert!(error.contains("eos_token is \"[X]\"") && error.contains("rows"), "{error}");
+    assert!(error.contains("eos_token: expected an ID from 0 to 403") && error.contains("\"[X]\""), "{error}");
 }
 
 /// Tokens of the folder do not belong to a tokenizer that replaces its own.

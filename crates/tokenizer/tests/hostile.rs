@@ -37,12 +37,12 @@ fn lies_in_tokenizer_json() {
     let deep = (0..300).fold(json!({"type": "NFC"}), |inner, _| json!({"type": "Sequence", "normalizers": [inner]}));
     let lies: &[(&str, Value, &str)] = &[
         ("/model/type", json!("Unigram"), "expected a list of tokens and scores"),
-        ("/model/type", json!("WordPiece"), "type WordPiece is not supported"),
+        ("/model/type", json!("WordPiece"), "expected type BPE or Unigram, found WordPiece"),
         ("/model/vocab", json!([["a", -1.0]]), "model.vocab"),
-        ("/model/vocab", json!({"a": 0, "b": 0}), "id 0 is assigned to both"),
-        ("/model/vocab", json!({"a": 4_000_000_000u32}), "at most 1000 ids"),
+        ("/model/vocab", json!({"a": 0, "b": 0}), "expected one token with ID 0, found \"a\" and \"b\""),
+        ("/model/vocab", json!({"a": 4_000_000_000u32}), "expected IDs below 1000"),
         ("/model/vocab", json!({"a": -1}), "JSON"),
-        ("/model/vocab", json!({"a": 0, "b": 1, "ab": 2, "c": 1000}), "at most 1000 ids"),
+        ("/model/vocab", json!({"a": 0, "b": 1, "ab": 2, "c": 1000}), "expected IDs below 1000"),
         ("/model/merges", json!(["a c"]), "model.merges[0]"),
         ("/model/merges", json!(["a b", "b a"]), "model.merges[1]"),
         ("/model/merges", json!(["ab"]), "two tokens"),
@@ -50,11 +50,15 @@ fn lies_in_tokenizer_json() {
         ("/model/merges", json!([["a", "b", "c"]]), "two tokens"),
         ("/model/unk_token", json!("<unk>"), "model.unk_token"),
         ("/model/end_of_word_suffix", json!("</w>"), "end_of_word_suffix"),
-        ("/added_tokens/0/content", json!(""), "no text"),
-        ("/added_tokens/0/content", json!("x".repeat(5000)), "5000 bytes"),
-        ("/added_tokens/0/id", json!(1), "id 1 is assigned to both"),
-        ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": ""}), "the character map has 0 bytes"),
-        ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "!"}), "is not base64"),
+        ("/added_tokens/0/content", json!(""), "expected text for the added token 3"),
+        ("/added_tokens/0/content", json!("x".repeat(5000)), "found 5000"),
+        ("/added_tokens/0/id", json!(1), "expected one token with ID 1"),
+        (
+            "/normalizer",
+            json!({"type": "Precompiled", "precompiled_charsmap": ""}),
+            "expected 4 bytes or more, found 0",
+        ),
+        ("/normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "!"}), "expected base64 text"),
         ("/normalizer", json!({"type": "Precompiled"}), "precompiled_charsmap"),
         ("/normalizer", deep, "recursion limit"),
         ("/normalizer", json!({"type": "Replace", "pattern": {"Regex": "("}, "content": ""}), "normalizer"),
@@ -64,7 +68,11 @@ fn lies_in_tokenizer_json() {
             json!({"type": "Split", "pattern": {"Regex": "["}, "behavior": "Isolated"}),
             "pre_tokenizer",
         ),
-        ("/pre_tokenizer", json!({"type": "Split", "pattern": {"String": ""}, "behavior": "Isolated"}), "empty"),
+        (
+            "/pre_tokenizer",
+            json!({"type": "Split", "pattern": {"String": ""}, "behavior": "Isolated"}),
+            "expected a pattern",
+        ),
         ("/decoder", json!({"type": "CTC"}), "CTC"),
         ("/decoder", json!({"type": "Strip", "content": "x", "start": 3, "stop": 1}), "decoder"),
         (
@@ -72,11 +80,7 @@ fn lies_in_tokenizer_json() {
             json!({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "q", "type_id": 0}}], "special_tokens": {}}),
             "post_processor",
         ),
-        (
-            "/post_processor",
-            json!({"type": "BertProcessing", "sep": ["a", 70000], "cls": ["b", 1]}),
-            "id 70000, which is outside",
-        ),
+        ("/post_processor", json!({"type": "BertProcessing", "sep": ["a", 70000], "cls": ["b", 1]}), "found 70000"),
     ];
     for (place, lie, expected) in lies {
         let mut file = small();
@@ -88,7 +92,11 @@ fn lies_in_tokenizer_json() {
         assert!(error.starts_with("model: ") && error.contains(expected), "{place}: {error}");
     }
     let twice = small().to_string().replace("\"a\":0", "\"a\":0,\"a\":1");
-    assert!(open_json(twice.into_bytes()).unwrap_err().contains("appears twice"));
+    assert!(
+        open_json(twice.into_bytes())
+            .unwrap_err()
+            .contains("expected each token once, found \"a\" with the IDs 0 and 1")
+    );
 }
 
 #[test]
@@ -106,7 +114,7 @@ fn truncated_files() {
         assert!(error.starts_with("model: tokenizer.model"), "{end}: {error}");
     }
     let none = Vocabulary::from_files(&TokenizerFiles::default(), &ModelTokens::default(), Path::new("model"));
-    assert!(none.unwrap_err().to_string().contains("no tokenizer found"));
+    assert!(none.unwrap_err().to_string().contains("expected a tokenizer (tokenizer.json, tokenizer.model, "));
 }
 
 #[test]
@@ -178,9 +186,9 @@ fn ids_of_roles_outside_the_vocabulary() {
     assert_eq!(vocabulary.special().end_of_generation, [3, 9]);
     let notes = vocabulary.notes().join("\n");
     for note in [
-        "config.json: pad_token_id is 10,",
-        "config.json: eos_token_id is 128001,",
-        "generation_config.json: eos_token_id is 5000,",
+        "config.json: pad_token_id: expected a token ID from 0 to 9, found 10; this ID is ignored",
+        "config.json: eos_token_id: expected a token ID from 0 to 9, found 128001; this ID is ignored",
+        "generation_config.json: eos_token_id: expected a token ID from 0 to 9, found 5000; this ID is ignored",
     ] {
         assert!(notes.contains(note), "{note}: {notes}");
     }
@@ -190,16 +198,19 @@ fn ids_of_roles_outside_the_vocabulary() {
         [(json!("</s>"), "\"</s>\""), (json!([3, -2]), "-2"), (json!([3, u64::MAX]), "18446744073709551615")]
     {
         let error = with_ids(&sized, json!({"eos_token_id": value})).unwrap_err();
-        let expected =
-            format!("model: eos_token_id in generation_config.json: expected the id of a token, found {found}; ");
+        let expected = format!("model: eos_token_id in generation_config.json: expected a token ID, found {found}; ");
         assert!(error.starts_with(&expected), "{error}");
     }
     let bos = ModelTokens { bos_token_id: Some(10), ..sized.clone() };
     let eos = ModelTokens { eos_token_ids: vec![10], ..sized.clone() };
     for (model, generation, expected) in [
-        (bos, json!({}), "model: config.json, bos token: bos_token_id is 10, which is outside"),
-        (eos, json!({}), "model: config.json, eos token: eos_token_id is 10, which is outside"),
-        (sized, json!({"eos_token_id": 10}), "model: generation_config.json, eos token: eos_token_id is 10,"),
+        (bos, json!({}), "model: config.json, bos token: bos_token_id: expected a token ID from 0 to 9, found 10"),
+        (eos, json!({}), "model: config.json, eos token: eos_token_id: expected a token ID from 0 to 9, found 10"),
+        (
+            sized,
+            json!({"eos_token_id": 10}),
+            "model: generation_config.json, eos token: eos_token_id: expected a token ID",
+        ),
     ] {
         let error = with_ids(&model, generation).unwrap_err();
         assert!(error.starts_with(expected) && error.contains("correct the key"), "{error}");
@@ -249,7 +260,7 @@ fn large_ids_cost_nothing() {
     for vocab_size in [None, Some(1000)] {
         let model = ModelTokens { vocab_size, ..ModelTokens::default() };
         let error = Vocabulary::from_files(&files, &model, Path::new("model")).unwrap_err().to_string();
-        assert!(error.contains("zz has id 2097150, but at most"), "{error}");
+        assert!(error.contains("found 2097150 for the token \"zz\""), "{error}");
     }
     let small_files = TokenizerFiles {
         tokenizer_model: fs::read(fixture("stories-1M/tokenizer.model")).ok(),
@@ -257,7 +268,7 @@ fn large_ids_cost_nothing() {
         ..TokenizerFiles::default()
     };
     let error = Vocabulary::from_files(&small_files, &ModelTokens::default(), Path::new("model")).unwrap_err();
-    assert!(error.to_string().contains("it has id 2097150, but there can be only"), "{error}");
+    assert!(error.to_string().contains("expected an ID below 69632, found 2097150"), "{error}");
 }
 
 /// A normalizer that makes much of little: at conversion, in added tokens, and when text is encoded.
@@ -268,7 +279,8 @@ fn normalizers_that_grow() {
     file["normalizer"] = json!({"type": "Sequence", "normalizers": [grow, grow, grow, grow]});
     let tokenizer = open_json(file.to_string().into_bytes()).unwrap();
     assert_eq!(tokenizer.encode("ab", false).unwrap(), [2]);
-    assert!(tokenizer.encode("x", false).unwrap_err().to_string().contains("more than"));
+    let error = tokenizer.encode("x", false).unwrap_err().to_string();
+    assert!(error.contains("bytes of text after this step, found"), "{error}");
     tokenizer.vocabulary().write_metadata(&mut Metadata::default()).unwrap();
     file["added_tokens"] = json!([{"id": 3, "content": "<x>", "normalized": true}]);
     let error = open_json(file.to_string().into_bytes()).map(|_| ()).unwrap_err();

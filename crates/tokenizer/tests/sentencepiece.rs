@@ -135,18 +135,18 @@ fn lies_in_gguf_keys() {
     let lies: Vec<(&str, Option<KeyValue>, &str)> = vec![
         (CHARSMAP, Some("text".into()), "expected an array"),
         (CHARSMAP, Some(vec![1u32].into()), "expected an array of u8 or i8"),
-        (CHARSMAP, Some(map[..3].to_vec().into()), "the character map has 3 bytes"),
+        (CHARSMAP, Some(map[..3].to_vec().into()), "expected 4 bytes or more, found 3"),
         (CHARSMAP, Some(map[..map.len() / 2].to_vec().into()), "bytes of units"),
         (EXTRA, Some(1u32.into()), "remove_extra_whitespaces"),
         ("tokenizer.ggml.scores", None, "tokenizer.ggml.scores"),
-        ("tokenizer.ggml.scores", Some(vec![0.0f32].into()), "1 entries"),
+        ("tokenizer.ggml.scores", Some(vec![0.0f32].into()), "found 1"),
         ("tokenizer.ggml.scores", Some(vec![f32::NAN; 330].into()), "finite"),
-        ("tokenizer.ggml.tokens", Some(long("a").into()), "more than 1024 bytes"),
+        ("tokenizer.ggml.tokens", Some(long("a").into()), "expected at most 1024 bytes"),
         ("trueup.tokenizer.merging", Some("{\"unigram\":{\"rule\":\"none\"}}".into()), "trueup.tokenizer.merging"),
         (
             "trueup.tokenizer.normalizer",
             Some(r#"{"type":"Sentencepiece","precompiled_charsmap":"AAAA"}"#.into()),
-            "the character map has 3 bytes",
+            "expected 4 bytes or more, found 3",
         ),
     ];
     for (key, lie, expected) in lies {

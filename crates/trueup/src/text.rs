@@ -38,9 +38,9 @@ fn replaced(checkpoint: &dyn Checkpoint, metadata: &Metadata, file: &Path) -> Re
     let Some(rows) = size.and_then(|size| usize::try_from(size).ok()) else {
         return Err(Error::new(
             checkpoint.path(),
-            "the size of the vocabulary is unknown, because the matrix does not exist",
+            format!("expected a tensor {EMBEDDING}, whose rows give the size of the vocabulary, found none"),
         )
-        .at(format!("tensor {EMBEDDING}")));
+        .help("check the file with `trueup inspect MODEL --doctor`"));
     };
     let mut files = TokenizerFiles::default();
     files.replace(file, size)?;
@@ -64,7 +64,8 @@ pub fn check_ids(tokenizer: &Tokenizer, ids: &[u32]) -> Result<()> {
     match ids.iter().find(|id| vocabulary.token(**id).is_none()) {
         None => Ok(()),
         Some(id) => {
-            let problem = format!("token id {id} is outside the vocabulary of {} tokens", vocabulary.tokens().len());
+            let last = vocabulary.tokens().len().saturating_sub(1);
+            let problem = format!("expected token IDs from 0 to {last}, found {id}");
             Err(Error::new(vocabulary.path(), problem))
         }
     }

@@ -153,14 +153,16 @@ pub struct NumberChange {
 impl Baseline {
     /// Reads the JSON of an earlier report. A fault is one sentence.
     pub fn parse(text: &[u8]) -> Result<Baseline, String> {
-        let baseline: Baseline = serde_json::from_slice(text)
-            .map_err(|error| format!("not a trueup verify report: {}", quote(&error.to_string())))?;
+        let baseline: Baseline = serde_json::from_slice(text).map_err(|error| {
+            let reason = quote(&error.to_string());
+            format!("expected a report of `trueup verify --json`, found an error: {reason}")
+        })?;
         if baseline.version != VERSION {
             let version = baseline.version;
             return Err(format!("expected report version {VERSION}, found {version}; create it again with --json"));
         }
         if baseline.nodes.is_empty() {
-            return Err("the report contains no nodes to compare; create it again with --json".to_owned());
+            return Err("expected a report with nodes to compare, found none; create it again with --json".to_owned());
         }
         Ok(baseline)
     }
@@ -350,11 +352,11 @@ mod tests {
         let other = r#"{"version":9,"model":"m","device":{"name":"cpu"},"prompts":[],"steps":0,"coverage":{"checked":0},
             "tokens":{"logit_sigma":0,"kl_mean":0,"flips":0},"nodes":[]}"#;
         for (text, part) in [
-            ("", "not a trueup verify report"),
+            ("", "expected a report of `trueup verify --json`"),
             ("{}", "missing field"),
-            (&deep, "not a trueup verify report"),
+            (&deep, "expected a report of `trueup verify --json`"),
             (other, "found 9"),
-            (&other.replace("9,", "1,"), "no nodes to compare"),
+            (&other.replace("9,", "1,"), "nodes to compare, found none"),
         ] {
             let told = Baseline::parse(text.as_bytes()).unwrap_err();
             assert!(told.contains(part) && told.lines().count() == 1, "{told}");

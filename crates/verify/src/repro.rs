@@ -195,9 +195,9 @@ impl Repro {
             explanation.as_ref().map_or(String::new(), |explanation| format!(". Likely cause: {}", explanation.cause));
         let node = self.about.node.clone();
         let (result, sentence) = if verdict.fails() {
-            (Outcome::Fail, format!("{name} computes {node} ({op}) wrongly: {verdict}{cause}."))
+            (Outcome::Fail, format!("{node} ({op}) fails on {name}: {verdict}{cause}."))
         } else if verdict.passes() {
-            (Outcome::Pass, format!("{name} computes {node} ({op}) as it declares: {verdict}."))
+            (Outcome::Pass, format!("{node} ({op}) passes on {name}: {verdict}."))
         } else {
             (Outcome::Inconclusive, format!("{node} ({op}) could not be judged on {name}: {verdict}."))
         };

@@ -38,7 +38,7 @@ pub(crate) fn sentence(report: &Report) -> String {
                 format!("; the fault {}, injected at {}, was found and is waived", planted.name, planted.node)
             });
             format!(
-                "{device} computes the model as it declares: {all} are within rounding and declared loss against \
+                "{device} passes: {all} are within their error bounds, compared with \
                  {reference}{waived}{planted}{fell_back}{phase}{}.",
                 unsteady(report)
             )
@@ -47,7 +47,7 @@ pub(crate) fn sentence(report: &Report) -> String {
         (Outcome::Fail, None) => no_node(report),
         (Outcome::Inconclusive, _) => match (doubt(report), report.undecided()) {
             (Some(doubt), _) => format!("Not enough was checked to judge {device}: {doubt}."),
-            (None, Some(undecided)) => format!("No node of {device} fails without a waiver, but {undecided}."),
+            (None, Some(undecided)) => format!("{device} has no failure without a waiver, but {undecided}."),
             (None, None) => format!("Not enough was checked to judge {device}."),
         },
     }

@@ -74,19 +74,22 @@ impl Selection {
         let refuse = |sentence: String| Err(Error::Request(sentence));
         let quote = trueup_formats::quote;
         let pattern = operators.unwrap_or_default();
-        let operators = match operators.map(|pattern| (pattern, Regex::new(&format!("^(?:{pattern})$")))) {
+        // The pattern is tested alone, so that positions in its error are those that the user typed.
+        let whole = |pattern: &str| Regex::new(pattern).and_then(|_| Regex::new(&format!("^(?:{pattern})$")));
+        let operators = match operators.map(|pattern| (pattern, whole(pattern))) {
             None => None,
             Some((_, Ok(regex))) if Op::names().iter().any(|name| regex.is_match(name)) => Some(regex),
             Some((pattern, Ok(_))) => {
                 return refuse(format!(
-                    "unknown operator {}; expected one of {}",
-                    quote(pattern),
-                    Op::names().join(", ")
+                    "--op: expected the name of an operator or a pattern such as mul_.*, found {}; \
+                     `trueup ops list` shows all names",
+                    quote(pattern)
                 ));
             }
-            Some((pattern, Err(_))) => {
+            Some((pattern, Err(error))) => {
+                let reason = trueup_formats::regex_reason(&error.to_string());
                 return refuse(format!(
-                    "{} is not a valid regular expression; use a pattern like add|mul_.*",
+                    "--op: expected a regular expression such as add|mul_.*, found {}: {reason}",
                     quote(pattern)
                 ));
             }
@@ -96,9 +99,13 @@ impl Selection {
             None => Ok(selection),
             Some(case) if candidates().iter().any(|candidate| candidate.name == case) => {
                 let (case, pattern) = (quote(case), quote(pattern));
-                refuse(format!("the case {case} belongs to no operator that {pattern} matches; omit --op or --case"))
+                refuse(format!("--case {case}: the operator does not match --op {pattern}; remove --op or --case"))
             }
-            Some(case) => refuse(format!("unknown case {}; case names look like add/0", quote(case))),
+            Some(case) => refuse(format!(
+                "--case: expected a case such as add/0, found {}; `trueup ops test --op NAME --json -` shows all cases of \
+                 an operator",
+                quote(case)
+            )),
         }
     }
 

@@ -110,11 +110,11 @@ impl TraceTokens {
         if let Some(id) = ids.iter().find(|id| usize::try_from(**id).map_or(true, |id| id >= spec.vocabulary_size())) {
             let last = spec.vocabulary_size().saturating_sub(1);
             let (origin, help) = match said.is_some_and(|said| said.contains(id)) {
-                true => ("of the trace", "check that the trace was recorded from this model"),
-                false => ("of --ids", "pass ids of this model"),
+                true => ("in the trace", "check that the trace was recorded from this model"),
+                false => ("in --ids", "use IDs of this model"),
             };
             return Err(Error::Request(format!(
-                "{path}: token {id} {origin} is not in the model's vocabulary, whose ids end at {last}; {help}"
+                "{path}: expected token IDs from 0 to {last}, found {id} {origin}; {help}"
             )));
         }
         let steps = trace.tokens(ids.len())?;

@@ -184,7 +184,7 @@ fn a_damaged_file_is_refused_in_one_sentence() {
 
     // Each replacement keeps the length of the header.
     let cases = [
-        ("trueup.repro", "trueup.other", "expected trueup.repro in the header"),
+        ("trueup.repro", "trueup.other", "found a safetensors file without trueup.repro in its header"),
         ("\\\"version\\\":1", "\\\"version\\\":7", "expected version 1"),
         ("\\\"MulMat\\\"", "\\\"MulMut\\\"", "cannot be read"),
         ("\\\"lanes\\\":", "\\\"lanez\\\":", "cannot be read"),

@@ -26,9 +26,9 @@ const CASES: [Case; 4] = [
         &["libnnopbase.so", "libopapi.so"],
         Some("libascendcl.so"),
         &["npu not here: ", "lib64/libascendcl.so: cannot be opened"],
-        "install the toolkit",
+        "install the CANN toolkit",
     ),
-    (&["libascendcl.so", "libnnopbase.so"], None, &["npu not here: ", "libopapi.so was not found"], "npu:1"),
+    (&["libascendcl.so", "libnnopbase.so"], None, &["npu not here: ", "found no libopapi.so"], "npu:1"),
     (
         &["libascendcl.so", "libnnopbase.so"],
         Some("libopapi.so"),

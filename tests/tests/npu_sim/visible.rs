@@ -10,13 +10,13 @@ pub const COUNTED: &str = "counted";
 
 /// Lists, and what is said of the cards, of four, that they leave.
 const LISTS: [(&str, Option<&str>, &str); 6] = [
-    ("ASCEND_RT_VISIBLE_DEVICES", None, "4 cards: card 4 does not exist; the last of 4 is 3"),
-    ("ASCEND_RT_VISIBLE_DEVICES", Some("1,3"), "2 cards: card 2 does not exist; the last of 2 is 1"),
-    ("ASCEND_RT_VISIBLE_DEVICES", Some("0,2, 3"), "2 cards: card 2 does not exist; the last of 2 is 1"),
-    ("ASCEND_RT_VISIBLE_DEVICES", Some("2,1,0"), "1 cards: card 1 does not exist; the last of 1 is 0"),
+    ("ASCEND_RT_VISIBLE_DEVICES", None, "4 cards: expected a card from 0 to 3, found card 4"),
+    ("ASCEND_RT_VISIBLE_DEVICES", Some("1,3"), "2 cards: expected a card from 0 to 1, found card 2"),
+    ("ASCEND_RT_VISIBLE_DEVICES", Some("0,2, 3"), "2 cards: expected a card from 0 to 1, found card 2"),
+    ("ASCEND_RT_VISIBLE_DEVICES", Some("2,1,0"), "1 cards: expected card 0, the only one, found card 1"),
     ("ASCEND_RT_VISIBLE_DEVICES", Some("4"), "0 cards: "),
     // Of the container's runtime: it gives a container its cards, and nothing in it reads the list.
-    ("ASCEND_VISIBLE_DEVICES", Some("1"), "4 cards: card 4 does not exist; the last of 4 is 3"),
+    ("ASCEND_VISIBLE_DEVICES", Some("1"), "4 cards: expected a card from 0 to 3, found card 4"),
 ];
 
 /// Opens cards until there is none, and says how many there were.

@@ -22,7 +22,7 @@ const SYNTHETIC: &str = "synth:";
 
 /// Description in `--help`.
 pub const LONG_ABOUT: &str = "\
-Measure the speed of a model, also as a share of the hardware limit
+Measure the speed of a model, and the share of the hardware limit that it reaches
 
 The hardware limit is measured in the same run, before and after the model, with all threads: reading a large array, \
 and multiplying in registers. The share of a phase is the minimum time to read its weights and its KV cache and to \

@@ -1,7 +1,7 @@
 //! `trueup chat`: a conversation that uses the chat template of the model and streams the answers.
 
 use crate::command::context::ContextArguments;
-use crate::command::place::{Place, note_tokenizer, open_model};
+use crate::command::place::{ModelWithTokenizer, Place, note_tokenizer};
 use crate::command::sampling::SamplingArguments;
 use crate::command::screen::Screen;
 use crate::failure::{Code, Failure, Result};
@@ -9,12 +9,16 @@ use crate::output;
 use crate::value::{self, TokensMax};
 use clap::Args;
 use std::io::{self, BufRead, IsTerminal};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::SystemTime;
 use trueup::formats::{counted, quote};
 use trueup::runtime::{Finish, GenerateOptions, Session, generate};
 use trueup::text;
 use trueup::tokenizer::{ChatTemplate, Date, Message, Tokenizer};
+
+/// The metadata key of the chat template.
+const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
 
 /// Description in `--help`.
 pub const LONG_ABOUT: &str = "\
@@ -39,6 +43,11 @@ pub struct Arguments {
     /// System message
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
+    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model
+    ///
+    /// The chat template of the model is still used, unless --chat-template gives another one.
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
     /// Chat template to use instead of the one in the model file
     ///
     /// A Jinja file as in Hugging Face repositories, such as chat_template.jinja.
@@ -63,10 +72,10 @@ pub struct Arguments {
 
 /// Runs `trueup chat`.
 pub fn run(arguments: Arguments) -> Result {
-    let model = open_model(&arguments.model)?;
-    note_tokenizer(model.tokenizer()?);
-    let template = template(&arguments, model.tokenizer()?)?;
-    let session = arguments.place.begin(arguments.place.weights(model.clone())?, 1)?;
+    let opened = ModelWithTokenizer::open(&arguments.model, arguments.tokenizer.as_deref())?;
+    note_tokenizer(opened.tokenizer()?);
+    let template = template(&arguments, &opened)?;
+    let session = arguments.place.begin(arguments.place.weights(opened.model.clone())?, 1)?;
     let options = GenerateOptions {
         tokens_max: arguments.tokens.and_then(|TokensMax(most)| most),
         sampling: arguments.sampling.sampling(),
@@ -75,7 +84,7 @@ pub fn run(arguments: Arguments) -> Result {
         ..GenerateOptions::default()
     };
     let mut conversation =
-        Conversation { tokenizer: model.tokenizer()?, template, session, options, messages: Vec::new() };
+        Conversation { tokenizer: opened.tokenizer()?, template, session, options, messages: Vec::new() };
     if let Some(system) = arguments.system {
         conversation.messages.push(Message { role: "system".to_owned(), content: system });
     }
@@ -96,11 +105,16 @@ pub fn run(arguments: Arguments) -> Result {
 }
 
 /// Returns the template from the arguments, otherwise the one of the model, with the date of the arguments.
-fn template(arguments: &Arguments, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
-    let vocabulary = tokenizer.vocabulary();
+fn template(arguments: &Arguments, opened: &ModelWithTokenizer) -> Result<ChatTemplate> {
+    let vocabulary = opened.tokenizer()?.vocabulary();
+    // A separate tokenizer file has no template.
+    let of_model = || {
+        let text = opened.model.metadata().string(CHAT_TEMPLATE).ok()?;
+        Some(ChatTemplate::with_tokens_of(vocabulary, text, opened.model.path()))
+    };
     let template = match &arguments.chat_template {
         Some(file) => ChatTemplate::with_tokens_of(vocabulary, &text::read_text(file)?, file)?,
-        None => ChatTemplate::of(vocabulary)?.ok_or_else(|| {
+        None => ChatTemplate::of(vocabulary)?.map(Ok).or_else(of_model).transpose()?.ok_or_else(|| {
             Failure::new(format!(
                 "{}: expected a chat template, found none; give one with --chat-template FILE, or generate text with \
                  `trueup run` instead",
@@ -165,7 +179,12 @@ impl Conversation<'_> {
             )));
         }
         let mut screen = Screen::answer(self.tokenizer);
-        let generated = generate(&mut self.session, &[ids], &self.options, &mut |_, id| screen.push(id));
+        let tokenizer = self.tokenizer;
+        // A replaced tokenizer may have other end-of-generation tokens than the model.
+        let generated = generate(&mut self.session, &[ids], &self.options, &mut |_, id| {
+            let next = screen.push(id);
+            if tokenizer.is_end_of_generation(id) { ControlFlow::Break(()) } else { next }
+        });
         let generated = match generated {
             Ok(generated) => generated,
             Err(error) => {

@@ -37,7 +37,7 @@ pub struct Arguments {
     b: PathBuf,
     /// Treat rounded tensors as equal
     ///
-    /// A tensor is rounded if its values are exactly those that its type gives for the values of the other model.
+    /// A tensor is rounded if converting the values of the other model to its type gives exactly its values.
     #[arg(long)]
     allow_rounding: bool,
     /// Use this tokenizer.json, tokenizer.model or tokenizer.bin for the first model

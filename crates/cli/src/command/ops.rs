@@ -48,7 +48,7 @@ Examples:
   trueup ops test --sample 1/50";
 
 const PERF_ABOUT: &str = "\
-Measure the speed of operators, also as a share of the hardware limit
+Measure the speed of operators, and the share of the hardware limit that they reach
 
 The hardware limit is measured in the same run, before and after the operators, with all threads: reading and copying \
 large arrays, and f32 multiply-add and 8-bit integer products in registers. Data that fits in the caches can exceed \
@@ -75,7 +75,7 @@ enum Task {
     /// Test the operators of a device against f64 computations
     #[command(long_about = TEST_ABOUT, after_long_help = TEST_DETAILS)]
     Test(Test),
-    /// Measure the speed of operators, also as a share of the hardware limit
+    /// Measure the speed of operators, and the share of the hardware limit that they reach
     #[command(long_about = PERF_ABOUT, after_long_help = PERF_DETAILS)]
     Perf(Perf),
 }

@@ -16,6 +16,7 @@ use trueup::runtime::{
     DeviceOptions, KvDevice, Linear, ModelFile, Session, SessionOptions, Weights, open_device, open_devices,
     open_fallback,
 };
+use trueup::text;
 use trueup::tokenizer::Tokenizer;
 
 /// Opens a GGUF file. For a model in another format, the error names the format and the command that converts it.
@@ -23,9 +24,31 @@ pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
     opened(path, ModelFile::open(path))
 }
 
-/// Opens the model as [`open_model`] does, even if its tokenizer cannot be read: another one takes its place.
-pub fn open_model_for_other_tokenizer(path: &Path) -> Result<Arc<ModelFile>> {
-    opened(path, ModelFile::open_for_other_tokenizer(path))
+/// A model and the tokenizer for its texts: the one of `--tokenizer`, otherwise the one of the model.
+pub struct ModelWithTokenizer {
+    /// The model.
+    pub model: Arc<ModelFile>,
+    replacement: Option<Tokenizer>,
+}
+
+impl ModelWithTokenizer {
+    /// Opens the model as [`open_model`] does. With a replacement, the tokenizer of the model is not needed.
+    pub fn open(path: &Path, replacement: Option<&Path>) -> Result<ModelWithTokenizer> {
+        let model = match replacement {
+            Some(_) => opened(path, ModelFile::open_for_other_tokenizer(path))?,
+            None => open_model(path)?,
+        };
+        let replacement = replacement.map(|file| text::open_tokenizer(model.path(), Some(file))).transpose()?;
+        Ok(ModelWithTokenizer { model, replacement })
+    }
+
+    /// The tokenizer; an error if there is none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        match &self.replacement {
+            Some(tokenizer) => Ok(tokenizer),
+            None => Ok(self.model.tokenizer()?),
+        }
+    }
 }
 
 /// Prints the notes on a tokenizer: what was assumed or corrected while it was read.

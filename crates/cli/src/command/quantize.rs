@@ -35,10 +35,10 @@ pub struct Arguments {
     /// Bits per weight: 4 (q4_0), 8 (q8_0) or 16 (f16)
     #[arg(short, long, value_parser = ["4", "8", "16"], conflicts_with = "dtype")]
     bits: Option<String>,
-    /// Type of the matrices: f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 or q8_1
+    /// Type of the matrices: f32, f16, bf16, q8_0, q4_0, q5_0, q4_1, q5_1 or q8_1
     #[arg(long = "type", value_name = "TYPE", value_parser = value::tensor_type)]
     dtype: Option<DType>,
-    /// Set the type of tensors whose names match REGEX; the first matching rule applies
+    /// Set the type of tensors whose names match the regular expression REGEX; the first matching rule applies
     #[arg(long = "rule", value_name = "REGEX=TYPE")]
     rules: Vec<Rule>,
     /// Also use the type for the embedding and the output head, instead of q8_0
@@ -50,7 +50,7 @@ pub struct Arguments {
     /// Storage layout of quantized blocks; without -b or --type, only the layout changes
     #[arg(long, value_enum)]
     layout: Option<LayoutName>,
-    /// Also write the results as JSON to FILE; - prints them instead of the text
+    /// Also write the results as JSON to FILE
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Show what would be written, without writing it

@@ -2,7 +2,7 @@
 
 use crate::command::context::ContextArguments;
 use crate::command::input::Input;
-use crate::command::place::{Place, check_target, open_model, open_model_for_other_tokenizer};
+use crate::command::place::{ModelWithTokenizer, Place, check_target};
 use crate::command::sampling::SamplingArguments;
 use crate::command::screen::Screen;
 use crate::failure::{Code, Failure, Result};
@@ -14,7 +14,6 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use trueup::formats::{SafetensorsArray, counted, write_safetensors};
 use trueup::runtime::{Finish, GenerateOptions, Generated, Session, Watch, generate_each};
-use trueup::text;
 use trueup::tokenizer::Tokenizer;
 
 const EXAMPLES: &str = "\
@@ -75,17 +74,12 @@ pub struct Arguments {
 
 /// Runs `trueup run`.
 pub fn run(arguments: Arguments) -> Result {
-    let model = match arguments.tokenizer {
-        Some(_) => open_model_for_other_tokenizer(&arguments.model)?,
-        None => open_model(&arguments.model)?,
-    };
+    let opened = ModelWithTokenizer::open(&arguments.model, arguments.tokenizer.as_deref())?;
+    let model = &opened.model;
     let read: Vec<&Path> = arguments.input.files().chain(arguments.tokenizer.as_deref()).collect();
-    check_target(arguments.logits.as_deref(), &model, &read)?;
-    let replacement = arguments.tokenizer.as_deref();
-    let replaced = replacement.map(|file| text::open_tokenizer(model.path(), Some(file))).transpose()?;
-    let tokenizer = || replaced.as_ref().map_or_else(|| Ok(model.tokenizer()?), Ok);
-    let prompts = arguments.input.encode(tokenizer, !arguments.no_special)?;
-    let words = Words { tokenizer: tokenizer().ok(), ignore_eos: arguments.ignore_eos };
+    check_target(arguments.logits.as_deref(), model, &read)?;
+    let prompts = arguments.input.encode(|| opened.tokenizer(), !arguments.no_special)?;
+    let words = Words { tokenizer: opened.tokenizer().ok(), ignore_eos: arguments.ignore_eos };
     let weights = arguments.place.weights(model.clone())?;
     let mut session = arguments.place.begin(weights, prompts.len())?;
     if !arguments.no_warmup {

@@ -1,10 +1,11 @@
 //! `trueup trace`: writes every intermediate tensor of a device to a file, or prints it.
 
 use crate::command::input::Input;
-use crate::command::place::{Place, check_target, open_model};
+use crate::command::place::{ModelWithTokenizer, Place, check_target};
 use crate::command::verify::prompts;
 use crate::failure::{Code, Failure, Result};
 use crate::output;
+use crate::value;
 use clap::{ArgGroup, Args};
 use regex::Regex;
 use std::path::{Path, PathBuf};
@@ -45,27 +46,32 @@ pub struct Arguments {
     print: bool,
     /// Record only nodes whose name matches REGEX
     ///
-    /// `trueup verify` does not pass a trace with missing nodes.
-    #[arg(long, value_name = "REGEX")]
+    /// A trace with missing nodes does not pass `trueup verify`.
+    #[arg(long, value_name = "REGEX", value_parser = value::regex)]
     nodes: Option<Regex>,
-    /// Decode N tokens after the prompt, always the most likely one
+    /// Decode N tokens after the prompt, greedily
     #[arg(long, value_name = "N", default_value_t = 1)]
     steps: usize,
     #[command(flatten)]
     input: Input,
+    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
 }
 
 /// Runs `trueup trace`.
 pub fn run(arguments: Arguments) -> Result {
-    let model = open_model(&arguments.model)?;
+    let opened = ModelWithTokenizer::open(&arguments.model, arguments.tokenizer.as_deref())?;
+    let model = opened.model.clone();
     if arguments.out.as_deref() == Some(Path::new("-")) {
         return Err(Failure::new("--out -: a trace is not text; give a file name, or print a summary with --print"));
     }
-    check_target(arguments.out.as_deref(), &model, &arguments.input.files().collect::<Vec<_>>())?;
+    let read: Vec<&Path> = arguments.input.files().chain(arguments.tokenizer.as_deref()).collect();
+    check_target(arguments.out.as_deref(), &model, &read)?;
     expect_safetensors_name(arguments.out.as_deref())?;
-    let prompts = prompts(&model, &arguments.input)?;
+    let prompts = prompts(&opened, &arguments.input)?;
     let [prompt] = prompts.as_slice() else {
         let count = prompts.len();
         return Err(Failure::new(format!("expected one prompt, found {count}; write a separate trace for each")));

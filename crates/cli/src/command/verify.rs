@@ -2,7 +2,7 @@
 
 use crate::command::fault_list;
 use crate::command::input::Input;
-use crate::command::place::{Machine, Shares, note_tokenizer, open_model};
+use crate::command::place::{Machine, ModelWithTokenizer, Shares, note_tokenizer};
 use crate::command::reports::Reports;
 use crate::command::trace;
 use crate::failure::{Code, Failure, Result};
@@ -64,6 +64,9 @@ pub struct Arguments {
     shares: Shares,
     #[command(flatten)]
     input: Input,
+    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
     /// Decode N tokens after each prompt; the reference selects the tokens [default: 8]
     ///
     /// Cannot be used with a trace, which determines the number of steps.
@@ -102,10 +105,11 @@ pub fn run(arguments: Arguments) -> Result {
             ));
         }
     };
-    let model = open_model(file)?;
+    let opened = ModelWithTokenizer::open(file, arguments.tokenizer.as_deref())?;
+    let model = opened.model.clone();
     let trace = open_trace(&arguments.reference)?;
-    let read: Vec<&Path> =
-        trace.iter().map(|_| Path::new(&arguments.reference)).chain(arguments.input.files()).collect();
+    let read = trace.iter().map(|_| Path::new(&arguments.reference)).chain(arguments.input.files());
+    let read: Vec<&Path> = read.chain(arguments.tokenizer.as_deref()).collect();
     let gates = arguments.reports.open(&model, &folders(&arguments), &read)?;
     if let Some(folder) = &arguments.repro_dir {
         let problem = |error| {
@@ -119,7 +123,7 @@ pub fn run(arguments: Arguments) -> Result {
     let fault = arguments.inject_fault.as_deref().map(plant).transpose()?;
     let device = fault.as_ref().map_or_else(|| device.clone(), |fault| fault.device.clone());
     let given =
-        if trace.is_some() && arguments.input.is_empty() { None } else { Some(prompts(&model, &arguments.input)?) };
+        if trace.is_some() && arguments.input.is_empty() { None } else { Some(prompts(&opened, &arguments.input)?) };
     if trace.is_some() && arguments.steps.is_some() {
         return Err(Failure::new("--steps: the trace determines the number of steps; remove --steps"));
     }
@@ -311,10 +315,10 @@ pub fn code(report: &Report) -> Code {
 }
 
 /// Encodes all prompts; without any, the built-in text.
-pub fn prompts(model: &ModelFile, input: &Input) -> Result<Vec<Vec<u32>>> {
+pub fn prompts(opened: &ModelWithTokenizer, input: &Input) -> Result<Vec<Vec<u32>>> {
     if !input.is_empty() {
-        return input.encode(|| Ok(model.tokenizer()?), true);
+        return input.encode(|| opened.tokenizer(), true);
     }
-    note_tokenizer(model.tokenizer()?);
-    Ok(vec![model.tokenizer()?.encode(verify::TEXT_DEFAULT, true)?])
+    note_tokenizer(opened.tokenizer()?);
+    Ok(vec![opened.tokenizer()?.encode(verify::TEXT_DEFAULT, true)?])
 }

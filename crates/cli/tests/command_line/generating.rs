@@ -1,6 +1,6 @@
 //! `run` and `chat`: goldens of other software, the shapes of `--json` and `--logits`, flags that change nothing.
 
-use crate::trueup::{Scratch, golden, ids, ids_argument, stories, tiny, trueup, trueup_with_input};
+use crate::trueup::{Scratch, argument, golden, ids, ids_argument, stories, tiny, trueup, trueup_with_input};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -147,6 +147,30 @@ fn end_tokens_of_a_replaced_tokenizer_end_a_text() {
     assert_eq!(answer["prompts"][0]["finish"], "stop");
     let plain = trueup(&["run", &model, "-p", "Tom and Lily", "--json"]).exits(0).json();
     assert_eq!(answer["prompts"][0]["generated_ids"], plain["prompts"][0]["generated_ids"]);
+}
+
+#[test]
+fn chat_verify_and_trace_take_another_tokenizer() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&stories(), "stories.gguf");
+    let tokenizer = argument(&stories().join("tokenizer.json"));
+    let broken = scratch.path("broken.gguf");
+    // A kind of tokenizer that no program knows.
+    let mut bytes = fs::read(&model).expect("a model");
+    let name = b"tokenizer.ggml.model\x08\0\0\0\x05\0\0\0\0\0\0\0llama";
+    let place = bytes.windows(name.len()).position(|window| window == name).expect("the key");
+    bytes[place + name.len() - 5..place + name.len()].copy_from_slice(b"other");
+    fs::write(&broken, bytes).expect("a file");
+    let chat = |model: &str, options: &[&str]| {
+        trueup_with_input(&[&["chat", model, "-q", "-n", "8"], options].concat(), "Once upon a time\n")
+    };
+    let expected = chat(&model, &[]).exits(0).stdout;
+    chat(&broken, &[]).refuses(&["tokenizer.ggml.model", "found other", "--tokenizer"]);
+    assert_eq!(chat(&broken, &["--tokenizer", &tokenizer]).exits(0).stdout, expected);
+    let verify = ["verify", &broken, "-q", "-p", "The sky", "--steps", "1", "--json", "-", "--tokenizer", &tokenizer];
+    assert_eq!(trueup(&verify).exits(0).json()["result"], "pass");
+    trueup(&["trace", &broken, "-p", "The sky", "--print", "--tokenizer", &tokenizer]).exits(0);
+    trueup(&["trace", &broken, "-p", "The sky", "--print"]).refuses(&["tokenizer.ggml.model", "found other"]);
 }
 
 #[test]

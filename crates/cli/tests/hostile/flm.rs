@@ -254,7 +254,7 @@ const FILE: &[Lie] = &[
         any_token(p, r).id = i32::MAX
     }),
     ("score infinite", "expected a number, found inf", |p, r| any_token(p, r).score = f32::INFINITY),
-    ("tensors one more", "length of name of tensor 21 at byte 185685: 4 bytes are needed, but 0 are left", |p, _| {
+    ("tensors one more", "length of name of tensor 21 at byte 185685: expected 4 bytes, found 0", |p, _| {
         p.tensor_count = Some(p.tensors.len() as i32 + 1)
     }),
     ("tensors one less", "expected the end of the file, found 289 more bytes", |p, _| {
@@ -300,7 +300,7 @@ const FILE: &[Lie] = &[
         "size of tensor model.layers.1.self_attn.o_proj.weight at byte 155835: expected a number from 0 to 2147483647, found -1",
         |p, _| p.tensor(CODES).sizes[0] = -1,
     ),
-    ("size 2^31-1", "2147483647 items of at least 8 bytes are claimed, but 29834 bytes are left", |p, _| {
+    ("size 2^31-1", "expected 2147483647 items of at least 8 bytes, found 29834 bytes", |p, _| {
         p.tensor(CODES).sizes[0] = i32::MAX
     }),
     (
@@ -383,7 +383,7 @@ const FILE: &[Lie] = &[
     ),
     (
         "a byte less",
-        "numbers of tensor model.norm.weight at byte 185425: 64 items of at least 4 bytes are claimed, but 255 bytes are left",
+        "numbers of tensor model.norm.weight at byte 185425: expected 64 items of at least 4 bytes, found 255 bytes",
         |p, _| {
             p.tensors.last_mut().expect("a tensor").data.pop();
         },
@@ -422,7 +422,9 @@ const MEANING: &[Lie] = &[
     }),
     ("heads 0", "num_attention_heads: expected 1 to 65536, found 0", |p, _| p.set("num_attention_heads", "0")),
     ("heads 3", "3 attention heads do not divide a hidden size of 64", |p, _| p.set("num_attention_heads", "3")),
-    ("KV heads 3", "4 attention heads cannot share 3 KV heads evenly", |p, _| p.set("num_key_value_heads", "3")),
+    ("KV heads 3", "expected a number of KV heads that divides the 4 attention heads, found 3", |p, _| {
+        p.set("num_key_value_heads", "3")
+    }),
     (
         "vocabulary of one less",
         "tensor model.embed_tokens.weight: expected shape [511, 64], found [512, 64]",
@@ -476,17 +478,15 @@ const MEANING: &[Lie] = &[
     ("epsilon that is no number", "rms_norm_eps: expected a number, found \"nan\"", |p, _| {
         p.set("rms_norm_eps", "nan")
     }),
-    ("epsilon -1", "the epsilon of norms must be finite and positive, found -1", |p, _| p.set("rms_norm_eps", "-1.0")),
-    ("rotation base 0", "the base of the rotation must be finite and positive, found 0", |p, _| {
-        p.set("rope_theta", "0")
-    }),
+    ("epsilon -1", "norm epsilon: expected a finite number above 0, found -1", |p, _| p.set("rms_norm_eps", "-1.0")),
+    ("rotation base 0", "RoPE base: expected a finite number above 0, found 0", |p, _| p.set("rope_theta", "0")),
     ("unknown activation", "hidden_act: expected \"silu\" or \"swish\", found \"sideways\"", |p, _| {
         p.set("hidden_act", "sideways")
     }),
     ("context 0", "max_position_embeddings: expected 1 to 2147483647, found 0", |p, _| {
         p.set("max_position_embeddings", "0")
     }),
-    ("id outside of the model", "expected an id below 512, found 512", |p, r| any_token(p, r).id = 512),
+    ("id outside of the model", "expected an ID below 512, found 512", |p, r| any_token(p, r).id = 512),
 ];
 
 /// Ranges that give no numbers.
@@ -572,10 +572,10 @@ fn things(seed: u64, good: &Parts) -> Vec<Case> {
     let mut cut = |end: usize| Entry::File(file[..random.below(end)].to_vec());
     let model = |entry| vec![(MODEL.to_owned(), entry)];
     let mut cases = vec![
-        case("cut in the table", "are left; the file is damaged or truncated", model(cut(2500)), READERS),
-        case("cut in the vocabulary", "are left; the file is damaged or truncated", model(cut(18_000)), READERS),
-        case("cut in the tensors", "are left; the file is damaged or truncated", model(cut(file.len())), READERS),
-        case("empty", "version at byte 0: 4 bytes are needed, but 0 are left", model(Entry::File(Vec::new())), READERS),
+        case("cut in the table", "; the file is damaged or truncated", model(cut(2500)), READERS),
+        case("cut in the vocabulary", "; the file is damaged or truncated", model(cut(18_000)), READERS),
+        case("cut in the tensors", "; the file is damaged or truncated", model(cut(file.len())), READERS),
+        case("empty", "version at byte 0: expected 4 bytes, found 0", model(Entry::File(Vec::new())), READERS),
         case(
             "zeros",
             "end of the tensors at byte 8: expected the end of the file, found 4084 more bytes",
@@ -606,42 +606,22 @@ fn ends(good: &Parts) -> Vec<(&'static str, &'static str, usize)> {
     let vocabulary = until(Parts { tensors: Vec::new(), ..good.clone() }, 1);
     let one = until(Parts { tensors: good.tensors[..1].to_vec(), ..good.clone() }, 0);
     vec![
-        (
-            "cut behind the version",
-            "size of the table of keys at byte 4: 4 bytes are needed, but 0 are left",
-            COUNT_BYTES,
-        ),
-        (
-            "cut behind the size of the table",
-            "103 items of at least 8 bytes are claimed, but 0 bytes are left",
-            2 * COUNT_BYTES,
-        ),
-        ("cut behind the table", "size of the vocabulary at byte 2894: 4 bytes are needed, but 0 are left", table),
+        ("cut behind the version", "size of the table of keys at byte 4: expected 4 bytes, found 0", COUNT_BYTES),
+        ("cut behind the size of the table", "expected 103 items of at least 8 bytes, found 0 bytes", 2 * COUNT_BYTES),
+        ("cut behind the table", "size of the vocabulary at byte 2894: expected 4 bytes, found 0", table),
         (
             "cut behind the size of the vocabulary",
-            "512 items of at least 12 bytes are claimed, but 0 bytes are left",
+            "expected 512 items of at least 12 bytes, found 0 bytes",
             table + COUNT_BYTES,
         ),
-        (
-            "cut behind the vocabulary",
-            "number of tensors at byte 18338: 4 bytes are needed, but 0 are left",
-            vocabulary,
-        ),
+        ("cut behind the vocabulary", "number of tensors at byte 18338: expected 4 bytes, found 0", vocabulary),
         (
             "cut behind the number of tensors",
-            "21 items of at least 18 bytes are claimed, but 0 bytes are left",
+            "expected 21 items of at least 18 bytes, found 0 bytes",
             vocabulary + COUNT_BYTES,
         ),
-        (
-            "cut behind the first tensor",
-            "length of name of tensor 1 at byte 38860: 4 bytes are needed, but 0 are left",
-            one,
-        ),
-        (
-            "cut before the last byte",
-            "64 items of at least 4 bytes are claimed, but 255 bytes are left",
-            good.file().len() - 1,
-        ),
+        ("cut behind the first tensor", "length of name of tensor 1 at byte 38860: expected 4 bytes, found 0", one),
+        ("cut before the last byte", "expected 64 items of at least 4 bytes, found 255 bytes", good.file().len() - 1),
     ]
 }
 

@@ -17,6 +17,7 @@ pub(super) const RULES: &[&Rule] = &[
     &TENSOR_IN_TWO_FILES,
     &STRANGER,
     &SECOND_WEIGHTS,
+    &WEIGHTS_TWICE,
     &STALE_INDEX,
     &ADAPTER,
     &INDEX_SIZE,
@@ -70,6 +71,11 @@ static SECOND_WEIGHTS: Rule = Rule::error(
     "second-set-of-weights",
     "programs disagree about which set they load: transformers loads model.safetensors, vLLM and MLX load the files of the index",
     "delete the set that is not wanted, or name the file to convert",
+);
+static WEIGHTS_TWICE: Rule = Rule::note(
+    "weights-stored-twice",
+    "the folder takes twice the disk space; all programs load the same weights",
+    "delete one of the two sets",
 );
 static STALE_INDEX: Rule = Rule::warning(
     "index-stale",
@@ -215,9 +221,19 @@ fn look_at_strangers(strangers: &[PathBuf], findings: &mut Findings) {
 
 /// What a folder holds in addition to the model that was opened.
 fn look_at_others(others: &FolderOthers, findings: &mut Findings) {
-    if let Some(file) = &others.second_weights {
-        let found = "a second set of weights next to the files that model.safetensors.index.json names; the index's files were examined";
-        findings.add(&SECOND_WEIGHTS, Place::file(file), found);
+    match &others.second_weights {
+        Some((file, Some(difference))) => {
+            let found = format!(
+                "a second set of weights next to the files that model.safetensors.index.json lists; the sets differ first \
+                 in {difference}; the files of the index were checked"
+            );
+            findings.add(&SECOND_WEIGHTS, Place::file(file), found);
+        }
+        Some((file, None)) => {
+            let found = "the same tensors as in the files that model.safetensors.index.json lists";
+            findings.add(&WEIGHTS_TWICE, Place::file(file), found);
+        }
+        None => {}
     }
     if let Some((file, found)) = &others.stale_index {
         findings.add(&STALE_INDEX, Place::file(file), found.as_str());

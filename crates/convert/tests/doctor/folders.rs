@@ -146,10 +146,20 @@ pub fn shard_of_other_set(scratch: &Scratch) -> PathBuf {
 }
 
 /// `model.safetensors` next to two files and their index.
-pub fn two_sets(scratch: &Scratch) -> PathBuf {
+pub fn equal_sets(scratch: &Scratch) -> PathBuf {
     let (folder, _) = sharded(scratch);
     let single = root().join("fixtures/models/qwen2/model.safetensors");
     fs::copy(single, folder.join("model.safetensors")).expect("a file can be copied");
+    folder
+}
+
+pub fn two_sets(scratch: &Scratch) -> PathBuf {
+    let folder = equal_sets(scratch);
+    let single = folder.join("model.safetensors");
+    let mut bytes = fs::read(&single).expect("it was just copied");
+    // The last byte of the file belongs to the last tensor.
+    *bytes.last_mut().expect("a file with tensors") ^= 1;
+    write(&single, bytes);
     folder
 }
 

@@ -183,7 +183,7 @@ fn long_lists_of_tokens_are_told_in_a_few_words() {
     };
     for file in ["config.json", "generation_config.json"] {
         let (refused, _) = told(file, "tokenizer-refused", MANY);
-        assert!(refused.contains("at most 1024 ids of tokens, found 300000"), "{refused}");
+        assert!(refused.contains("at most 1024 token IDs, found 300000"), "{refused}");
     }
     let (differ, _) = told("generation_config.json", "eos-differs", 1000);
     assert!(

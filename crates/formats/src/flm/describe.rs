@@ -102,6 +102,6 @@ fn drop_foreign_ends(config: &mut Map<String, Value>, tokens: usize, notes: &mut
         };
         let foreign: Vec<String> = foreign.iter().map(Value::to_string).collect();
         let listed = listed(&foreign, " and ");
-        notes.push(format!("{key} is {listed}, which is outside the vocabulary of {count} tokens, so it is omitted"));
+        notes.push(format!("{key}: {listed} ignored, because the vocabulary has only {count} tokens"));
     }
 }

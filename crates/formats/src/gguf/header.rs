@@ -95,14 +95,13 @@ impl Header {
 fn read_version(reader: &mut Reader<'_>, source: &SourceFile) -> Result<u32> {
     let magic: [u8; 4] = reader.array(&"magic")?;
     if magic != MAGIC {
-        let problem = format!("expected the magic bytes GGUF, found {magic:02x?}");
+        let problem = format!("expected a GGUF file, which starts with \"GGUF\", found \"{}\"", magic.escape_ascii());
         return Err(explained(Error::new(source.path(), problem).at("magic at byte 0")));
     }
     let version = reader.u32(&"version")?;
     let problem = match version {
         2 | VERSION => return Ok(version),
-        1 => "version 1 of GGUF is not supported".to_owned(),
-        other if other & 0xffff == 0 => "the file is big-endian, which is not supported".to_owned(),
+        other if other & 0xffff == 0 => "expected a little-endian file, found a big-endian one".to_owned(),
         other => format!("expected version 2 or {VERSION} of GGUF, found {other}"),
     };
     Err(Error::new(source.path(), problem)
@@ -252,9 +251,9 @@ fn read_numbers(reader: &mut Reader<'_>, dimensions: usize, place: &Named) -> Re
 #[cold]
 fn unknown_type(reader: &Reader<'_>, id: u32, place: &Named) -> Error {
     let (problem, help) = if RETIRED_TYPES.contains(&id) {
-        (format!("tensor type {id} is retired from GGUF"), "convert the model again with a current program")
+        (format!("type {id} was removed from the GGUF format"), "convert the model again with a current program")
     } else {
-        (format!("tensor type {id} is unknown"), "the file is damaged or needs a newer version of this program")
+        (format!("type {id} is unknown"), "the file is damaged, or it needs a newer version of trueup")
     };
     reader.error(place, problem).help(help)
 }

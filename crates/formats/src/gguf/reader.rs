@@ -200,15 +200,18 @@ fn split_files(path: &Path, metadata: &Metadata) -> Result<Vec<PathBuf>> {
         let expected = expected.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return Err(Error::new(
             path,
-            format!("the file is part {number} (from 0) of {count}, but its name says otherwise"),
+            format!("expected a name for part {number} (from 0) of {count}, found another name"),
         )
         .at(format!("key {KEY_SPLIT_NUMBER}"))
-        .help(format!("restore its original name, like {}", crate::quote(&expected))));
+        .help(format!("restore its original name, such as {}", crate::quote(&expected))));
     };
     if number != 0 {
-        return Err(Error::new(path, format!("this is not the first file of a model in {count} files"))
-            .at(format!("key {KEY_SPLIT_NUMBER}"))
-            .help(format!("name {}", crate::quote(&name.path(0).to_string_lossy()))));
+        return Err(Error::new(
+            path,
+            format!("expected the first file of a model in {count} files, found a later one"),
+        )
+        .at(format!("key {KEY_SPLIT_NUMBER}"))
+        .help(format!("give {}", crate::quote(&name.path(0).to_string_lossy()))));
     }
     Ok((1..count).map(|number| name.path(number)).collect())
 }

@@ -42,13 +42,13 @@ impl TokenizerBin {
             Error::new(
                 source.path(),
                 format!(
-                    "the file is not a vocabulary of {vocabulary} tokens, neither with scores ({}: {}) nor \
-                     without ({}: {})",
+                    "expected a tokenizer.json, a tokenizer.model, or a tokenizer.bin of {vocabulary} tokens, found none \
+                     of them (as tokenizer.bin with scores: {}: {}; without scores: {}: {})",
                     today.place, today.problem, first.place, first.problem
                 ),
             )
             .at("tokens")
-            .help("give the tokenizer.bin that belongs to the model")
+            .help("give the tokenizer file of this model")
         })
     }
 }

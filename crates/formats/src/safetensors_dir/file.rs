@@ -174,8 +174,11 @@ fn describe(
         let scheme = quantization(all);
         let help =
             if scheme.is_some() { QUANTIZED_HELP } else { "convert the checkpoint to float32, float16 or bfloat16" };
-        let start = scheme.map_or_else(String::new, |scheme| format!("{scheme}: "));
-        let problem = format!("{start}tensors of unsupported types: {}", listed(&unread, ", "));
+        let types = listed(&unread, ", ");
+        let problem = match scheme {
+            Some(scheme) => format!("expected unquantized weights, found weights {scheme}; unsupported types: {types}"),
+            None => format!("expected tensor types that trueup can read, found {types}"),
+        };
         let error = Error::new(source.path(), problem).help(help);
         on_fault(Fault::new(FaultKind::TypeUnknown, error).of_tensors(names))?;
     }

@@ -2,8 +2,9 @@
 
 use super::file::SafetensorsFile;
 use super::index::WeightMap;
+use super::same_weights::first_difference;
 use super::weights::{self, FolderOthers, part_numbers};
-use super::{CONFIG, INDEX, NO_CONFIG, SafetensorsDir, tokenizer};
+use super::{CONFIG, INDEX, SINGLE, SafetensorsDir, missing_config, tokenizer};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, FaultList};
@@ -60,12 +61,16 @@ impl SafetensorsDir {
             true => listed.iter().filter(|name| part_numbers(name).is_some()).cloned().collect(),
             false => weights.files,
         };
+        let mut weights_others = weights.others;
         let files = open_files(folder, &wanted, &mut faults);
+        if weights.has_two_sets {
+            weights_others.second_weights = second_weights(folder, &files);
+        }
         if let Some(Err(error)) = by_index.map(|map| map.check_files(&files, &|name| faults.has_tensor(name))) {
             faults.add(Fault::new(FaultKind::IndexDisagrees, error));
         }
         if config.is_none() && files.is_empty() {
-            return Err(Error::new(path, "neither config.json nor a safetensors file can be read"));
+            return Err(Error::new(path, "expected config.json or a safetensors file that can be read, found neither"));
         }
         let let_pass = |fault| {
             faults.add(fault);
@@ -81,7 +86,7 @@ impl SafetensorsDir {
         let index = by_index.map(|map| IndexFacts { path: folder.join(INDEX), total_bytes: map.total_bytes });
         let files = files.into_iter().map(|(_, file)| file).collect();
         let model = SafetensorsDir::new(path, config.unwrap_or_default(), tokenizer, files, others);
-        Ok(FolderSurvey { model, index, strangers, others: weights.others, faults })
+        Ok(FolderSurvey { model, index, strangers, others: weights_others, faults })
     }
 }
 
@@ -92,6 +97,15 @@ impl FolderSurvey {
         let file = |number: usize| self.model.files.get(number).map(|file| file.source().path());
         pairs.filter_map(|(tensor, place)| Some((tensor.name.as_str(), file(place.file)?))).collect()
     }
+}
+
+/// `model.safetensors` next to the files of an index, and how it differs from them.
+fn second_weights(folder: &Path, files: &[(String, SafetensorsFile)]) -> Option<(PathBuf, Option<String>)> {
+    let path = folder.join(SINGLE);
+    let files: Vec<&SafetensorsFile> = files.iter().map(|(_, file)| file).collect();
+    let compared = SafetensorsFile::open(&path).and_then(|single| first_difference(&files, &[&single]));
+    // A set that cannot be read is reported with the other findings on its files.
+    Some((path, compared.unwrap_or_else(|error| Some(error.problem))))
 }
 
 fn read_config(
@@ -108,8 +122,10 @@ fn read_config(
             Some(config)
         }
         Err(error) => {
-            let kind = if is_there { FaultKind::FileUnreadable } else { FaultKind::FileMissing };
-            faults.add(Fault::new(kind, error.help(NO_CONFIG)));
+            faults.add(match is_there {
+                true => Fault::new(FaultKind::FileUnreadable, error.help("get config.json of the model again")),
+                false => Fault::new(FaultKind::FileMissing, missing_config(folder)),
+            });
             None
         }
     }

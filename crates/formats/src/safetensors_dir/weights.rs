@@ -5,15 +5,17 @@
 //! index, no model.safetensors        the index's files
 //! index and model.safetensors:       the index names it          the index's files
 //!                                    some of its files missing   model.safetensors: the index is of an earlier save
-//!                                    all of its files there      two complete sets: refused
+//!                                    all of its files there      two complete sets: compared; refused if they differ
 //! model.safetensors alone            that file
 //! neither                            model-00001-of-0000N.safetensors ... when all N are there
 //! ```
 
+use super::file::SafetensorsFile;
 use super::index::WeightMap;
+use super::same_weights::first_difference;
 use super::{INDEX, SINGLE};
 use crate::counted::counted;
-use crate::error::{Error, listed, quote};
+use crate::error::{Error, Result, listed, quote};
 use crate::foreign::{ADAPTER_CONFIG, adapter_name, names_in};
 use std::path::{Path, PathBuf};
 
@@ -23,8 +25,8 @@ pub(super) struct Weights {
     pub files: Vec<String>,
     /// Whether they are the index's.
     pub by_index: bool,
-    /// Why opening refuses: there are two complete sets.
-    pub conflict: Option<Error>,
+    /// Whether there are two complete sets: those of the index, and `model.safetensors`.
+    pub has_two_sets: bool,
     /// What a person should know: one sentence each.
     pub notes: Vec<String>,
     /// What else the folder holds.
@@ -34,8 +36,9 @@ pub(super) struct Weights {
 /// What a folder holds in addition to the model that was opened.
 #[derive(Clone, Default, Debug)]
 pub struct FolderOthers {
-    /// A second complete set of weights: `model.safetensors` next to the files of an index.
-    pub second_weights: Option<PathBuf>,
+    /// A second complete set of weights, `model.safetensors` next to the files of an index, and the first difference
+    /// between the sets; `None` if they are equal.
+    pub second_weights: Option<(PathBuf, Option<String>)>,
     /// An index some of whose files are missing, next to a `model.safetensors` that is used, and one sentence about it.
     pub stale_index: Option<(PathBuf, String)>,
     /// The description of an adapter next to the model, and what it describes.
@@ -51,6 +54,12 @@ pub(super) fn choose(folder: &Path, named: Option<&str>, index: Option<&WeightMa
         (None, Some(map)) => with_index(folder, map),
         (None, None) => without_index(folder),
     };
+    let is_pickle = |name: &String| name.starts_with("pytorch_model") && name.ends_with(".bin");
+    let pickles: Vec<String> = names_in(folder).into_iter().filter(is_pickle).map(|name| quote(&name)).collect();
+    if !pickles.is_empty() && !weights.files.is_empty() {
+        let names = listed(&pickles, ", ");
+        weights.notes.push(format!("the safetensors files are read; not read and not compared with them: {names}"));
+    }
     if folder.join(ADAPTER_CONFIG).is_file() {
         let adapter = adapter_name(folder);
         weights.notes.push(format!(
@@ -62,7 +71,32 @@ pub(super) fn choose(folder: &Path, named: Option<&str>, index: Option<&WeightMa
 }
 
 fn of_files(files: Vec<String>) -> Weights {
-    Weights { files, by_index: false, conflict: None, notes: Vec::new(), others: FolderOthers::default() }
+    Weights { files, by_index: false, has_two_sets: false, notes: Vec::new(), others: FolderOthers::default() }
+}
+
+impl Weights {
+    /// Compares the two sets, if there are two. `files` are those of the index, which are read.
+    ///
+    /// # Errors
+    /// The sets differ.
+    pub fn compare_sets(&mut self, folder: &Path, files: &[SafetensorsFile]) -> Result<()> {
+        if !self.has_two_sets {
+            return Ok(());
+        }
+        let listed = format!("the {} listed in {INDEX}", counted(files.len(), "file"));
+        let (single, files) = (SafetensorsFile::open(folder.join(SINGLE))?, files.iter().collect::<Vec<_>>());
+        let Some(difference) = first_difference(&files, &[&single])? else {
+            self.notes.push(format!("{SINGLE} has the same tensors as {listed}; it is not read"));
+            return Ok(());
+        };
+        let problem = format!(
+            "expected one set of weights, found two: {SINGLE}, and {listed}; they differ first in {difference}"
+        );
+        let shown = quote(&folder.to_string_lossy());
+        let help =
+            format!("delete the set that you do not want, or choose one: give {shown}/{SINGLE} or {shown}/{INDEX}");
+        Err(Error::new(folder, problem).help(help))
+    }
 }
 
 fn of_index(map: &WeightMap) -> Weights {
@@ -77,16 +111,7 @@ fn with_index(folder: &Path, map: &WeightMap) -> Weights {
     let missing: Vec<String> = map.file_names().filter(|name| !is_there(name)).map(quote).collect();
     let count = map.file_names().count();
     if missing.is_empty() {
-        let files = counted(count, "file");
-        let problem = format!("expected one set of weights, found two: {SINGLE}, and the {files} listed in {INDEX}");
-        let folder_text = quote(&folder.to_string_lossy());
-        let help = format!(
-            "delete the set that you do not want, or choose one: give {folder_text}/{SINGLE} or {folder_text}/{INDEX}"
-        );
-        let mut weights = of_index(map);
-        weights.conflict = Some(Error::new(folder, problem).help(help));
-        weights.others.second_weights = Some(folder.join(SINGLE));
-        return weights;
+        return Weights { has_two_sets: true, ..of_index(map) };
     }
     let verb = if missing.len() == 1 { "is" } else { "are" };
     let (lost, files) = (missing.len(), counted(count, "file"));

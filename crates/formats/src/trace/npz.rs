@@ -81,7 +81,7 @@ fn header(bytes: &[u8]) -> std::result::Result<(Vec<u64>, DType, usize), String>
     let (length, start) = match version {
         [1, _] => (rest.first_chunk::<2>().map(|bytes| u32::from(u16::from_le_bytes(*bytes))), 10_usize),
         [2 | 3, _] => (rest.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes)), 12),
-        [other, _] => return Err(format!("version {other} of the NumPy format is not supported")),
+        [other, _] => return Err(format!("expected version 1, 2 or 3 of the NumPy format, found {other}")),
     };
     let length = length.and_then(|length| usize::try_from(length).ok()).ok_or("the header is cut short")?;
     let end = start.saturating_add(length);
@@ -90,10 +90,10 @@ fn header(bytes: &[u8]) -> std::result::Result<(Vec<u64>, DType, usize), String>
     let dtype = value(text, "descr").and_then(|rest| rest.strip_prefix('\'')).and_then(|rest| rest.split('\'').next());
     let dtype = dtype.ok_or("the header has no type")?;
     let known = DTYPES.iter().find(|(name, _)| *name == dtype).map(|row| row.1);
-    let known =
-        known.ok_or_else(|| format!("arrays of type {} are not supported; use float32 or float64", quote(dtype)))?;
+    let known = known
+        .ok_or_else(|| format!("expected an array of numbers, found type {}; use float32 or float64", quote(dtype)))?;
     if !value(text, "fortran_order").is_some_and(|rest| rest.starts_with("False")) {
-        return Err("it is in Fortran order; write it with numpy.ascontiguousarray".to_owned());
+        return Err("expected an array in C order, found Fortran order; use numpy.ascontiguousarray".to_owned());
     }
     Ok((shape(text)?, known, end))
 }
@@ -110,7 +110,7 @@ fn shape(text: &str) -> std::result::Result<Vec<u64>, String> {
     let (inside, _) = inside.ok_or("the header has no shape")?;
     let sizes = inside.split(',').map(str::trim).filter(|size| !size.is_empty());
     let sizes: std::result::Result<Vec<u64>, _> = sizes.rev().map(str::parse).collect();
-    let sizes = sizes.map_err(|_| format!("its shape is not valid: {}", quote(inside)))?;
+    let sizes = sizes.map_err(|_| format!("expected a shape, found {}", quote(inside)))?;
     Ok(if sizes.is_empty() { vec![1] } else { sizes })
 }
 

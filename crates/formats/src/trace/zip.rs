@@ -55,7 +55,7 @@ pub(super) fn entries(source: &SourceFile) -> Result<Vec<ZipEntry>> {
         rest = rest.get(length..).ok_or_else(|| fault(source, "its directory is cut short"))?;
     }
     if !rest.is_empty() {
-        return Err(fault(source, "its directory is damaged"));
+        return Err(fault(source, "the directory is damaged"));
     }
     check_unique(source.path(), entries.iter().map(|entry| entry.name.as_str()))?;
     check_disjoint(source.path(), entries.iter().map(|entry| (entry.name.as_str(), entry.range.clone())))?;
@@ -74,7 +74,7 @@ pub(super) fn contents(source: &SourceFile, entry: &ZipEntry, bytes_max: u64) ->
             Ok(data) => data,
             // The limit was reached: what is there is the beginning.
             Err(partial) if partial.output.len() >= wanted => partial.output,
-            Err(_) => return Err(fault(source, "its data cannot be unpacked").at(quote(&entry.name))),
+            Err(_) => return Err(fault(source, "the data cannot be unpacked").at(quote(&entry.name))),
         };
         data.truncate(wanted);
     }
@@ -83,7 +83,7 @@ pub(super) fn contents(source: &SourceFile, entry: &ZipEntry, bytes_max: u64) ->
         return Err(fault(source, &problem).at(quote(&entry.name)));
     }
     if entry.bytes <= bytes_max && crc32(&data) != entry.check {
-        return Err(fault(source, "its checksum does not match").at(quote(&entry.name)));
+        return Err(fault(source, "the checksum does not match").at(quote(&entry.name)));
     }
     Ok(data)
 }
@@ -121,7 +121,10 @@ fn directory(source: &SourceFile) -> Result<Vec<u8>> {
     let (bytes, start) = bytes.zip(start).ok_or_else(|| fault(source, "its end is cut short"))?;
     let inside = start.checked_add(bytes).is_some_and(|end| end <= source.bytes());
     if !inside || bytes > DIRECTORY_BYTES_MAX {
-        return Err(fault(source, &format!("its directory of {bytes} bytes at byte {start} is not inside the file")));
+        return Err(fault(
+            source,
+            &format!("expected a directory of {bytes} bytes at byte {start}, found the end of the file"),
+        ));
     }
     let mut directory = vec![0; usize::try_from(bytes).unwrap_or(0)];
     source.read_at(start, &mut directory)?;
@@ -144,7 +147,10 @@ fn entry(source: &SourceFile, rest: &[u8]) -> Result<(ZipEntry, usize)> {
     })?;
     let wrong = |problem: &str| fault(source, problem).at(quote(&name));
     if flags & 1 != 0 || (method != METHOD_STORED && method != METHOD_DEFLATED) {
-        return Err(wrong("it is encrypted, or compressed with a method other than deflate").help(
+        return Err(wrong(
+            "expected an entry that is stored or compressed with deflate, found another method or encryption",
+        )
+        .help(
             "write it with \
             numpy.savez",
         ));
@@ -155,7 +161,7 @@ fn entry(source: &SourceFile, rest: &[u8]) -> Result<(ZipEntry, usize)> {
     let mut header = [0; 30];
     let readable = local.checked_add(LOCAL_BYTES).is_some_and(|end| end <= source.bytes());
     if !readable {
-        return Err(wrong(&format!("it starts at byte {local}, outside of the file")));
+        return Err(wrong(&format!("expected the start of the entry at byte {local}, found the end of the file")));
     }
     source.read_at(local, &mut header)?;
     let skip = u16_at(&header, 26).zip(u16_at(&header, 28)).filter(|_| header.starts_with(SIGNATURE_LOCAL));
@@ -168,7 +174,8 @@ fn entry(source: &SourceFile, rest: &[u8]) -> Result<(ZipEntry, usize)> {
     let start =
         local.saturating_add(LOCAL_BYTES).saturating_add(u64::from(name_bytes)).saturating_add(u64::from(extra_bytes));
     let end = start.checked_add(packed).filter(|end| *end <= source.bytes());
-    let end = end.ok_or_else(|| wrong(&format!("its {packed} bytes from byte {start} on are not inside the file")))?;
+    let end =
+        end.ok_or_else(|| wrong(&format!("expected {packed} bytes at byte {start}, found the end of the file")))?;
     let length = CENTRAL_BYTES.saturating_add(name_len).saturating_add(extra).saturating_add(comment);
     Ok((ZipEntry { name, range: start..end, bytes, check, deflated: method == METHOD_DEFLATED }, length))
 }
@@ -270,10 +277,10 @@ pub(super) mod tests {
         assert!(refused(b"x", |_, end| put(end, END_DISK, &[1, 0])).contains(parts));
         assert!(refused(b"x", |_, end| put(end, END_COUNT, &[255; 2])).contains(parts));
         assert!(refused(b"x", |_, end| put(end, END_START, &[255; 4])).contains(parts));
-        let outside = "is not inside the file";
+        let outside = "found the end of the file";
         assert!(refused(b"x", |_, end| put(end, END_BYTES_FIELD, &200_u32.to_le_bytes())).contains(outside));
         assert!(refused(b"x", |_, end| put(end, END_START, &[255, 255, 255, 0])).contains(outside));
-        let packed = "encrypted, or compressed with a method";
+        let packed = "expected an entry that is stored or compressed with deflate";
         assert!(refused(b"x", |central, _| put(central, ENTRY_FLAGS, &[1, 0])).contains(packed));
         assert!(refused(b"x", |central, _| put(central, ENTRY_METHOD, &[12, 0])).contains(packed));
         assert!(
@@ -293,6 +300,8 @@ pub(super) mod tests {
             directory(&SourceFile::open(file.path()).unwrap()).map(|directory| directory.len() as u64)
         };
         assert_eq!(of(DIRECTORY_BYTES_MAX), Ok(DIRECTORY_BYTES_MAX));
-        assert!(of(DIRECTORY_BYTES_MAX + 1).unwrap_err().to_string().contains("its directory of 67108865 bytes"));
+        assert!(
+            of(DIRECTORY_BYTES_MAX + 1).unwrap_err().to_string().contains("expected a directory of 67108865 bytes")
+        );
     }
 }

@@ -33,7 +33,7 @@ pub static BAICHUAN: Architecture = Architecture {
         if !has_context || config.is_marked(Marker::True("use_alibi")) {
             spec = with_alibi(spec, MAX_BIAS);
             config.note(
-                "positions are encoded with ALiBi, without rotation: config.json has no max_position_embeddings, or \
+                "positions are encoded with ALiBi instead of RoPE: config.json has no max_position_embeddings, or \
                  sets use_alibi",
             );
         }

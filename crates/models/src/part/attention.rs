@@ -142,18 +142,20 @@ impl Attention {
     pub fn check(&self, diagnostics: &mut Diagnostics) {
         let Attention { heads, kv_heads, key_size, .. } = *self;
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
-            diagnostics.add(format!("{heads} attention heads cannot share {kv_heads} KV heads evenly"));
+            diagnostics.add(format!(
+                "expected a number of KV heads that divides the {heads} attention heads, found {kv_heads}"
+            ));
         }
         if self.widest_row() > crate::limit::SIZE_MAX {
             let most = crate::limit::SIZE_MAX;
             diagnostics.add(format!(
-                "{heads} heads of {key_size} elements are more than the {most} elements that are supported"
+                "expected heads with at most {most} elements in total, found {heads} heads of {key_size}"
             ));
         }
         match &self.position {
             Position::Rope(rope) => rope.check(key_size, diagnostics),
             Position::Alibi(exponent) if !(exponent.is_finite() && *exponent > 0.0) => {
-                diagnostics.add(format!("the largest exponent of ALiBi must be finite and positive, found {exponent}"));
+                diagnostics.add(format!("largest ALiBi exponent: expected a finite number above 0, found {exponent}"));
             }
             Position::Alibi(_) if self.window.is_some() => {
                 diagnostics.add("a sliding window together with ALiBi is not supported");
@@ -164,7 +166,7 @@ impl Attention {
             [("scale", Some(nearest_f32(self.scale))), ("softcap", self.softcap), ("clamp", self.clamp)]
         {
             if let Some(value) = value.filter(|value| !(value.is_finite() && *value > 0.0)) {
-                diagnostics.add(format!("the attention {what} must be finite and positive, found {value}"));
+                diagnostics.add(format!("attention {what}: expected a finite number above 0, found {value}"));
             }
         }
         if let Some(HeadNorm { norm, .. }) = self.head_norm {

@@ -73,7 +73,7 @@ impl Norm {
     pub fn check(&self, diagnostics: &mut Diagnostics) {
         let epsilon = self.epsilon;
         if !(epsilon.is_finite() && epsilon > 0.0) {
-            diagnostics.add(format!("the epsilon of norms must be finite and positive, found {epsilon}"));
+            diagnostics.add(format!("norm epsilon: expected a finite number above 0, found {epsilon}"));
         }
     }
 

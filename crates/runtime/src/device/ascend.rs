@@ -182,8 +182,8 @@ fn simulator_path() -> std::result::Result<PathBuf, String> {
     let beside = [folder.join(SIMULATOR), folder.with_file_name(SIMULATOR)];
     beside.into_iter().find(|path| path.is_file()).ok_or_else(|| {
         format!(
-            "the simulator {SIMULATOR} was not found next to the program in {}; build it there: cargo build \
-            -p trueup-npu-sim",
+            "expected the simulator {SIMULATOR} in the folder of the program, {0}, found no such file; build it with \
+                `scripts/npu_sim.sh {0}`",
             folder.display()
         )
     })

@@ -208,8 +208,8 @@ fn simulator_path() -> std::result::Result<PathBuf, String> {
     let folder = program.parent().unwrap_or(&program).display();
     found.ok_or_else(|| {
         format!(
-            "the simulator {SIMULATOR} was not found next to the program; build it there: scripts/cuda_sim.sh \
-                {folder}"
+            "expected the simulator {SIMULATOR} in the folder of the program, {folder}, found no such file; build it \
+                with `scripts/cuda_sim.sh {folder}`"
         )
     })
 }

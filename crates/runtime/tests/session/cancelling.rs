@@ -132,6 +132,6 @@ fn nothing_is_computed_where_an_id_is_none_of_the_vocabulary() {
     let mut bad = prompts();
     bad[1][60] = tiny_model::VOCABULARY as u32;
     let error = generate_watched(&mut session, &bad, &options(), &mut Script::default()).unwrap_err().to_string();
-    assert!(error.contains("token 48 is not in the vocabulary"), "{error}");
+    assert!(error.contains("expected token IDs from 0 to 47, found 48"), "{error}");
     assert_eq!((session.batches(), session.len(0)), (0, 0));
 }

@@ -146,7 +146,7 @@ fn what_does_not_fit_is_its_own_error() {
     let cases = [
         (vec![], greedy(2), "has no tokens"),
         (vec![1; 71], greedy(2), "71 tokens, more than the context of 70"),
-        (vec![tiny_model::VOCABULARY as u32], greedy(2), "not in the vocabulary"),
+        (vec![tiny_model::VOCABULARY as u32], greedy(2), "expected token IDs from 0 to 47, found 48"),
         (vec![1; 70], shift, "leave no space in a context of 70"),
         (vec![1], GenerateOptions { sampling: Sampling { top_p: f64::NAN, ..Sampling::GREEDY }, ..greedy(2) }, "top-p"),
     ];

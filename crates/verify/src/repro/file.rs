@@ -18,7 +18,7 @@ use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use trueup_blocks::DType;
-use trueup_formats::{SafetensorsArray, SafetensorsFile, quote, write_safetensors};
+use trueup_formats::{OpenOptions, SafetensorsArray, SafetensorsFile, quote, write_safetensors};
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::device::Usage;
 use trueup_runtime::device::reference::evaluate;
@@ -168,12 +168,16 @@ fn array(name: String, ty: &TensorType, bytes: Vec<u8>) -> SafetensorsArray<'sta
 
 /// Reads and checks a file.
 pub(super) fn read(path: &Path) -> Result<(About, Scene)> {
-    let file = SafetensorsFile::open(path)?;
     let bad = |problem: String| Error::Request(format!("{}: {problem}", quote(&path.display().to_string())));
-    let text = file.metadata().iter().find(|(key, _)| key == KEY).map(|(_, text)| text);
-    let text = text.ok_or_else(|| {
-        bad(format!("expected {KEY} in the header, found none; use a file that `trueup verify --repro-dir` wrote"))
+    let other = |found: &str| {
+        bad(format!("expected a repro file, found {found}; give a file that `trueup verify --repro-dir DIR` wrote"))
+    };
+    let file = SafetensorsFile::open(path).map_err(|error| match what_instead(path) {
+        Some(found) => other(&found),
+        None => error.into(),
     })?;
+    let text = file.metadata().iter().find(|(key, _)| key == KEY).map(|(_, text)| text);
+    let text = text.ok_or_else(|| other(&format!("a safetensors file without {KEY} in its header")))?;
     let about: About = serde_json::from_str(text)
         .map_err(|problem| bad(format!("{KEY} cannot be read: {}", quote(&problem.to_string()))))?;
     check(&about).map_err(bad)?;
@@ -192,6 +196,15 @@ pub(super) fn read(path: &Path) -> Result<(About, Scene)> {
     let scene =
         Scene { op: about.op.clone(), profile: about.profile, inputs, output: about.output, device, focus: Vec::new() };
     Ok((about, scene))
+}
+
+/// What a path is that is not a safetensors file, if that is known.
+fn what_instead(path: &Path) -> Option<String> {
+    if path.is_dir() {
+        return Some("a folder".to_owned());
+    }
+    let model = trueup_formats::open(path, &OpenOptions::default()).ok()?;
+    Some(format!("a model ({})", model.format()))
 }
 
 /// Sizes and types, before anything is computed with them.

@@ -101,10 +101,10 @@ fn selections_are_by_operator_and_by_name() {
     assert_eq!(count(Some("add|swiglu"), None), count(Some("add"), None) + count(Some("swiglu"), None));
     for (operators, case, words) in [
         (Some("("), None, "regular expression"),
-        (Some("no_such"), None, "expected one of"),
-        (Some("ad"), None, "expected one of"),
-        (None, Some("add/99999"), "unknown case"),
-        (Some("swiglu"), Some("add/0"), "belongs to no operator that swiglu matches"),
+        (Some("no_such"), None, "found no_such; `trueup ops list` shows all names"),
+        (Some("ad"), None, "found ad; `trueup ops list` shows all names"),
+        (None, Some("add/99999"), "expected a case such as add/0, found add/99999"),
+        (Some("swiglu"), Some("add/0"), "--case add/0: the operator does not match --op swiglu"),
     ] {
         let refused = Selection::new(operators, case).unwrap_err().to_string();
         assert!(refused.contains(words), "{refused}");

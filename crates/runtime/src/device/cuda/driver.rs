@@ -74,7 +74,7 @@ pub fn load(library: Library) -> Result<(), String> {
     }
     // SAFETY: looks for a library of that name, and starts it as any program would.
     if !unsafe { sys::is_culib_present() } {
-        return Err("no NVIDIA driver was found: its library libcuda could not be loaded".to_owned());
+        return Err(absent_driver());
     }
     OPENED.get_or_init(|| ());
     // SAFETY: the library was found to be there.
@@ -88,19 +88,17 @@ pub fn load(library: Library) -> Result<(), String> {
             // SAFETY: takes numbers; once the library is started, it answers whether they are those that it has.
             if unsafe { configure(cards, memory_bytes, 1) } != 0 {
                 return Err(
-                    "this process has opened simulated cards of another number or memory size; use these in a \
-                        separate process"
+                    "this process already uses another number or memory size of simulated cards; use one setting \
+                        per process"
                         .to_owned(),
                 );
             }
         }
         (Library::Driver, Ok(_)) => {
-            return Err("this process has already opened the simulator; use cuda in a separate process".to_owned());
+            return Err("this process already uses the simulator; use cuda in a separate process".to_owned());
         }
         (Library::Simulator { .. }, Err(_)) => {
-            return Err(
-                "this process has already opened the driver; use simulated cards in a separate process".to_owned()
-            );
+            return Err("this process already uses the NVIDIA driver; use cuda-sim in a separate process".to_owned());
         }
     }
     result::init().map_err(|error| format!("the driver cannot be initialized: {}", said(&error)))?;
@@ -109,6 +107,23 @@ pub fn load(library: Library) -> Result<(), String> {
     let known = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
     known.map_err(|error| format!("the driver does not report its version: {}", said(&error)))?;
     expect_version(version)
+}
+
+/// Whether the program cannot load libraries, because it is statically linked.
+const LOADS_NOTHING: bool = cfg!(all(target_env = "musl", target_feature = "crt-static"));
+
+/// The error if the driver library cannot be loaded.
+fn absent_driver() -> String {
+    match LOADS_NOTHING {
+        true => "expected a program that can load libcuda, found a statically linked one; use a build that is linked \
+            to the system's C library"
+            .to_owned(),
+        false => {
+            "expected the NVIDIA driver, found no libcuda that can be loaded; install driver version 550 or later, \
+            or use another device"
+                .to_owned()
+        }
+    }
 }
 
 /// The least version of CUDA whose drivers read the PTX of the kernels.
@@ -121,10 +136,9 @@ fn expect_version(found: c_int) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the NVIDIA driver supports CUDA {}, but the kernels need CUDA {} or later; install driver version 550 or \
-            later",
-        words(found),
-        words(VERSION_LEAST)
+        "expected an NVIDIA driver for CUDA {} or later, found one for CUDA {}; install driver version 550 or later",
+        words(VERSION_LEAST),
+        words(found)
     ))
 }
 
@@ -136,7 +150,7 @@ fn expect_same_kernels(simulator: &libloading::Library) -> Result<(), String> {
     let text = made_of.map(|made_of| unsafe { CStr::from_ptr(made_of()) }.to_string_lossy());
     let Some(module) = kernels::module_unlike(&text.unwrap_or_default()) else { return Ok(()) };
     Err(format!(
-        "the simulator does not match this program: its kernels of {module} were built from other sources; \
+        "expected a simulator that was built from the sources of this program, found other kernels of {module}; \
             rebuild the program, and rebuild the simulator with scripts/kernels.sh and scripts/cuda_sim.sh"
     ))
 }
@@ -191,8 +205,9 @@ impl Card {
         let count = Card::count()?;
         let number = c_int::try_from(ordinal).ok().filter(|_| ordinal < count);
         let number = number.ok_or_else(|| match count {
-            0 => "the driver reports no device".to_owned(),
-            count => format!("card {ordinal} does not exist; the last of {count} is {}", count - 1),
+            0 => "expected an NVIDIA GPU, found none; check nvidia-smi and CUDA_VISIBLE_DEVICES".to_owned(),
+            1 => format!("expected card 0, the only one, found card {ordinal}"),
+            count => format!("expected a card from 0 to {}, found card {ordinal}", count - 1),
         })?;
         let opened = || {
             let device = result::device::get(number)?;
@@ -272,6 +287,6 @@ mod tests {
     fn an_old_driver_is_refused_by_its_version() {
         assert_eq!(expect_version(13_000).and(expect_version(12_040)), Ok(()));
         let problem = expect_version(12_020).unwrap_err();
-        assert!(problem.contains("supports CUDA 12.2, but the kernels need CUDA 12.4"), "{problem}");
+        assert!(problem.contains("CUDA 12.4 or later, found one for CUDA 12.2"), "{problem}");
     }
 }

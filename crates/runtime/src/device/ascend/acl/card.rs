@@ -99,8 +99,9 @@ impl Card {
         let count = Card::count(library)?;
         let card = i32::try_from(number).ok().filter(|_| number < count);
         let card = card.ok_or_else(|| match count {
-            0 => "CANN reports no device".to_owned(),
-            count => format!("card {number} does not exist; the last of {count} is {}", count - 1),
+            0 => "expected an Ascend card, found none; check `npu-smi info` and ASCEND_RT_VISIBLE_DEVICES".to_owned(),
+            1 => format!("expected card 0, the only one, found card {number}"),
+            count => format!("expected a card from 0 to {}, found card {number}", count - 1),
         })?;
         let (mut context, mut stream) = (null_mut(), null_mut());
         // SAFETY: a card that is there; its default context, which lives until the card is given back; a stream of it.

@@ -81,15 +81,15 @@ impl Library {
                 (None, None) => Ok(Arc::clone(library)),
                 (Some(has), Some(wanted)) if has == wanted => Ok(Arc::clone(library)),
                 (Some(has), Some(_)) => Err(format!(
-                    "this process has opened {} simulated cards of chip {} with {} bytes of memory and other \
-                        settings; use these settings in a separate process",
+                    "this process already uses {} simulated cards of chip {} with {} bytes of memory; use other \
+                        settings in a separate process",
                     has.cards, has.chip, has.memory_bytes
                 )),
                 (Some(_), None) => {
-                    Err("this process has already opened the simulator; use npu in a separate process".to_owned())
+                    Err("this process already uses the simulator; use npu in a separate process".to_owned())
                 }
                 (None, Some(_)) => {
-                    Err("this process has already opened Ascend cards; use npu-sim in a separate process".to_owned())
+                    Err("this process already uses Ascend cards; use npu-sim in a separate process".to_owned())
                 }
             };
         }
@@ -251,19 +251,21 @@ const OPENS_NOTHING: bool = cfg!(all(target_env = "musl", target_feature = "crt-
 /// The vendor's libraries, and what is wrong with those of its operators that are here and cannot be opened.
 fn vendor() -> Result<(Vec<Opened>, Vec<String>), String> {
     if OPENS_NOTHING {
-        return Err("this program is statically linked and cannot load CANN; use a build that is linked to the \
-            system's C library"
-            .to_owned());
+        return Err(
+            "expected a program that can load CANN, found a statically linked one; use a build that is linked \
+            to the system's C library"
+                .to_owned(),
+        );
     }
     let folders = folders();
     let runtime = find(&folders, &["libascendcl.so", "libacl_rt.so"]).map_err(|problems| {
         no_library(
-            "CANN is not installed: libascendcl.so was not found; install the toolkit and source its set_env.sh",
+            "expected CANN, found no libascendcl.so; install the CANN toolkit and source its set_env.sh, or use another \
+                device",
             &problems,
         )
     })?;
-    let without = "CANN is installed without its operators: libnnopbase.so was not found; source set_env.sh of \
-        the toolkit";
+    let without = "expected the operators of CANN, found no libnnopbase.so; source set_env.sh of the toolkit";
     let meta = find(&folders, &["libnnopbase.so"]).map_err(|problems| no_library(without, &problems))?;
     let (mut problems, mut operators) = (Vec::new(), Vec::new());
     for name in operator_names(&folders) {
@@ -273,8 +275,7 @@ fn vendor() -> Result<(Vec<Opened>, Vec<String>), String> {
         }
     }
     if operators.is_empty() {
-        let without = "CANN is installed without its operators: libopapi.so was not found; install the operators \
-            for your chip";
+        let without = "expected the operators of CANN, found no libopapi.so; install the operators for your chip";
         return Err(no_library(without, &problems));
     }
     let mut all = vec![runtime, meta];
@@ -294,7 +295,8 @@ fn no_library(absent: &str, problems: &[String]) -> String {
         return absent.to_owned();
     }
     format!(
-        "CANN is installed, but {}; check that the driver is installed and source set_env.sh of the toolkit",
+        "expected libraries of CANN that can be loaded, found: {}; check that the driver is installed and source \
+            set_env.sh of the toolkit",
         problems.join("; ")
     )
 }
@@ -433,7 +435,7 @@ mod tests {
     fn what_is_there_and_cannot_be_opened_is_told() {
         if OPENS_NOTHING {
             let problem = vendor().unwrap_err();
-            assert!(problem.contains("linked statically"), "{problem}");
+            assert!(problem.contains("statically linked"), "{problem}");
             return;
         }
         let folder = tempfile::tempdir().unwrap();
