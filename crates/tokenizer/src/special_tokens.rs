@@ -56,15 +56,22 @@ const OTHER_ENDS: [&str; 16] = [
 ];
 /// Texts that also occur in ordinary text, so they end generation only if the file marks them as special.
 const ENDS_IF_SPECIAL: [&str; 3] = ["</s>", "<eos>", "[EOS]"];
+/// The end of the text in many vocabularies, but the HTML tag of struck text in those with [`OTHER_TAG`], as in Gemma.
+const END_OR_TAG: &str = "</s>";
+/// An HTML tag that has a user-defined token in vocabularies with tokens for tags.
+const OTHER_TAG: &str = "</b>";
 /// Ends a message, not the answer, in vocabularies with the tokens of one of [`ANSWER_ENDS`].
 const MESSAGE_END: &str = "<|end|>";
 const ANSWER_ENDS: [[&str; 2]; 2] = [["<|return|>", "<|call|>"], ["<|calls|>", "<|flush|>"]];
 
 /// Tokens that end generation by their names, ascending. Their types count only for names that occur in ordinary text.
 pub(crate) fn ends_by_name(tokens: &[Token]) -> Vec<u32> {
+    let is_user_defined = |token: &Token| token.kind == TokenKind::UserDefined;
+    let has_tags = tokens.iter().any(|token| is_user_defined(token) && token.text == OTHER_TAG);
     let is_end = |token: &Token| {
         let name = token.text.as_str();
-        let is_special = matches!(token.kind, TokenKind::Control | TokenKind::UserDefined);
+        let is_tag = has_tags && is_user_defined(token) && name == END_OR_TAG;
+        let is_special = !is_tag && matches!(token.kind, TokenKind::Control | TokenKind::UserDefined);
         let named = END_OF_TURN.iter().chain(&END_OF_MESSAGE).chain(&OTHER_ENDS).any(|end| *end == name);
         named || (is_special && ENDS_IF_SPECIAL.contains(&name))
     };

@@ -74,3 +74,11 @@ fn the_end_of_a_message_is_no_end_in_harmony_vocabularies() {
     assert_eq!(ends(&[("<|end|>", 1), ("<|calls|>", 1), ("<|flush|>", 3)]), [0, 6, 7]);
     assert_eq!(ends(&[("<|end|>", 3), ("<|return|>", 3)]), [0, 5, 6]);
 }
+
+#[test]
+fn a_user_defined_end_of_struck_text_is_an_html_tag() {
+    // The types of these tokens in GGUF files of Gemma 3.
+    assert_eq!(ends(&[("</s>", 4), ("<b>", 4), ("</b>", 4)]), [0]);
+    assert_eq!(ends(&[("</s>", 3), ("<b>", 4), ("</b>", 4)]), [0, 5]);
+    assert_eq!(ends(&[("</s>", 4), ("</b>", 1)]), [0, 5]);
+}
