@@ -80,6 +80,11 @@ def cases(fixtures):
             ("no-space", {"/add_prefix_space": False}), ("not-legacy-no-space", {"/legacy": False, "/add_prefix_space": False}),
             ("not-legacy-space", {"/legacy": False, "/add_prefix_space": True}), ("class-fast", {"/legacy": False, "/tokenizer_class": "LlamaTokenizerFast"})):
         yield dict(name=f"pieces-{name}", base="llama2", keep="tokenizer.model", remove=["tokenizer.json"], texts=pieces, set={config: keys})
+    with open(os.path.join(fixtures, "models", "llama2", config), encoding="utf-8") as file:
+        whole = json.load(file)
+    for name, keys in (("null-space", {}), ("legacy-null-space", {"legacy": True}), ("not-legacy-null-space", {"legacy": False}), ("null-legacy", {"legacy": None})):
+        keys = keys if "legacy" in keys and keys["legacy"] is None else {**keys, "add_prefix_space": None}
+        yield dict(name=f"pieces-{name}", base="llama2", keep="tokenizer.model", remove=["tokenizer.json"], texts=pieces, set={config: {"": {**whole, **keys}}})
 
 
 def put(document, pointer, value):

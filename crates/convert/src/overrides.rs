@@ -47,8 +47,7 @@ impl Override {
     pub fn apply(&self, metadata: &mut Metadata) -> Result<(), OverrideError> {
         let describes_the_file = ["split.", "trueup.vocabulary."].iter().any(|start| self.key.starts_with(start));
         if self.key == "general.alignment" || describes_the_file {
-            let problem =
-                "expected a key that describes the model, found one that describes the file; remove the option";
+            let problem = "expected a key that describes the model, found one that describes the file; do not set it";
             return Err(OverrideError(format!("{}: {problem}", self.key)));
         }
         let value = match metadata.value(&self.key) {

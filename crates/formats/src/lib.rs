@@ -68,7 +68,9 @@ pub use llama2c::Llama2c;
 pub use open::{OpenOptions, open};
 pub use quantization::{QUANTIZED_HELP, is_quantized, quantization};
 pub use regex_reason::regex_reason;
-pub use safetensors_dir::{FolderOthers, FolderSurvey, IndexFacts, SafetensorsDir, SafetensorsFile};
+pub use safetensors_dir::{
+    FolderOthers, FolderSurvey, IndexFacts, SafetensorsDir, SafetensorsFile, SecondWeights, SetComparison,
+};
 pub use safetensors_writer::{SafetensorsArray, write_safetensors};
 pub use source_file::{FileStamp, SourceFile, is_out_of_descriptors};
 pub use split_scale::{

@@ -64,8 +64,10 @@ fn open_any(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
             return error;
         }
         let reason = if error.place.is_empty() { error.problem } else { format!("{}: {}", error.place, error.problem) };
-        // Version 0 of llama2.c has no mark: only the name of the file says that it may be one.
+        // Version 0 of llama2.c has no mark: only the name of the file or small numbers at its start say that it may
+        // be one.
         let is_bin = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("bin"));
+        let is_bin = is_bin || looks_like_llama2c(start);
         let found = match (source.bytes(), is_bin) {
             (0, _) => "an empty file".to_owned(),
             (_, true) => format!("none of them (as llama2.c version 0: {reason})"),
@@ -94,6 +96,13 @@ fn open_gguf(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> 
 
 fn open_llama2c(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
     Ok(Box::new(Llama2c::open(path, options.tokenizer.as_deref())?))
+}
+
+/// Seven 32-bit numbers of the size that llama2.c's settings have; the vocabulary size may be negative.
+fn looks_like_llama2c(start: &[u8]) -> bool {
+    let numbers = start.chunks_exact(4).take(7).filter_map(|bytes| Some(i32::from_le_bytes(bytes.try_into().ok()?)));
+    let numbers: Vec<u32> = numbers.map(i32::unsigned_abs).collect();
+    numbers.len() == 7 && numbers.iter().all(|number| (1..1 << 24).contains(number))
 }
 
 /// A size that fits the file, and an object after it.

@@ -19,7 +19,7 @@ mod weights;
 
 pub use file::SafetensorsFile;
 pub use survey::{FolderSurvey, IndexFacts};
-pub use weights::FolderOthers;
+pub use weights::{FolderOthers, SecondWeights, SetComparison};
 
 use crate::checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
 use crate::counted::counted;

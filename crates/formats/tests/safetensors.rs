@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use support::{Faults, find, golden, read, read_f32, write};
 use trueup_blocks::DType;
 use trueup_formats::{
-    Checkpoint, Description, FaultKind, OpenOptions, SafetensorsArray, SafetensorsDir, SafetensorsFile, open,
-    write_safetensors,
+    Checkpoint, Description, FaultKind, OpenOptions, SafetensorsArray, SafetensorsDir, SafetensorsFile, SetComparison,
+    open, write_safetensors,
 };
 
 /// A file with this header and that many bytes of data.
@@ -431,22 +431,39 @@ fn two_sets_of_weights_are_compared() {
     let folder = sets_with([3, 4]);
     let model = SafetensorsDir::open(folder.path()).unwrap();
     assert_eq!(model.tensors().len(), 2);
-    let expected = "model.safetensors has the same tensors as the 2 files listed in model.safetensors.index.json; it is \
-                    not read";
+    let expected = "model.safetensors has the same tensors as the 2 files listed in model.safetensors.index.json, and \
+                    samples of their values are equal; it is not read";
     assert_eq!(model.notes(), [expected]);
     let survey = SafetensorsDir::survey(folder.path()).unwrap();
-    assert!(matches!(survey.others.second_weights, Some((_, None))));
+    assert_eq!(survey.others.second_weights.unwrap().comparison, SetComparison::Equal);
     let error = SafetensorsDir::open(sets_with([3, 5]).path()).unwrap_err().to_string();
-    assert!(error.contains("they differ first in tensor y (byte 1)"), "{error}");
+    assert!(error.contains("they differ in tensor y (byte 1)"), "{error}");
     // PyTorch files are not read.
     let folder = model_folder(&[("model.safetensors", &["x"])]);
     write(folder.path(), "pytorch_model.bin", b"PK\x03\x04");
     let model = SafetensorsDir::open(folder.path()).unwrap();
-    assert!(
-        model.notes()[0].ends_with("not read and not compared with them: pytorch_model.bin"),
-        "{:?}",
-        model.notes()
-    );
+    assert_eq!(model.notes(), ["ignored, because the folder has safetensors files: pytorch_model.bin"]);
+}
+
+/// A second set that cannot be read, or whose twin is damaged, is not compared and does not hide the whole set.
+#[test]
+fn a_damaged_set_of_weights_is_not_compared() {
+    let folder = sets_with([3, 4]);
+    write(folder.path(), "model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n");
+    let model = SafetensorsDir::open(folder.path()).unwrap();
+    let [note] = model.notes() else { panic!("{:?}", model.notes()) };
+    assert!(note.starts_with("model.safetensors cannot be read (") && note.ends_with("are used"), "{note}");
+    assert_eq!(model.tensors().len(), 2);
+    let comparison = SafetensorsDir::survey(folder.path()).unwrap().others.second_weights.unwrap().comparison;
+    assert!(matches!(comparison, SetComparison::NotCompared(_)), "{comparison:?}");
+
+    let folder = sets_with([3, 4]);
+    let shard = folder.path().join(SHARDS[1]);
+    let bytes = std::fs::read(&shard).unwrap();
+    std::fs::write(&shard, &bytes[..bytes.len() - 1]).unwrap();
+    let comparison = SafetensorsDir::survey(folder.path()).unwrap().others.second_weights.unwrap().comparison;
+    let expected = "files listed in model.safetensors.index.json are damaged or missing";
+    assert_eq!(comparison, SetComparison::NotCompared(expected.to_owned()));
 }
 
 /// Two sets of weights in one folder: `model.safetensors`, and the files of an index.
@@ -462,7 +479,7 @@ fn a_second_set_of_weights_is_a_conflict_or_a_leftover() {
     let error = SafetensorsDir::open(folder.path()).unwrap_err().to_string();
     assert!(
         error.contains(
-            "found two: model.safetensors, and the 2 files listed in model.safetensors.index.json; they differ first in \
+            "found two: model.safetensors, and the 2 files listed in model.safetensors.index.json; they differ in \
              tensor z, which is only in one of them"
         ),
         "{error}"
@@ -471,8 +488,10 @@ fn a_second_set_of_weights_is_a_conflict_or_a_leftover() {
     let count = |name: &str| open(folder.path().join(name), &OpenOptions::default()).unwrap().tensors().len();
     assert_eq!((count("model.safetensors"), count("model.safetensors.index.json"), count(shards[1])), (3, 2, 2));
     let survey = SafetensorsDir::survey(folder.path()).unwrap();
-    let (file, difference) = survey.others.second_weights.unwrap();
-    assert!(file.ends_with("model.safetensors") && difference.is_some_and(|text| text.contains("tensor z")));
+    let second = survey.others.second_weights.unwrap();
+    let expected = "tensor z, which is only in one of them";
+    assert!(second.path.ends_with("model.safetensors"));
+    assert_eq!(second.comparison, SetComparison::Differ(expected.to_owned()));
     std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
     assert!(SafetensorsDir::open(folder.path()).unwrap().notes().is_empty());
 

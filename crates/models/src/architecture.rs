@@ -12,7 +12,7 @@ use serde_json::Value;
 pub use crate::arch::ARCHITECTURES;
 
 /// What to do if an architecture is not supported. The list itself is too long for a message.
-pub(crate) const SUPPORTED_HELP: &str = "the README lists the supported models";
+pub(crate) const SUPPORTED_HELP: &str = "`trueup convert --help` lists the supported models";
 
 /// One architecture.
 #[derive(Debug)]
@@ -94,6 +94,17 @@ impl Architecture {
             |marked: bool| move |architecture: &&&Architecture| architecture.selected_by.is_empty() != marked;
         let all = ARCHITECTURES.iter().filter(is_marked(true)).chain(ARCHITECTURES.iter().filter(is_marked(false)));
         all.copied().filter(move |architecture| architecture.classes.contains(&class))
+    }
+
+    /// The classes that a `config.json` may name, each with its GGUF architecture, in alphabetical order.
+    pub fn supported() -> Vec<(&'static str, &'static str)> {
+        let offered = ARCHITECTURES.iter().filter(|architecture| !architecture.is_internal);
+        let mut pairs: Vec<(&str, &str)> = offered
+            .flat_map(|architecture| architecture.classes.iter().map(|class| (*class, architecture.gguf_name)))
+            .collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        pairs
     }
 
     /// All rules of its tables, in order.

@@ -11,7 +11,7 @@ use trueup::convert::{Agreement, FlmOptions, Options, Override, TensorCheck, che
 use trueup::formats::flm::is_flm;
 use trueup::formats::gguf::Split;
 use trueup::formats::{self, Gguf, OpenOptions};
-use trueup::quantize::{NoProgress, Recipe};
+use trueup::quantize::{NoProgress, Recipe, WRITTEN_TYPES};
 
 /// Convert a checkpoint to GGUF, or to a FastLLM file if the output name ends in ".flm".
 ///
@@ -110,16 +110,15 @@ fn overrides(metadata: &Bound<'_, PyDict>) -> PyResult<Vec<Override>> {
             Ok(truth) => truth.to_string(),
             Err(_) => value.str()?.extract()?,
         };
-        format!("{}={text}", key.extract::<String>()?).parse().map_err(raised)
+        let key = key.extract::<String>()?;
+        format!("{key}={text}").parse().map_err(|error| raised(format!("metadata: {key:?}: {error}")))
     };
     metadata.iter().map(pair).collect()
 }
 
 /// Looks up a type that can be written.
 pub fn tensor_type(name: &str) -> PyResult<DType> {
-    let can_be_written = |dtype: &DType| dtype.codec().is_some() && *dtype != DType::F64;
-    DType::from_name(name).filter(can_be_written).ok_or_else(|| {
-        let known: Vec<&str> = DType::all().filter(can_be_written).map(DType::name).collect();
-        raised(format!("type: expected one of {}, found {name:?}", known.join(", ")))
+    DType::from_name(name).filter(|dtype| WRITTEN_TYPES.contains(dtype)).ok_or_else(|| {
+        raised(format!("type: expected one of {}, found {name:?}", WRITTEN_TYPES.map(DType::name).join(", ")))
     })
 }

@@ -2,9 +2,9 @@
 //!
 //! | `legacy` | `add_prefix_space` | where `▁` is added |
 //! |---|---|---|
-//! | true, null or absent | true, null or absent | before each part of the text between added tokens |
-//! | false | true, null or absent | before the start of the text only |
-//! | any | false | nowhere |
+//! | true, null or absent | true or absent | before each part of the text between added tokens |
+//! | false | true or absent | before the start of the text only |
+//! | any | false or null | nowhere |
 //!
 //! The rule of `LlamaConverter` in `convert_slow_tokenizer.py` of transformers, which is used for `LlamaTokenizer`.
 //! Other classes do not have these keys, or use them in another way.
@@ -30,7 +30,9 @@ pub(crate) fn apply(parts: &mut Parts, files: &TokenizerFiles, model: &ModelToke
     };
     let is_own_rule = matches!(parts.normalizer, Some(Normalizer::Sentencepiece { .. }));
     let flag = |key: &str| config.get(key).and_then(serde_json::Value::as_bool);
-    let (legacy, prefix) = (flag("legacy"), flag("add_prefix_space"));
+    let is_null = |key: &str| config.get(key).is_some_and(serde_json::Value::is_null);
+    let legacy = flag("legacy");
+    let prefix = if is_null("add_prefix_space") { Some(false) } else { flag("add_prefix_space") };
     let is_set = legacy == Some(false) || prefix.is_some();
     if !is_llama || is_own_rule || !is_set || !matches!(parts.algorithm, Algorithm::Scores) {
         return;

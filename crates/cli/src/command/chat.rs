@@ -79,6 +79,8 @@ pub fn run(arguments: Arguments) -> Result {
     let options = GenerateOptions {
         tokens_max: arguments.tokens.and_then(|TokensMax(most)| most),
         sampling: arguments.sampling.sampling(),
+        // The answer ends at the end-of-generation tokens of the tokenizer in use: see `Conversation::answer`.
+        ignore_eos: opened.is_replaced(),
         reuse: true,
         context_shift: arguments.context.shift(),
         ..GenerateOptions::default()
@@ -107,14 +109,14 @@ pub fn run(arguments: Arguments) -> Result {
 /// Returns the template from the arguments, otherwise the one of the model, with the date of the arguments.
 fn template(arguments: &Arguments, opened: &ModelWithTokenizer) -> Result<ChatTemplate> {
     let vocabulary = opened.tokenizer()?.vocabulary();
-    // A separate tokenizer file has no template.
-    let of_model = || {
-        let text = opened.model.metadata().string(CHAT_TEMPLATE).ok()?;
-        Some(ChatTemplate::with_tokens_of(vocabulary, text, opened.model.path()))
-    };
+    let metadata = opened.model.metadata();
     let template = match &arguments.chat_template {
         Some(file) => ChatTemplate::with_tokens_of(vocabulary, &text::read_text(file)?, file)?,
-        None => ChatTemplate::of(vocabulary)?.map(Ok).or_else(of_model).transpose()?.ok_or_else(|| {
+        None if opened.is_replaced() && metadata.value(CHAT_TEMPLATE).is_some() => {
+            let text = metadata.string(CHAT_TEMPLATE).map_err(|error| error.in_file(opened.model.path()))?;
+            ChatTemplate::with_tokens_of(vocabulary, text, opened.model.path())?
+        }
+        None => ChatTemplate::of(vocabulary)?.ok_or_else(|| {
             Failure::new(format!(
                 "{}: expected a chat template, found none; give one with --chat-template FILE, or generate text with \
                  `trueup run` instead",

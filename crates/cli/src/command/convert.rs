@@ -14,6 +14,7 @@ use trueup::convert::{Agreement, FlmOptions, Options, Override, Report, Slim, Te
 use trueup::formats::flm::is_flm;
 use trueup::formats::gguf::Split;
 use trueup::formats::{self, Gguf, OpenOptions, counted, quote};
+use trueup::models::Architecture;
 use trueup::quantize::Recipe;
 
 const EXAMPLES: &str = "\
@@ -24,9 +25,28 @@ Examples:
   trueup convert path/to/hf-model model.gguf --split layers
   trueup convert chatglm-6b chatglm-6b.gguf --prune-vocab drop:0-19999";
 
+/// The examples and the supported models.
+fn details() -> String {
+    let mut text = format!("{EXAMPLES}\n\nSupported models, by class in config.json (and GGUF architecture):");
+    let mut room = 0;
+    for (class, name) in Architecture::supported() {
+        let entry = format!("{class} ({name})");
+        if entry.len() + 2 > room {
+            room = COLUMNS;
+            text.push_str("\n ");
+        }
+        room -= entry.len() + 2;
+        text.push_str(&format!(" {entry},"));
+    }
+    text.trim_end_matches(',').to_owned()
+}
+
+/// Width of the list of models.
+const COLUMNS: usize = 98;
+
 /// Arguments of `trueup convert`.
 #[derive(Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(after_long_help = details())]
 pub struct Arguments {
     /// Model to convert: a Hugging Face directory, a safetensors, FastLLM .flm or llama2.c .bin file
     ///

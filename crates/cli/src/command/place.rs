@@ -19,45 +19,10 @@ use trueup::runtime::{
 use trueup::text;
 use trueup::tokenizer::Tokenizer;
 
-/// Opens a GGUF file. For a model in another format, the error names the format and the command that converts it.
+/// Opens a GGUF file, even if its tokenizer cannot be read: [`ModelFile::tokenizer`] gives the error where text needs
+/// it. For a model in another format, the error names the format and the command that converts it.
 pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
-    opened(path, ModelFile::open(path))
-}
-
-/// A model and the tokenizer for its texts: the one of `--tokenizer`, otherwise the one of the model.
-pub struct ModelWithTokenizer {
-    /// The model.
-    pub model: Arc<ModelFile>,
-    replacement: Option<Tokenizer>,
-}
-
-impl ModelWithTokenizer {
-    /// Opens the model as [`open_model`] does. With a replacement, the tokenizer of the model is not needed.
-    pub fn open(path: &Path, replacement: Option<&Path>) -> Result<ModelWithTokenizer> {
-        let model = match replacement {
-            Some(_) => opened(path, ModelFile::open_for_other_tokenizer(path))?,
-            None => open_model(path)?,
-        };
-        let replacement = replacement.map(|file| text::open_tokenizer(model.path(), Some(file))).transpose()?;
-        Ok(ModelWithTokenizer { model, replacement })
-    }
-
-    /// The tokenizer; an error if there is none.
-    pub fn tokenizer(&self) -> Result<&Tokenizer> {
-        match &self.replacement {
-            Some(tokenizer) => Ok(tokenizer),
-            None => Ok(self.model.tokenizer()?),
-        }
-    }
-}
-
-/// Prints the notes on a tokenizer: what was assumed or corrected while it was read.
-pub fn note_tokenizer(tokenizer: &Tokenizer) {
-    tokenizer.vocabulary().notes().iter().for_each(|note| output::note(note));
-}
-
-fn opened(path: &Path, model: trueup::runtime::Result<ModelFile>) -> Result<Arc<ModelFile>> {
-    let error = match model {
+    let error = match ModelFile::open_for_other_tokenizer(path) {
         Ok(model) => return Ok(Arc::new(model)),
         Err(error) => error,
     };
@@ -71,6 +36,40 @@ fn opened(path: &Path, model: trueup::runtime::Result<ModelFile>) -> Result<Arc<
         Err(reason) if path.is_dir() => Err(reason.into()),
         Ok(_) | Err(_) => Err(error.into()),
     }
+}
+
+/// A model and the tokenizer for its texts: the one of `--tokenizer`, otherwise the one of the model.
+pub struct ModelWithTokenizer {
+    /// The model.
+    pub model: Arc<ModelFile>,
+    replacement: Option<Tokenizer>,
+}
+
+impl ModelWithTokenizer {
+    /// Opens the model as [`open_model`] does, and the replacement of its tokenizer if there is one.
+    pub fn open(path: &Path, replacement: Option<&Path>) -> Result<ModelWithTokenizer> {
+        let model = open_model(path)?;
+        let replacement = replacement.map(|file| text::open_tokenizer(model.path(), Some(file))).transpose()?;
+        Ok(ModelWithTokenizer { model, replacement })
+    }
+
+    /// The tokenizer; an error if there is none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        match &self.replacement {
+            Some(tokenizer) => Ok(tokenizer),
+            None => Ok(self.model.tokenizer()?),
+        }
+    }
+
+    /// Whether [`ModelWithTokenizer::tokenizer`] is not the one of the model.
+    pub fn is_replaced(&self) -> bool {
+        self.replacement.is_some()
+    }
+}
+
+/// Prints the notes on a tokenizer: what was assumed or corrected while it was read.
+pub fn note_tokenizer(tokenizer: &Tokenizer) {
+    tokenizer.vocabulary().notes().iter().for_each(|note| output::note(note));
 }
 
 /// Checks before any work that `target` can be written and does not replace the model or one of the files `read`.

@@ -50,7 +50,7 @@ pub struct Arguments {
     /// Storage layout of quantized blocks; without -b or --type, only the layout changes
     #[arg(long, value_enum)]
     layout: Option<LayoutName>,
-    /// Also write the results as JSON to FILE
+    /// Also write the results as JSON to FILE; with -, print them instead of the text
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Show what would be written, without writing it

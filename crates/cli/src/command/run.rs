@@ -87,7 +87,8 @@ pub fn run(arguments: Arguments) -> Result {
     }
     let options = GenerateOptions {
         tokens_max: arguments.tokens.and_then(|TokensMax(most)| most),
-        ignore_eos: arguments.ignore_eos,
+        // With another tokenizer, the ends of the model's tokenizer are ordinary tokens.
+        ignore_eos: arguments.ignore_eos || opened.is_replaced(),
         sampling: arguments.sampling.sampling(),
         keep_logits: arguments.logits.is_some(),
         context_shift: arguments.context.shift(),
@@ -168,7 +169,7 @@ impl Words<'_> {
         Ok(listener.heard.into_iter().zip(results).map(|(ids, result)| Said { ids, result }).collect())
     }
 
-    /// Whether a token ends the text. A replaced tokenizer may have other end-of-generation tokens than the model.
+    /// Whether a token ends the text: another tokenizer may have other end-of-generation tokens than the model.
     fn ends(&self, id: u32) -> bool {
         !self.ignore_eos && self.tokenizer.is_some_and(|tokenizer| tokenizer.is_end_of_generation(id))
     }

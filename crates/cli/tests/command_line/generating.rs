@@ -167,10 +167,22 @@ fn chat_verify_and_trace_take_another_tokenizer() {
     let expected = chat(&model, &[]).exits(0).stdout;
     chat(&broken, &[]).refuses(&["tokenizer.ggml.model", "found other", "--tokenizer"]);
     assert_eq!(chat(&broken, &["--tokenizer", &tokenizer]).exits(0).stdout, expected);
+    // Without a limit, the answer ends at the end-of-generation token of the other tokenizer.
+    let whole = |model: &str, options: &[&str]| {
+        let said = trueup_with_input(&[&["chat", model, "--temp", "0"], options].concat(), "Tom and Lily\n").exits(0);
+        assert!(!said.stderr.contains("is full"), "{}", said.stderr);
+        said.stdout
+    };
+    assert_eq!(whole(&broken, &["--tokenizer", &tokenizer]), whole(&model, &[]));
     let verify = ["verify", &broken, "-q", "-p", "The sky", "--steps", "1", "--json", "-", "--tokenizer", &tokenizer];
     assert_eq!(trueup(&verify).exits(0).json()["result"], "pass");
     trueup(&["trace", &broken, "-p", "The sky", "--print", "--tokenizer", &tokenizer]).exits(0);
     trueup(&["trace", &broken, "-p", "The sky", "--print"]).refuses(&["tokenizer.ggml.model", "found other"]);
+    // The other remedy: token IDs need no tokenizer.
+    let ids = ["-n", "8", "--ids", "1 403 407"];
+    trueup(&[&["run", &broken], &ids[..]].concat()).exits(0);
+    trueup(&["run", &broken, "-p", "The sky"]).refuses(&["tokenizer.ggml.model", "found other"]);
+    trueup(&["verify", &broken, "-q", "--steps", "1", "--ids", "1 403 407"]).exits(0);
 }
 
 #[test]

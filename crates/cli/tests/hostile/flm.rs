@@ -572,9 +572,9 @@ fn things(seed: u64, good: &Parts) -> Vec<Case> {
     let mut cut = |end: usize| Entry::File(file[..random.below(end)].to_vec());
     let model = |entry| vec![(MODEL.to_owned(), entry)];
     let mut cases = vec![
-        case("cut in the table", "; the file is damaged or truncated", model(cut(2500)), READERS),
-        case("cut in the vocabulary", "; the file is damaged or truncated", model(cut(18_000)), READERS),
-        case("cut in the tensors", "; the file is damaged or truncated", model(cut(file.len())), READERS),
+        case("cut in the table", "bytes, found ", model(cut(2500)), READERS),
+        case("cut in the vocabulary", "bytes, found ", model(cut(18_000)), READERS),
+        case("cut in the tensors", "bytes, found ", model(cut(file.len())), READERS),
         case("empty", "version at byte 0: expected 4 bytes, found 0", model(Entry::File(Vec::new())), READERS),
         case(
             "zeros",

@@ -4,7 +4,9 @@ use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;
 use std::path::PathBuf;
 use trueup_formats::gguf::{GgufPart, first_of_split};
-use trueup_formats::{Checkpoint, Facts, FaultKind, FaultList, FolderOthers, IndexFacts, counted, quote};
+use trueup_formats::{
+    Checkpoint, Facts, FaultKind, FaultList, FolderOthers, IndexFacts, SecondWeights, SetComparison, counted, quote,
+};
 
 pub(super) const RULES: &[&Rule] = &[
     &NOT_FIRST,
@@ -221,19 +223,30 @@ fn look_at_strangers(strangers: &[PathBuf], findings: &mut Findings) {
 
 /// What a folder holds in addition to the model that was opened.
 fn look_at_others(others: &FolderOthers, findings: &mut Findings) {
-    match &others.second_weights {
-        Some((file, Some(difference))) => {
-            let found = format!(
-                "a second set of weights next to the files that model.safetensors.index.json lists; the sets differ first \
-                 in {difference}; the files of the index were checked"
-            );
-            findings.add(&SECOND_WEIGHTS, Place::file(file), found);
-        }
-        Some((file, None)) => {
-            let found = "the same tensors as in the files that model.safetensors.index.json lists";
-            findings.add(&WEIGHTS_TWICE, Place::file(file), found);
-        }
-        None => {}
+    if let Some(SecondWeights { path, comparison }) = &others.second_weights {
+        let (rule, found) = match comparison {
+            SetComparison::Equal => (
+                &WEIGHTS_TWICE,
+                "the same tensors as in the files that model.safetensors.index.json lists; samples of their values are \
+                 equal"
+                    .to_owned(),
+            ),
+            SetComparison::Differ(difference) => (
+                &SECOND_WEIGHTS,
+                format!(
+                    "a second set of weights next to the files that model.safetensors.index.json lists; the sets differ in \
+                     {difference}; the files of the index were checked"
+                ),
+            ),
+            SetComparison::NotCompared(reason) => (
+                &SECOND_WEIGHTS,
+                format!(
+                    "a second set of weights next to the files that model.safetensors.index.json lists; they were not \
+                     compared: {reason}; the files of the index were checked"
+                ),
+            ),
+        };
+        findings.add(rule, Place::file(path), found);
     }
     if let Some((file, found)) = &others.stale_index {
         findings.add(&STALE_INDEX, Place::file(file), found.as_str());

@@ -2,8 +2,7 @@
 
 use super::file::SafetensorsFile;
 use super::index::WeightMap;
-use super::same_weights::first_difference;
-use super::weights::{self, FolderOthers, part_numbers};
+use super::weights::{self, FolderOthers, SecondWeights, SetComparison, part_numbers};
 use super::{CONFIG, INDEX, SINGLE, SafetensorsDir, missing_config, tokenizer};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
@@ -62,9 +61,11 @@ impl SafetensorsDir {
             false => weights.files,
         };
         let mut weights_others = weights.others;
+        let faults_before = faults.kept().len();
         let files = open_files(folder, &wanted, &mut faults);
         if weights.has_two_sets {
-            weights_others.second_weights = second_weights(folder, &files);
+            let are_whole = faults.kept().len() == faults_before;
+            weights_others.second_weights = Some(second_weights(folder, &files, are_whole));
         }
         if let Some(Err(error)) = by_index.map(|map| map.check_files(&files, &|name| faults.has_tensor(name))) {
             faults.add(Fault::new(FaultKind::IndexDisagrees, error));
@@ -99,13 +100,13 @@ impl FolderSurvey {
     }
 }
 
-/// `model.safetensors` next to the files of an index, and how it differs from them.
-fn second_weights(folder: &Path, files: &[(String, SafetensorsFile)]) -> Option<(PathBuf, Option<String>)> {
-    let path = folder.join(SINGLE);
-    let files: Vec<&SafetensorsFile> = files.iter().map(|(_, file)| file).collect();
-    let compared = SafetensorsFile::open(&path).and_then(|single| first_difference(&files, &[&single]));
-    // A set that cannot be read is reported with the other findings on its files.
-    Some((path, compared.unwrap_or_else(|error| Some(error.problem))))
+/// `model.safetensors` next to the files of an index. The sets are not compared if those files are damaged or missing.
+fn second_weights(folder: &Path, files: &[(String, SafetensorsFile)], are_whole: bool) -> SecondWeights {
+    let comparison = match are_whole {
+        true => weights::second_set(folder, &files.iter().map(|(_, file)| file).collect::<Vec<_>>()),
+        false => SetComparison::NotCompared(format!("files listed in {INDEX} are damaged or missing")),
+    };
+    SecondWeights { path: folder.join(SINGLE), comparison }
 }
 
 fn read_config(

@@ -12,7 +12,7 @@
 
 use super::file::SafetensorsFile;
 use super::index::WeightMap;
-use super::same_weights::first_difference;
+use super::same_weights::difference;
 use super::{INDEX, SINGLE};
 use crate::counted::counted;
 use crate::error::{Error, Result, listed, quote};
@@ -36,13 +36,32 @@ pub(super) struct Weights {
 /// What a folder holds in addition to the model that was opened.
 #[derive(Clone, Default, Debug)]
 pub struct FolderOthers {
-    /// A second complete set of weights, `model.safetensors` next to the files of an index, and the first difference
-    /// between the sets; `None` if they are equal.
-    pub second_weights: Option<(PathBuf, Option<String>)>,
+    /// A second complete set of weights, `model.safetensors` next to the files of an index.
+    pub second_weights: Option<SecondWeights>,
     /// An index some of whose files are missing, next to a `model.safetensors` that is used, and one sentence about it.
     pub stale_index: Option<(PathBuf, String)>,
     /// The description of an adapter next to the model, and what it describes.
     pub adapter: Option<(PathBuf, String)>,
+}
+
+/// `model.safetensors` next to the files of an index.
+#[derive(Clone, Debug)]
+pub struct SecondWeights {
+    /// Its path.
+    pub path: PathBuf,
+    /// How it compares with the files of the index.
+    pub comparison: SetComparison,
+}
+
+/// How two sets of weights compare.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SetComparison {
+    /// The same tensors, with equal samples.
+    Equal,
+    /// A difference, as the end of a sentence: `tensor a.weight (byte 12)`.
+    Differ(String),
+    /// Why they were not compared.
+    NotCompared(String),
 }
 
 /// Decides which files are read. `named` is the file that the user named; `None` for the folder.
@@ -58,7 +77,7 @@ pub(super) fn choose(folder: &Path, named: Option<&str>, index: Option<&WeightMa
     let pickles: Vec<String> = names_in(folder).into_iter().filter(is_pickle).map(|name| quote(&name)).collect();
     if !pickles.is_empty() && !weights.files.is_empty() {
         let names = listed(&pickles, ", ");
-        weights.notes.push(format!("the safetensors files are read; not read and not compared with them: {names}"));
+        weights.notes.push(format!("ignored, because the folder has safetensors files: {names}"));
     }
     if folder.join(ADAPTER_CONFIG).is_file() {
         let adapter = adapter_name(folder);
@@ -84,18 +103,35 @@ impl Weights {
             return Ok(());
         }
         let listed = format!("the {} listed in {INDEX}", counted(files.len(), "file"));
-        let (single, files) = (SafetensorsFile::open(folder.join(SINGLE))?, files.iter().collect::<Vec<_>>());
-        let Some(difference) = first_difference(&files, &[&single])? else {
-            self.notes.push(format!("{SINGLE} has the same tensors as {listed}; it is not read"));
-            return Ok(());
+        let difference = match second_set(folder, &files.iter().collect::<Vec<_>>()) {
+            SetComparison::Equal => {
+                self.notes.push(format!(
+                    "{SINGLE} has the same tensors as {listed}, and samples of their values are equal; it is not read"
+                ));
+                return Ok(());
+            }
+            SetComparison::NotCompared(reason) => {
+                self.notes.push(format!("{SINGLE} cannot be read ({reason}); {listed} are used"));
+                return Ok(());
+            }
+            SetComparison::Differ(difference) => difference,
         };
-        let problem = format!(
-            "expected one set of weights, found two: {SINGLE}, and {listed}; they differ first in {difference}"
-        );
+        let problem =
+            format!("expected one set of weights, found two: {SINGLE}, and {listed}; they differ in {difference}");
         let shown = quote(&folder.to_string_lossy());
         let help =
             format!("delete the set that you do not want, or choose one: give {shown}/{SINGLE} or {shown}/{INDEX}");
         Err(Error::new(folder, problem).help(help))
+    }
+}
+
+/// Compares `model.safetensors` with the files of an index.
+pub(super) fn second_set(folder: &Path, files: &[&SafetensorsFile]) -> SetComparison {
+    let compared = SafetensorsFile::open(folder.join(SINGLE)).and_then(|single| difference(files, &[&single]));
+    match compared {
+        Ok(None) => SetComparison::Equal,
+        Ok(Some(difference)) => SetComparison::Differ(difference),
+        Err(error) => SetComparison::NotCompared(error.problem),
     }
 }
 
