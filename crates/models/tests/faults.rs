@@ -106,7 +106,7 @@ fn descriptions_of_other_classes_that_lie_are_refused() {
         ),
         (
             json!({ "architectures": ["GraniteForCausalLM"], "residual_multiplier": 0 }),
-            "the residual scale must be finite and not 0",
+            "residual scale: expected a finite number other than 0, found 0",
         ),
         (
             json!({ "architectures": ["Cohere2ForCausalLM"], "sliding_window": null }),
@@ -117,7 +117,10 @@ fn descriptions_of_other_classes_that_lie_are_refused() {
                 "layer_types": ["full_attention", "sliding_attention"] }),
             "layer_types: expected a sliding_window",
         ),
-        (json!({ "architectures": ["OlmoForCausalLM"], "clip_qkv": -1.0 }), "the attention clamp must be"),
+        (
+            json!({ "architectures": ["OlmoForCausalLM"], "clip_qkv": -1.0 }),
+            "attention clamp: expected a finite number above 0, found -1",
+        ),
         (json!({ "architectures": ["FalconForCausalLM"], "alibi": true }), "alibi: expected false"),
         (
             json!({ "architectures": ["FalconForCausalLM"], "new_decoder_architecture": true, "num_kv_heads": 3 }),
