@@ -13,7 +13,7 @@ use crate::spec::ModelSpec;
 use serde_json::{Map, Value};
 use std::path::Path;
 use trueup_formats::flm::description_name;
-use trueup_formats::{Error, Result, quote};
+use trueup_formats::{Error, QUANTIZED_HELP, Result, counted, quote};
 use trueup_graph::op::{RopePairs, RopeScaling};
 
 /// A JSON object.
@@ -22,15 +22,17 @@ pub(crate) type Object = Map<String, Value>;
 impl Architecture {
     /// The architecture of a description, by its `architectures`, and by markers if several share a class name.
     pub fn of_config(config: &Object, path: &Path) -> Result<&'static Architecture> {
-        let classes: Vec<&str> = config
-            .get("architectures")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
+        let listed = config.get("architectures");
+        let classes: Vec<&str> =
+            listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
         let [class] = classes[..] else {
-            let problem = format!("expected one class name, found {}", classes.len());
+            let found = match listed {
+                None => "no such key".to_owned(),
+                Some(Value::Array(_)) => counted(classes.len(), "class name"),
+                Some(Value::String(class)) => format!("the string \"{}\"", quote(class)),
+                Some(other) => quote(&other.to_string()),
+            };
+            let problem = format!("expected a list with one class name, found {found}");
             return Err(Error::new(path, problem)
                 .at(format!("architectures in {}", description_name(path)))
                 .help(SUPPORTED_HELP));
@@ -70,6 +72,7 @@ impl ModelSpec {
         tensors: usize,
         path: &Path,
     ) -> Result<(ModelSpec, Vec<String>)> {
+        expect_unquantized(config, path)?;
         let mut reader =
             Config { architecture, object: config, diagnostics: Diagnostics::default(), tensors, notes: Vec::new() };
         let mut spec = (architecture.from_config)(&mut reader);
@@ -79,9 +82,26 @@ impl ModelSpec {
         if diagnostics.list().is_empty() {
             spec.check(&mut diagnostics);
         }
-        diagnostics.check(path, description_name(path), "the model is not supported, or its description is damaged")?;
+        let name = description_name(path);
+        let help = format!(
+            "correct {name} or get the file again; if the file is correct, trueup does not support this model"
+        );
+        diagnostics.check(path, name, &help)?;
         Ok((spec, notes))
     }
+}
+
+/// Rejects checkpoints of GPTQ, AWQ, FP8 and other quantizers before anything else is read: their other problems
+/// follow from the quantization.
+fn expect_unquantized(config: &Object, path: &Path) -> Result<()> {
+    let Some(quantization) = config.get("quantization_config").filter(|value| !value.is_null()) else { return Ok(()) };
+    let method = quantization.get("quant_method").and_then(Value::as_str);
+    let found = match method {
+        Some(method) => format!("quant_method \"{}\"", quote(method)),
+        None => quote(&quantization.to_string()),
+    };
+    let problem = format!("expected an unquantized checkpoint, found {found}");
+    Err(Error::new(path, problem).at(format!("{}: quantization_config", description_name(path))).help(QUANTIZED_HELP))
 }
 
 impl Marker {
@@ -517,7 +537,7 @@ impl ScalingReader<'_> {
         }
     }
 
-    /// Absent numbers and zeros have the dediagnostics of the library that defines the words.
+    /// Absent and zero values take the defaults of transformers.
     fn yarn(&mut self) -> RopeScaling {
         let factor = self.required("factor");
         let mut present = |key| self.optional(key).filter(|&number| number != 0.0);

@@ -30,8 +30,12 @@ fn descriptions_that_lie_are_refused() {
     let cases = [
         (json!({ "architectures": ["GPTNonsense"] }), "found \"GPTNonsense\""),
         (json!({ "architectures": ["A\u{1b}[2J"] }), "\\u{1b}"),
-        (json!({ "architectures": [] }), "expected one class name"),
-        (json!({ "architectures": null }), "expected one class name"),
+        (json!({ "architectures": [] }), "expected a list with one class name, found 0 class names"),
+        (json!({ "architectures": null }), "expected a list with one class name, found null"),
+        (
+            json!({ "architectures": "LlamaForCausalLM" }),
+            "expected a list with one class name, found the string \"LlamaForCausalLM\"",
+        ),
         (json!({ "num_attention_heads": 0 }), "num_attention_heads: expected 1 to 65536, found 0"),
         (json!({ "num_attention_heads": 3 }), "3 attention heads do not divide a hidden size of 64"),
         (
@@ -56,7 +60,15 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "hidden_act": "gelu" }), "hidden_act: expected \"silu\""),
         (json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor: expected 1, found 0.5"),
         (rope(json!({ "partial_rotary_factor": 0.5 })), "partial_rotary_factor in rope_scaling: expected 1, found 0.5"),
-        (json!({ "quantization_config": { "bits": 4 } }), "quantization_config: expected no such key"),
+        (
+            json!({ "quantization_config": { "bits": 4 } }),
+            "config.json: quantization_config: expected an unquantized checkpoint, found {\"bits\":4}; convert the \
+             original unquantized checkpoint",
+        ),
+        (
+            json!({ "quantization_config": { "quant_method": "gptq", "bits": 4 }, "hidden_act": "gelu" }),
+            "expected an unquantized checkpoint, found quant_method \"gptq\"; convert the original",
+        ),
         (json!({ "attention_bias": 1 }), "attention_bias: expected true or false"),
         (json!({ "rope_scaling": 4 }), "rope_scaling: expected an object"),
         (rope(json!({ "rope_type": "wobble", "factor": 2.0 })), "found \"wobble\""),

@@ -12,6 +12,7 @@ pub(super) const RULES: &[&Rule] = &[
     &NOT_A_MODEL,
     &ARCHITECTURE_MISSING,
     &ARCHITECTURE_UNKNOWN,
+    &QUANTIZED,
     &HYPER_INVALID,
     &NO_TENSORS,
     &TENSOR_MISSING,
@@ -34,6 +35,11 @@ static ARCHITECTURE_UNKNOWN: Rule = Rule::note(
     "architecture-not-known",
     "trueup does not support it: tensor names, shapes and model parameters were not checked",
     "check the model with a program that supports it",
+);
+static QUANTIZED: Rule = Rule::error(
+    "checkpoint-quantized",
+    "trueup reads the weights of unquantized checkpoints only: tensors and model parameters were not checked",
+    "convert the original unquantized checkpoint",
 );
 static HYPER_INVALID: Rule = Rule::error(
     "hyper-parameters-invalid",
@@ -82,7 +88,11 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         && patient.is_description_whole()
         && !is_about_tokens(error)
     {
-        findings.add(&HYPER_INVALID, Place::file(&patient.path), error.problem.clone());
+        let (rule, place) = match is_quantized(checkpoint.description()) {
+            true => (&QUANTIZED, Place::file(&patient.path).key("quantization_config")),
+            false => (&HYPER_INVALID, Place::file(&patient.path)),
+        };
+        findings.add(rule, place, error.problem.clone());
     }
     if checkpoint.tensors().is_empty() {
         if patient.faults.kept().is_empty() {
@@ -92,6 +102,14 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     }
     if let Some(spec) = patient.valid_spec() {
         look_at_tensors(patient, spec, findings);
+    }
+}
+
+/// Whether a description says that its checkpoint is quantized.
+fn is_quantized(description: Description) -> bool {
+    match description {
+        Description::Gguf(_) => false,
+        Description::Json(config) => config.get("quantization_config").is_some_and(|value| !value.is_null()),
     }
 }
 

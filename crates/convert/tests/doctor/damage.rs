@@ -119,6 +119,7 @@ pub const CASES: &[Case] = &[
     case("architecture-missing", &["general.architecture"], gguf_files::no_architecture),
     case("architecture-missing", &["architectures"], folders::no_architecture),
     case("architecture-not-known", &["toaster"], gguf_files::unknown_architecture),
+    case("checkpoint-quantized", &["quantization_config", "gptq"], folders::quantized),
     case("hyper-parameters-invalid", &["3 attention heads"], gguf_files::heads),
     case("no-tensors", &["model.gguf"], gguf_files::no_tensors),
     case("tensor-missing", &["blk.1.ffn_up.weight"], gguf_files::tensor_missing),
