@@ -83,9 +83,8 @@ impl ModelSpec {
             spec.check(&mut diagnostics);
         }
         let name = description_name(path);
-        let help = format!(
-            "correct {name} or get the file again; if the file is correct, trueup does not support this model"
-        );
+        let help =
+            format!("correct {name} or get the file again; if the file is correct, trueup does not support this model");
         diagnostics.check(path, name, &help)?;
         Ok((spec, notes))
     }

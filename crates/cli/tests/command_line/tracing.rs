@@ -59,8 +59,8 @@ fn traces_of_other_programs_are_compared() {
     let coarse = scratch.path("coarse.gguf");
     trueup(&["quantize", &model, &coarse, "-b", "4"]).exits(0);
     let told = trueup(&["verify", &coarse, "--ref", &traces("llama2.safetensors")]).exits(1);
-    assert!(told.stdout.starts_with("FAIL: The first bad node of the trace "), "{told:?}");
-    assert!(told.stdout.contains(" is inp_embd (get_rows) with token_embd.weight"), "{told:?}");
+    assert!(told.stdout.starts_with("FAIL: First faulty node of the trace "), "{told:?}");
+    assert!(told.stdout.contains(": inp_embd (get_rows), weight token_embd.weight"), "{told:?}");
     trueup(&["verify", &scratch.gguf(&stories(), "stories.gguf"), "--ref", &traces("llama2.safetensors")])
         .refuses(&["expected shape"]);
 }
