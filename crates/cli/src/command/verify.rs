@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use trueup::formats::{Trace, quote};
 use trueup::runtime::device::Device;
-use trueup::runtime::{ModelFile, Weights};
+use trueup::runtime::{ModelFile, Weights, device_kinds, is_device_name};
 use trueup::verify::{
     self, Outcome, PlantedDevice, Reference, Report, TraceOptions, TraceReport, TraceTokens, VerifyOptions, planted_in,
 };
@@ -191,7 +191,16 @@ fn folders(arguments: &Arguments) -> Vec<(PathBuf, &'static str)> {
 fn open_trace(reference: &str) -> Result<Option<Trace>> {
     let path = Path::new(reference);
     let is_file = path.extension().is_some() || path.components().count() > 1 || path.is_file();
-    if is_file { Ok(Some(Trace::open(path)?)) } else { Ok(None) }
+    if is_file {
+        return Ok(Some(Trace::open(path)?));
+    }
+    if !is_device_name(reference) {
+        let (kinds, found) = (device_kinds().join(", "), quote(reference));
+        return Err(Failure::new(format!(
+            "--ref: expected a device ({kinds}) or a trace file, found {found}, which is neither"
+        )));
+    }
+    Ok(None)
 }
 
 /// The prompt of a trace, which may span several steps, and the number of tokens after it.

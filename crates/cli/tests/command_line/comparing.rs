@@ -170,7 +170,7 @@ fn layers_are_placed_where_there_is_room() {
     let small = ["run", &model, "--ids", "1 5 9", "--device", "cpu", "--device-memory", "1K"];
     trueup(&small).refuses(&["bytes of memory", "are free"]);
     trueup(&["run", &model, "--ids", "1", "--device-memory", "1G,1G"]).refuses(&["2 memory sizes for 1 devices"]);
-    trueup(&["run", &model, "--ids", "1", "--device", "cpu,cpu"]).refuses(&["named twice"]);
+    trueup(&["run", &model, "--ids", "1", "--device", "cpu,cpu"]).refuses(&["listed twice"]);
 }
 
 /// Two texts, one of which outgrows a cache that cannot grow: the other one is told whole, and what there is of the

@@ -44,6 +44,10 @@ fn a_trace_is_written_printed_and_verified() {
     trueup(&["verify", &model, "--ref", &file, "--ids", "1 7 42", "-q"]).exits(0);
     trueup(&["verify", &model, "--ref", &file, "--ids", "1 7 42", "--ids", "3"]).refuses(&["found 2 prompts"]);
     trueup(&["verify", &model, "--ref", &scratch.path("missing.safetensors")]).refuses(&["missing.safetensors"]);
+    trueup(&["verify", &model, "--ref", "nofile"])
+        .refuses(&["--ref: expected a device (ref, cpu, ", ") or a trace file, found nofile, which is neither"]);
+    let weights = tiny("llama2").join("model.safetensors").to_string_lossy().into_owned();
+    trueup(&["verify", &model, "--ref", &weights]).refuses(&["expected a trace, found a model checkpoint"]);
 }
 
 #[test]
@@ -146,14 +150,14 @@ fn traces_of_other_models_are_refused() {
     trueup(&["trace", &model, "--ids", "1 7 42", "--steps", "0", "-o", &file, "-q"]).exits(0);
     let other = scratch.gguf(&tiny("llama2"), "llama2.gguf");
     trueup(&["verify", &other, "--ref", &file]).refuses(&[
-        "is a trace of another model",
-        "in the trace's model and",
+        "expected a trace of this model, found one of another model",
+        "in the trace and",
         "more tensors differ",
     ]);
     let coarse = scratch.path("coarse.gguf");
     trueup(&["quantize", &model, &coarse, "-b", "8"]).exits(0);
     trueup(&["verify", &coarse, "--ref", &file]).refuses(&[
-        "is a trace of another model",
+        "expected a trace of this model, found one of another model",
         "sha256",
         "token_embd.weight",
     ]);
