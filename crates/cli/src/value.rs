@@ -3,12 +3,13 @@
 use clap::builder::PossibleValuesParser;
 use regex::Regex;
 use trueup::blocks::DType;
-use trueup::formats::regex_reason;
+use trueup::formats::{quote, regex_reason};
 use trueup::quantize::WRITTEN_TYPES;
 use trueup::runtime::device::cpu::Isa;
 
 /// Parses a size in bytes: `4096`, `512K`, `300M`, `2G` or `2GiB`. Units are powers of 1024.
 pub fn size(text: &str) -> Result<u64, String> {
+    let given = text;
     let text = text.strip_suffix("iB").filter(|text| text.ends_with(['K', 'M', 'G'])).unwrap_or(text);
     let (digits, unit) = match text.char_indices().last() {
         Some((last, 'k' | 'K')) => (&text[..last], 1 << 10),
@@ -16,7 +17,9 @@ pub fn size(text: &str) -> Result<u64, String> {
         Some((last, 'g' | 'G')) => (&text[..last], 1 << 30),
         _ => (text, 1),
     };
-    let count: u64 = digits.parse().map_err(|_| "expected a size in bytes, such as 4096, 300M or 2G".to_owned())?;
+    let count: u64 = digits.parse().map_err(|_| {
+        format!("expected a size such as 4096, 300M or 6GiB, found {}; M and G are powers of 1024", quote(given))
+    })?;
     let bytes = count.checked_mul(unit).ok_or_else(|| "expected fewer than 2^64 bytes".to_owned())?;
     if bytes == 0 { Err("expected more than 0 bytes".to_owned()) } else { Ok(bytes) }
 }

@@ -66,8 +66,7 @@ impl ChatTemplate {
 
     fn build(source: &str, tokens: Vec<(&'static str, String)>, path: &Path) -> Result<ChatTemplate> {
         let template = Template::parse(source).map_err(|problem| {
-            sentence(path, &problem)
-                .help("use another template (--chat-template FILE of trueup chat), or use the model without one")
+            sentence(path, &problem).help("pass another template with --chat-template FILE, or use trueup run")
         })?;
         Ok(ChatTemplate { template, path: path.to_owned(), tokens, date: None })
     }

@@ -166,10 +166,10 @@ fn check_merges(parts: &Parts, path: &Path) -> Result<()> {
         None => Ok(()),
         Some(text) => {
             let problem = format!(
-                "expected merges of tokens without spaces, which separate the tokens in GGUF, found the token \"{}\"",
+                "expected merges without spaces in their tokens, found \"{}\"; GGUF cannot store this tokenizer",
                 quote(text)
             );
-            Err(Error::new(path, problem).at(MERGES).help("use a tokenizer that writes spaces as another character"))
+            Err(Error::new(path, problem).at(MERGES))
         }
     }
 }

@@ -184,7 +184,10 @@ fn from_tokenizer_json(
     path: &Path,
     notes: &mut Vec<String>,
 ) -> Result<Parts> {
-    let tokenizer_json::Read { mut parts, beyond } = tokenizer_json::read(bytes, model.vocab_size, path, notes)?;
+    let tokenizer_json::Read { mut parts, beyond } = {
+        let file = files.replacement.as_deref().unwrap_or(path);
+        tokenizer_json::read(bytes, model.vocab_size, file, notes)?
+    };
     if let Some((text, id, other)) = files.vocab_json.as_deref().and_then(|bytes| first_difference(bytes, &parts)) {
         let other = other.map_or_else(|| "none".to_owned(), |other| other.to_string());
         notes.push(format!(

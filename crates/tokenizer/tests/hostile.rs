@@ -62,7 +62,11 @@ fn lies_in_tokenizer_json() {
         ("/normalizer", json!({"type": "Precompiled"}), "precompiled_charsmap"),
         ("/normalizer", deep, "recursion limit"),
         ("/normalizer", json!({"type": "Replace", "pattern": {"Regex": "("}, "content": ""}), "normalizer"),
-        ("/pre_tokenizer", json!({"type": "UnicodeScripts"}), "UnicodeScripts"),
+        (
+            "/pre_tokenizer",
+            json!({"type": "UnicodeScripts"}),
+            "pre_tokenizer: expected a supported type, found \"UnicodeScripts\"",
+        ),
         (
             "/pre_tokenizer",
             json!({"type": "Split", "pattern": {"Regex": "["}, "behavior": "Isolated"}),
@@ -91,6 +95,11 @@ fn lies_in_tokenizer_json() {
         let error = open_json(file.to_string().into_bytes()).err().unwrap_or_else(|| panic!("{place} was accepted"));
         assert!(error.starts_with("model: ") && error.contains(expected), "{place}: {error}");
     }
+    let error = open_json(br#"{"architectures": []}"#.to_vec()).unwrap_err();
+    assert!(
+        error.contains("expected a tokenizer.json, found JSON without \"model\"; pass the tokenizer.json"),
+        "{error}"
+    );
     let twice = small().to_string().replace("\"a\":0", "\"a\":0,\"a\":1");
     assert!(
         open_json(twice.into_bytes())
@@ -104,7 +113,11 @@ fn truncated_files() {
     let whole = fs::read(fixture("stories-1M/tokenizer.json")).unwrap();
     for end in (0..whole.len() - 2).step_by(997) {
         let error = open_json(whole[..end].to_vec()).err().unwrap_or_else(|| panic!("cut at {end} was accepted"));
-        assert!(error.starts_with("model: tokenizer.json, "), "{end}: {error}");
+        assert!(error.starts_with("model: tokenizer.json, line "), "{end}: {error}");
+        assert!(
+            error.ends_with("found the end of the file; the file is damaged or truncated; download it again"),
+            "{error}"
+        );
     }
     let whole = fs::read(fixture("stories-1M/tokenizer.model")).unwrap();
     for end in (0..whole.len()).step_by(61) {

@@ -31,6 +31,8 @@ Examples:
 #[derive(Args)]
 #[command(
     group = ArgGroup::new("target").args(["out", "print"]).required(true).multiple(true),
+    // The other commands that have this argument accept several prompts.
+    mut_arg("prompts", |prompt| prompt.help("Prompt text").long_help("Prompt text")),
     after_long_help = EXAMPLES
 )]
 pub struct Arguments {
