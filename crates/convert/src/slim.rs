@@ -183,7 +183,7 @@ fn text_of(file: &Path) -> Result<String> {
     let text = to_utf8(&bytes).map_err(|problem| Error::new(file, problem))?;
     String::from_utf8(text.into_owned()).map_err(|error| {
         let place = format!("byte {}", error.utf8_error().valid_up_to());
-        Error::new(file, "expected UTF-8 text, found other bytes").at(place)
+        Error::new(file, "expected UTF-8 text, found other bytes").at(place).help("convert the file to UTF-8")
     })
 }
 

@@ -277,9 +277,8 @@ fn explain(folder: &Path, error: &io::Error, bytes: u64) -> (String, &'static st
         ErrorKind::NotFound if !folder.is_dir() => {
             let folder = quote(&folder.to_string_lossy());
             (
-                format!("cannot be written: the folder {folder} does not exist"),
-                "create it first, or write to \
-                another folder",
+                format!("cannot be written: the directory {folder} does not exist"),
+                "create it, or choose another path for the output",
             )
         }
         // No kind of its own.

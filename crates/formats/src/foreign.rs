@@ -20,18 +20,19 @@ const ENTRIES_MAX: usize = 4096;
 /// The description of a PEFT adapter.
 pub(crate) const ADAPTER_CONFIG: &str = "adapter_config.json";
 
-const PICKLE_HELP: &str = "it can contain executable code and is not supported; convert it to safetensors \
-    first, for example with \
-    save_pretrained(..., safe_serialization=True)";
+const PICKLE_HELP: &str = "convert it to safetensors first, for example with save_pretrained(..., \
+    safe_serialization=True)";
+const PICKLES_HELP: &str = "convert them to safetensors first, for example with save_pretrained(..., \
+    safe_serialization=True)";
 const ORIGINAL_HELP: &str = "convert the original checkpoint";
 const ARCHIVE_HELP: &str = "extract it and give the model inside";
 
 /// Offset, bytes there, what the file is, what to do.
 const MAGICS: [(usize, &[u8], &str, &str); 19] = [
-    (0, b"\x80\x02", "a PyTorch pickle", PICKLE_HELP),
-    (0, b"\x80\x03", "a Python pickle", PICKLE_HELP),
-    (0, b"\x80\x04", "a Python pickle", PICKLE_HELP),
-    (0, b"\x80\x05", "a Python pickle", PICKLE_HELP),
+    (0, b"\x80\x02", "a PyTorch pickle, which can contain executable code", PICKLE_HELP),
+    (0, b"\x80\x03", "a Python pickle, which can contain executable code", PICKLE_HELP),
+    (0, b"\x80\x04", "a Python pickle, which can contain executable code", PICKLE_HELP),
+    (0, b"\x80\x05", "a Python pickle, which can contain executable code", PICKLE_HELP),
     (0, b"lmgg", "a GGML file, older than GGUF", ORIGINAL_HELP),
     (0, b"fmgg", "a GGMF file, older than GGUF", ORIGINAL_HELP),
     (0, b"tjgg", "a GGJT file, older than GGUF", ORIGINAL_HELP),
@@ -101,7 +102,7 @@ fn zip(start: &[u8], extension: &str) -> Foreign {
     let name = String::from_utf8_lossy(name);
     let is_pickle = ["bin", "pt", "pth", "ckpt"].iter().any(|known| extension.eq_ignore_ascii_case(known));
     if is_pickle || name.ends_with("data.pkl") || name.ends_with("/.format_version") {
-        return Foreign::new("a PyTorch pickle in a zip archive", PICKLE_HELP);
+        return Foreign::new("a PyTorch pickle in a zip archive, which can contain executable code", PICKLE_HELP);
     }
     if name.ends_with(".npy") {
         return Foreign::new("an archive of NumPy arrays", ORIGINAL_HELP);
@@ -190,7 +191,8 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
         return Some(Foreign::new(what, "give a language model"));
     }
     if has(&|name| name.starts_with("pytorch_model")) || ends(".pth") || ends(".pt") {
-        return Some(Foreign::new("PyTorch pickles", PICKLE_HELP));
+        let what = "PyTorch pickle files, which can contain executable code";
+        return Some(Foreign::new(what, PICKLES_HELP));
     }
     if let Some(file) = names.iter().find(|name| name.ends_with(".gguf")) {
         return Some(Foreign::new(
@@ -277,7 +279,7 @@ mod tests {
             ),
             (
                 &[("config.json", "{}"), ("pytorch_model-00001-of-00002.bin", "x")],
-                &["PyTorch pickles", "safe_serialization=True"],
+                &["PyTorch pickle files", "safe_serialization=True"],
             ),
             (&[("config.json", "{}"), ("tf_model.h5", "x")], &["another framework", "safetensors"]),
             (&[("a-Q4_0.gguf", "x")], &["GGUF files", "for example a-Q4_0.gguf"]),

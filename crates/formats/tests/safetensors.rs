@@ -114,9 +114,9 @@ fn a_folder_without_weights_says_what_it_has() {
     for (name, found, help) in [
         ("weights.safetensors", "found neither", "for example weights.safetensors"),
         ("model-00002-of-00003.safetensors", "found neither", "get all 3 files of the model"),
-        ("pytorch_model-00001-of-00002.bin", "found PyTorch pickles", "convert it to safetensors"),
-        ("consolidated.00.pth", "found PyTorch pickles", "convert it to safetensors"),
-        ("model.pt", "found PyTorch pickles", "convert it to safetensors"),
+        ("pytorch_model-00001-of-00002.bin", "found PyTorch pickle files", "convert them to safetensors"),
+        ("consolidated.00.pth", "found PyTorch pickle files", "convert them to safetensors"),
+        ("model.pt", "found PyTorch pickle files", "convert them to safetensors"),
         ("model.gguf", "a folder with GGUF files", "give the GGUF file itself, for example model.gguf"),
         ("tf_model.h5", "of another framework", "safetensors files"),
         ("notes.txt", "found neither", "get the weights of the model"),

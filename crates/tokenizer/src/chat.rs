@@ -122,7 +122,12 @@ fn size(value: &serde_json::Value) -> usize {
 
 /// A problem of a template as an error on one line.
 fn sentence(path: &Path, problem: &Problem) -> Error {
-    Error::new(path, quote(&problem.to_string())).at(NAME)
+    let text = problem.to_string();
+    let error = Error::new(path, quote(&text)).at(NAME);
+    match text.contains("the template rejects the conversation") {
+        true => error.help("change the messages, or use another template"),
+        false => error,
+    }
 }
 
 #[cfg(test)]

@@ -202,6 +202,6 @@ fn type_problem(expected: &[u64], found: &TensorInfo, is_gguf: bool) -> Option<S
     let dtype = found.dtype;
     let is_vector = expected.len() == 1;
     let fits = dtype.is_float() || is_gguf && dtype.is_quantized() && !is_vector;
-    let wanted = if is_vector || !is_gguf { "plain floating point" } else { "floating point or blocks" };
+    let wanted = if is_vector || !is_gguf { "f32, f16 or bf16" } else { "a floating-point or block type" };
     (!fits).then(|| format!("expected {wanted}, found {dtype}"))
 }

@@ -83,9 +83,7 @@ impl<'t> Renderer<'t> {
             "raise_exception" => {
                 let [message] = arguments.bind(name, ["message"])?;
                 let message = message.map(|message| self.value_text(&message)).transpose()?.unwrap_or_default();
-                Err(Problem::new(format!(
-                    "the template rejects the conversation: {message}; change the messages, or use another template"
-                )))
+                Err(Problem::new(format!("the template rejects the conversation: {message}")))
             }
             "strftime_now" => {
                 let [format] = arguments.bind(name, ["format"])?;
