@@ -493,7 +493,7 @@ fn known_pre_tokenizer(metadata: &Metadata, path: &Path) -> Result<&'static Know
     let Some(name) = name_of(metadata, path)? else { return Ok(&pre_tokenizer_names::DEFAULT) };
     pre_tokenizer_names::by_name(name).ok_or_else(|| {
         let problem = format!(
-            "expected the name of a known pre-tokenizer, found \"{}\", so the rule that splits text is unknown",
+            "expected the name of a known pre-tokenizer, found \"{}\", so the pre-tokenizer is unknown",
             quote(name)
         );
         Error::new(path, problem).at(PRE).help("use --tokenizer with the model's tokenizer.json")

@@ -293,7 +293,7 @@ fn normalizers_that_grow() {
     let tokenizer = open_json(file.to_string().into_bytes()).unwrap();
     assert_eq!(tokenizer.encode("ab", false).unwrap(), [2]);
     let error = tokenizer.encode("x", false).unwrap_err().to_string();
-    assert!(error.contains("bytes of text after this step, found"), "{error}");
+    assert!(error.contains("bytes of output from the normalizer or pre-tokenizer, found"), "{error}");
     tokenizer.vocabulary().write_metadata(&mut Metadata::default()).unwrap();
     file["added_tokens"] = json!([{"id": 3, "content": "<x>", "normalized": true}]);
     let error = open_json(file.to_string().into_bytes()).map(|_| ()).unwrap_err();
