@@ -2,6 +2,7 @@
 
 use clap::builder::PossibleValuesParser;
 use regex::Regex;
+use std::str::FromStr;
 use trueup::blocks::DType;
 use trueup::formats::{quote, regex_reason};
 use trueup::quantize::WRITTEN_TYPES;
@@ -57,6 +58,11 @@ pub fn threads(text: &str) -> Result<usize, String> {
 /// Parses a number of tokens greater than 0.
 pub fn tokens(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a whole number above 0".to_owned())
+}
+
+/// Parses a whole number of at least 0.
+pub fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "expected a whole number of at least 0".to_owned())
 }
 
 /// Parses a limit of generated tokens; -1 means no limit.
@@ -143,6 +149,7 @@ mod tests {
     fn numbers_outside_their_range_are_rejected() {
         assert_eq!(threads("2"), Ok(2));
         assert!(threads("0").is_err() && threads("1025").is_err() && threads("-1").is_err());
+        assert_eq!((whole("0"), whole::<u64>("-1").is_err(), whole::<usize>("x").is_err()), (Ok(0_usize), true, true));
         assert_eq!(tokens_max("-1"), Ok(TokensMax(None)));
         assert_eq!(tokens_max("0"), Ok(TokensMax(Some(0))));
         assert!(tokens_max("-2").is_err() && tokens_max("x").is_err());

@@ -25,7 +25,7 @@ const PICKLE_HELP: &str = "convert it to safetensors first, for example with sav
 const PICKLES_HELP: &str = "convert them to safetensors first, for example with save_pretrained(..., \
     safe_serialization=True)";
 const ORIGINAL_HELP: &str = "convert the original checkpoint";
-const ARCHIVE_HELP: &str = "extract it and give the model inside";
+const ARCHIVE_HELP: &str = "extract it and pass the model inside";
 
 /// Offset, bytes there, what the file is, what to do.
 const MAGICS: [(usize, &[u8], &str, &str); 19] = [
@@ -87,11 +87,11 @@ pub(crate) fn of_file(start: &[u8], path: &Path) -> Option<Foreign> {
     }
     if is_importance_matrix(start) {
         let what = "an importance matrix of llama.cpp, which contains activation statistics but no weights";
-        return Some(Foreign::new(what, "give the model that it was measured on"));
+        return Some(Foreign::new(what, "pass the model that it was measured on"));
     }
     let text = without_mark(start).trim_ascii_start();
     let is_json = extension.eq_ignore_ascii_case("json") && text.first().is_some_and(|byte| b"{[".contains(byte));
-    is_json.then(|| Foreign::new("a JSON file", "give its folder, or the file with the weights"))
+    is_json.then(|| Foreign::new("a JSON file", "pass its folder, or the file with the weights"))
 }
 
 /// What a zip archive holds, by the name of its first entry.
@@ -188,7 +188,7 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
     }
     if is("model_index.json") {
         let what = "a pipeline of diffusers (model_index.json), which generates images";
-        return Some(Foreign::new(what, "give a language model"));
+        return Some(Foreign::new(what, "pass a language model"));
     }
     if has(&|name| name.starts_with("pytorch_model")) || ends(".pth") || ends(".pt") {
         let what = "PyTorch pickle files, which can contain executable code";
@@ -197,7 +197,7 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
     if let Some(file) = names.iter().find(|name| name.ends_with(".gguf")) {
         return Some(Foreign::new(
             "a folder with GGUF files",
-            format!("give the GGUF file itself, for example {}", quote(file)),
+            format!("pass the GGUF file itself, for example {}", quote(file)),
         ));
     }
     if is("tf_model.h5") || is("flax_model.msgpack") || ends(".onnx") {
@@ -208,7 +208,7 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
         names.iter().filter(|name| folder.join(name).join("config.json").is_file()).map(|name| quote(name)).collect();
     if !inner.is_empty() {
         let what = format!("a folder that contains models: {}", listed(&inner, ", "));
-        return Some(Foreign::new(what, "give one of them"));
+        return Some(Foreign::new(what, "pass one of them"));
     }
     (names.is_empty() && folder.is_dir()).then(|| Foreign::new("an empty folder", "get the files of the model"))
 }
@@ -240,8 +240,8 @@ mod tests {
             (&zip(b"arr_0.npy"), "arrays.npz", "NumPy", "original checkpoint"),
             (b"\x80\x05\x95", "m.pkl", "a Python pickle", "safetensors"),
             (b"\x89HDF\r\n\x1a\n", "tf_model.h5", "HDF5", "safetensors"),
-            (&matrix, "imatrix.dat", "an importance matrix", "give the model"),
-            (b"\xef\xbb\xbf{\"a\": 1}", "config.json", "a JSON file", "give its folder"),
+            (&matrix, "imatrix.dat", "an importance matrix", "pass the model"),
+            (b"\xef\xbb\xbf{\"a\": 1}", "config.json", "a JSON file", "pass its folder"),
             (b"\x08\x07", "m.onnx", "an ONNX graph", "safetensors"),
         ];
         for (start, name, what, help) in cases {
@@ -286,7 +286,7 @@ mod tests {
             (&[("model_index.json", "{}")], &["diffusers", "language model"]),
             (
                 &[("checkpoint-500/config.json", "{}")],
-                &["a folder that contains models: checkpoint-500", "give one of them"],
+                &["a folder that contains models: checkpoint-500", "pass one of them"],
             ),
             (&[("README.md", "")], &["expected a model folder", "no config.json"]),
             (&[], &["an empty folder", "get the files"]),

@@ -13,6 +13,7 @@ use crate::spec::ModelSpec;
 use serde_json::{Map, Value};
 use std::path::Path;
 use trueup_formats::flm::description_name;
+use trueup_formats::json::{INFINITY, MINUS_INFINITY, NAN};
 use trueup_formats::{Error, QUANTIZED_HELP, Result, counted, quote};
 use trueup_graph::op::{RopePairs, RopeScaling};
 
@@ -366,9 +367,18 @@ impl Config<'_> {
     }
 
     fn wrong<T>(&mut self, key: &str, expected: &str, found: &Value, instead: T) -> T {
-        let found = quote(&found.to_string()).to_string();
-        self.problem(format!("{key}: expected {expected}, found {found}"));
+        self.problem(format!("{key}: expected {expected}, found {}", shown(found)));
         instead
+    }
+}
+
+/// A value for a message. Python's numbers that are not JSON are strings here.
+fn shown(value: &Value) -> String {
+    match value.as_str() {
+        Some(INFINITY) => "Infinity".to_owned(),
+        Some(MINUS_INFINITY) => "-Infinity".to_owned(),
+        Some(NAN) => "NaN".to_owned(),
+        Some(_) | None => quote(&value.to_string()),
     }
 }
 
@@ -571,7 +581,7 @@ impl ScalingReader<'_> {
         let found = self.object.get(key).filter(|value| !value.is_null())?;
         let number = found.as_f64();
         if number.is_none() {
-            let found = quote(&found.to_string());
+            let found = shown(found);
             self.diagnostics.add(format!("{key} in {}: expected a number, found {found}", self.place));
         }
         number

@@ -320,7 +320,7 @@ fn read_plain(metadata: &Metadata, path: &Path, notes: &mut Vec<String>) -> Resu
                 "expected a tokenizer of type {SENTENCEPIECE}, {UNIGRAM}, {BYTE_LEVEL}, {GEMMA4} or {WHITESPACE}, found {}",
                 quote(other)
             );
-            let help = "give the tokenizer of the model with --tokenizer, or give token IDs instead of text";
+            let help = "pass the tokenizer of the model with --tokenizer, or pass token IDs instead of text";
             return Err(Error::new(path, problem).at(MODEL).help(help));
         }
     };

@@ -338,12 +338,12 @@ fn note_unread(files: &TokenizerFiles, model: &ModelTokens, notes: &mut Vec<Stri
 fn no_vocabulary(files: &TokenizerFiles, path: &Path) -> Error {
     if files.is_left_out {
         let error = Error::new(path, "expected a vocabulary, found none");
-        return error.help("give token IDs instead of text, or give a tokenizer with --tokenizer");
+        return error.help("pass token IDs instead of text, or pass a tokenizer with --tokenizer");
     }
     Error::new(
         path,
         "expected a tokenizer (tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, vocab.json with \
          merges.txt, or tokenizer.bin), found none",
     )
-    .help("put the tokenizer of the model into its folder, or give it with --tokenizer")
+    .help("put the tokenizer of the model into its folder, or pass it with --tokenizer")
 }

@@ -179,7 +179,7 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
         entries(model.vocab, is_unigram).map_err(|problem| error("model.vocab", problem.to_owned()))?;
     let byte_level = pre_tokenizer::is_byte_level(components.pre_tokenizer.as_ref());
     let Placed { mut tokens, added, beyond } = place_tokens(vocab, file.added_tokens, vocab_size)
-        .map_err(|problem| error("model.vocab", problem).help("give the tokenizer of this model with --tokenizer"))?;
+        .map_err(|problem| error("model.vocab", problem).help("pass the tokenizer of this model with --tokenizer"))?;
     mark_kinds(&mut tokens, &added, model.byte_fallback);
     let pairs = model.merges.as_deref().unwrap_or_default();
     let merges = resolve_merges(&tokens, pairs.iter().map(|pair| (pair.0.as_str(), pair.1.as_str())))

@@ -6,7 +6,7 @@ use crate::command::place::{Machine, ModelWithTokenizer, Shares, note_tokenizer}
 use crate::command::reports::Reports;
 use crate::command::trace;
 use crate::failure::{Code, Failure, Result};
-use crate::output;
+use crate::{output, value};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pub struct Arguments {
     /// Decode N tokens after each prompt; the reference selects the tokens [default: 8]
     ///
     /// Cannot be used with a trace, which determines the number of steps.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value::whole::<usize>)]
     steps: Option<usize>,
     /// Exit with 3 if a node falls back to another device
     #[arg(long)]

@@ -97,7 +97,7 @@ fn printed_tensors_have_step_operator_shapes_ends_and_sum() {
     assert_eq!(trueup::formats::Trace::open(&file).unwrap().tokens(1).unwrap(), [1]);
     trueup(&["trace", &model, "--ids", "3", "-o", &scratch.path("none/trace")]).refuses(&["does not exist; create it"]);
     trueup(&["trace", &model, "--ids", "3", "-o", &scratch.path("")]).refuses(&["found a directory"]);
-    trueup(&["trace", &model, "--ids", "3", "-o", "-"]).refuses(&["give a file name"]);
+    trueup(&["trace", &model, "--ids", "3", "-o", "-"]).refuses(&["pass a file name"]);
     trueup(&["trace", &model, "--ids", "3", "--print", "--nodes", "^none$"]).refuses(&["matches no node"]);
 }
 

@@ -24,7 +24,7 @@ pub(super) const RULES: &[&Rule] = &[
 static NOT_A_MODEL: Rule = Rule::error(
     "not-a-model",
     "the file belongs to a model but is not a model: it cannot run alone",
-    "give the model file; merge an adapter into its model first",
+    "pass the model file; merge an adapter into its model first",
 );
 static ARCHITECTURE_MISSING: Rule = Rule::error(
     "architecture-missing",

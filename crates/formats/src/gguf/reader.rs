@@ -212,7 +212,7 @@ fn split_files(path: &Path, metadata: &Metadata) -> Result<Vec<PathBuf>> {
             format!("expected the first file of a model in {count} files, found a later one"),
         )
         .at(format!("key {KEY_SPLIT_NUMBER}"))
-        .help(format!("give {}", crate::quote(&name.path(0).to_string_lossy()))));
+        .help(format!("pass {}", crate::quote(&name.path(0).to_string_lossy()))));
     }
     Ok((1..count).map(|number| name.path(number)).collect())
 }
