@@ -60,15 +60,6 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "hidden_act": "gelu" }), "hidden_act: expected \"silu\""),
         (json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor: expected 1, found 0.5"),
         (rope(json!({ "partial_rotary_factor": 0.5 })), "partial_rotary_factor in rope_scaling: expected 1, found 0.5"),
-        (
-            json!({ "quantization_config": { "bits": 4 } }),
-            "config.json: quantization_config: expected an unquantized checkpoint, found {\"bits\":4}; convert the \
-             original unquantized checkpoint",
-        ),
-        (
-            json!({ "quantization_config": { "quant_method": "gptq", "bits": 4 }, "hidden_act": "gelu" }),
-            "expected an unquantized checkpoint, found quant_method \"gptq\"; convert the original",
-        ),
         (json!({ "attention_bias": 1 }), "attention_bias: expected true or false"),
         (json!({ "rope_scaling": 4 }), "rope_scaling: expected an object"),
         (rope(json!({ "rope_type": "wobble", "factor": 2.0 })), "found \"wobble\""),
@@ -98,6 +89,21 @@ fn descriptions_that_lie_are_refused() {
         (rope(json!({ "rope_type": "llama3", "factor": 8.0 })), "low_freq_factor in rope_scaling: expected a number"),
     ];
     expect_refusals(cases);
+}
+
+#[test]
+fn quantized_checkpoints_are_refused_before_anything_else() {
+    expect_refusals([
+        (
+            json!({ "quantization_config": { "bits": 4 } }),
+            "config.json: quantization_config: expected an unquantized checkpoint, found {\"bits\":4}; convert the \
+             original unquantized checkpoint",
+        ),
+        (
+            json!({ "quantization_config": { "quant_method": "gptq", "bits": 4 }, "hidden_act": "gelu" }),
+            "expected an unquantized checkpoint, found quant_method \"gptq\"; convert the original",
+        ),
+    ]);
 }
 
 /// Numbers and switches that only some classes have.
