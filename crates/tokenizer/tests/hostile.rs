@@ -62,11 +62,7 @@ fn lies_in_tokenizer_json() {
         ("/normalizer", json!({"type": "Precompiled"}), "precompiled_charsmap"),
         ("/normalizer", deep, "recursion limit"),
         ("/normalizer", json!({"type": "Replace", "pattern": {"Regex": "("}, "content": ""}), "normalizer"),
-        (
-            "/pre_tokenizer",
-            json!({"type": "UnicodeScripts"}),
-            "pre_tokenizer: expected a supported type, found \"UnicodeScripts\"",
-        ),
+        ("/pre_tokenizer", json!({"type": "UnicodeScripts"}), "expected a supported type, found \"UnicodeScripts\""),
         (
             "/pre_tokenizer",
             json!({"type": "Split", "pattern": {"Regex": "["}, "behavior": "Isolated"}),
