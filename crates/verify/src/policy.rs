@@ -405,7 +405,7 @@ mod tests {
             ("coverage = nan".to_owned(), "line 1: expected a coverage above 0"),
             ("coverage = \"all\"".to_owned(), "line 1"),
             ("budget = 3".to_owned(), "unknown field"),
-            ("[budgets]\nkl_mean = -1".to_owned(), "line 1: kl_mean: expected a finite budget of at least 0, found -1"),
+            ("[budgets]\nkl_mean = -1".to_owned(), "kl_mean: expected a finite budget of at least 0, found -1"),
             (waiver("reason = \" \"\nexpires = 2027-01-31"), "line 2: a waiver has no reason"),
             (waiver("expires = 2027-01-31"), "missing field `reason`"),
             (waiver("reason = \"r\""), "missing field `expires`"),

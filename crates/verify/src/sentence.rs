@@ -151,11 +151,12 @@ fn failure(report: &Report, bad: &BadNode) -> String {
     });
     let kind = match bad.verdict {
         Verdict::StructuralBug if raced => {
-            "Structural bug: gives different results on the same inputs, by more than rounding (suspected data race)"
+            "Structural bug: the node gives different results on the same inputs, by more than rounding can cause \
+             (suspected data race)"
         }
         Verdict::NotFinite if raced => "NaN or infinity in some runs on the same inputs (suspected data race)",
         Verdict::UndeclaredPrecision if raced => {
-            "Undeclared precision: gives different results on the same inputs, by more than declared"
+            "Undeclared precision: the node gives different results on the same inputs, by more than declared"
         }
         Verdict::UndeclaredPrecision => "Undeclared precision: the result is less exact than declared",
         Verdict::StructuralBug => "Structural bug: the error is larger than rounding can cause",

@@ -394,7 +394,7 @@ const FILE: &[Lie] = &[
 
 /// The file can be looked at, but is no model.
 const MEANING: &[Lie] = &[
-    ("no class", "expected a list with one class name, found 0 class names", |p, _| {
+    ("no class", "expected a list with one class name, found no such key", |p, _| {
         p.drop_key("architectures");
         p.drop_key("model_type");
     }),
