@@ -255,7 +255,7 @@ fn from_tokenizer_model(
 ) -> Result<Parts> {
     let mut parts = match ranked::is_ranks(bytes) {
         true => chatglm::ranked_parts(bytes, files, path)?,
-        false => sentencepiece_model::read(bytes, path)?,
+        false => sentencepiece_model::read(bytes, files.replacement.as_deref().unwrap_or(path))?,
     };
     llama_settings::apply(&mut parts, files, model);
     let beyond = cut_beyond(&mut parts, model.vocab_size);
