@@ -77,8 +77,8 @@ const MISUSES: [Misuse; 8] = [
 ];
 
 /// How `verify` names a node that no rounding explains, and one that gives other results each time.
-const FIRST_BAD: &str = "The first bad node is";
-const WRONG: &str = "structural bug";
+const FIRST_BAD: &str = "First faulty node: ";
+const WRONG: &str = "Structural bug";
 const RACE: &str = "suspected data race";
 
 /// The product with weights in groups.

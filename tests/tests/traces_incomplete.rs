@@ -326,7 +326,7 @@ fn attention_to_positions_that_no_token_has_is_none() {
         let report = compared(&model, &path).unwrap_or_else(|error| panic!("{error}"));
         let bad = report.first_bad.as_ref().unwrap_or_else(|| panic!("{}", report.sentence));
         assert_eq!(bad.node, "kq_soft_max-1", "{}", report.sentence);
-        assert!(report.sentence.contains("at a masked position after the last token of step 1"), "{}", report.sentence);
+        assert!(report.sentence.contains(": a masked position after the last token of step 1"), "{}", report.sentence);
     }
 }
 

@@ -6,14 +6,15 @@
 //! ```
 
 use crate::Arguments;
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 use trueup::blocks::DType;
+use trueup::quantize::WRITTEN_TYPES;
 
 /// Flags of llama.cpp's tools that this program does not have, and what to use.
 const FLAGS: &[(&[&str], &str)] = &[
     (&["--outtype"], "use --type TYPE: `trueup convert SOURCE OUTPUT --type f16`"),
-    (&["--outfile"], "give the output after the source: `trueup convert SOURCE OUTPUT`"),
+    (&["--outfile"], "pass the output after the source: `trueup convert SOURCE OUTPUT`"),
     (&["-ngl", "--ngl", "--n-gpu-layers", "--gpu-layers"], DEVICE_TIP),
     (&["-dev", "-mg", "--main-gpu", "-ts", "--tensor-split", "-sm", "--split-mode"], DEVICE_TIP),
     (&["--n-ctx", "--context-size"], "use -c N (--ctx-size N) for the length of the context"),
@@ -22,14 +23,11 @@ const FLAGS: &[(&[&str], &str)] = &[
     (&["-ctk", "--cache-type-k", "-ctv", "--cache-type-v"], "use --kv TYPE for the type of the KV cache"),
     (&["-fa", "--flash-attn"], "attention is fused by default; --fusion off turns it off"),
     (&["--mmap", "--no-mmap", "--mlock"], "remove the flag: model files are always mapped"),
-    (
-        &["-hf", "--hf-repo", "-hff", "--hf-file", "-mu", "--model-url"],
-        "download the model first, and give its file or folder",
-    ),
+    (&["-hf", "--hf-repo", "-hff", "--hf-file", "-mu", "--model-url"], DOWNLOAD_TIP),
     (&["-sys", "--system-prompt"], "use `trueup chat --system TEXT`"),
     (&["-cnv", "--conversation", "-i", "--interactive"], "use `trueup chat MODEL`"),
     (&["--vocab-only", "--bigendian", "--mmproj"], "remove the flag: trueup does not write such files"),
-    (&["--allow-requantize"], "leave the flag out"),
+    (&["--allow-requantize"], "remove the flag: requantizing is allowed, with a note"),
     (&["--leave-output-tensor"], "use --rule '^output\\.weight$=f16' to keep the output head in f16"),
     (&["--token-embedding-type"], "use --rule '^token_embd\\.weight$=TYPE'"),
     (&["--output-tensor-type"], "use --rule '^output\\.weight$=TYPE'"),
@@ -37,18 +35,30 @@ const FLAGS: &[(&[&str], &str)] = &[
     (&["--nthreads"], "use -t N (--threads N)"),
 ];
 
+const DOWNLOAD_TIP: &str = "download the model first, and pass its file or folder";
+
 const DEVICE_TIP: &str = "use --device cuda to compute on a GPU, and --device-memory SIZE to limit what it holds";
 
 /// Parses the command line; an error about a flag of llama.cpp ends with a tip.
 pub fn parse() -> Arguments {
     let typed: Vec<String> = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     Arguments::try_parse().unwrap_or_else(|mut error| {
-        if let Some(tip) = tip(&typed, &error) {
+        if let Some(flag) = download_flag(&typed, &error) {
+            let problem = format!("trueup does not download models: unexpected argument '{flag}'; {DOWNLOAD_TIP}");
+            error = Arguments::command().error(ErrorKind::UnknownArgument, problem);
+        } else if let Some(tip) = tip(&typed, &error) {
             error.remove(ContextKind::SuggestedArg);
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
         }
         error.exit()
     })
+}
+
+/// The flag that downloads a model in llama.cpp, if clap read it as `-h` and showed the help.
+fn download_flag<'a>(typed: &'a [String], error: &clap::Error) -> Option<&'a str> {
+    let is_download = |argument: &&str| matches!(argument.split('=').next(), Some("-hf" | "-hff"));
+    let argument = typed.iter().skip(1).map(String::as_str).take_while(|argument| *argument != "--").find(is_download);
+    argument.filter(|_| error.kind() == ErrorKind::DisplayHelp)
 }
 
 /// What to use in place of what was typed; `None` for help, and for errors about flags of this program.
@@ -62,13 +72,26 @@ fn tip(typed: &[String], error: &clap::Error) -> Option<String> {
     };
     let command = typed.get(1).map_or("", String::as_str);
     if command == "quantize" && error.kind() == ErrorKind::UnknownArgument && is_type(invalid) {
-        let dtype = invalid.to_ascii_lowercase();
-        return Some(format!("use --type TYPE: `trueup quantize INPUT OUTPUT --type {dtype}`"));
+        let name = invalid.to_ascii_lowercase();
+        return Some(match DType::from_name(&name).is_some_and(|dtype| WRITTEN_TYPES.contains(&dtype)) {
+            true => format!("use --type TYPE: `trueup quantize INPUT OUTPUT --type {name}`"),
+            false => format!("trueup cannot write {name}; use --type with {}", written_types()),
+        });
     }
     let positional = |flag: &str, what: &str| (invalid == flag).then(|| what.to_owned());
-    positional("-m", "name the model without a flag: `trueup run MODEL`")
-        .or_else(|| positional("--model", "name the model without a flag: `trueup run MODEL`"))
+    positional("-m", "pass the model without a flag: `trueup run MODEL`")
+        .or_else(|| positional("--model", "pass the model without a flag: `trueup run MODEL`"))
         .or_else(|| typed.iter().skip(1).find_map(|argument| of_flag(argument)))
+}
+
+/// The names of the types that can be written: `f32, f16 or q8_0`.
+fn written_types() -> String {
+    let names = WRITTEN_TYPES.map(DType::name);
+    match names.split_last() {
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
+        None => String::new(),
+    }
 }
 
 /// The tip for a flag of llama.cpp, with or without a value.
@@ -87,7 +110,7 @@ fn is_type(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{FLAGS, tip};
+    use super::{FLAGS, download_flag, tip};
     use crate::Arguments;
     use clap::{CommandFactory, Parser};
 
@@ -101,12 +124,13 @@ mod tests {
         for (line, part) in [
             ("trueup quantize in.gguf out.gguf q4_0", "`trueup quantize INPUT OUTPUT --type q4_0`"),
             ("trueup quantize in.gguf out.gguf Q8_0 8", "--type q8_0"),
+            ("trueup quantize in.gguf out.gguf Q4_K_M", "trueup cannot write q4_k_m; use --type with f32, f16, bf16"),
             ("trueup convert model --outtype f16 --outfile out.gguf", "--type TYPE"),
             ("trueup convert model out.gguf --outtype=f16", "--type TYPE"),
             ("trueup convert model --outfile out.gguf", "`trueup convert SOURCE OUTPUT`"),
             ("trueup run model.gguf -p Hi -ngl 99", "--device cuda"),
             ("trueup run model.gguf -p Hi --n-gpu-layers 99", "--device cuda"),
-            ("trueup run -m model.gguf -p Hi", "name the model without a flag"),
+            ("trueup run -m model.gguf -p Hi", "pass the model without a flag"),
             ("trueup run model.gguf -p Hi --temperature 0", "--temp"),
             ("trueup run model.gguf -p Hi --cache-type-k q8_0", "--kv TYPE"),
             ("trueup quantize in.gguf out.gguf --leave-output-tensor --type q4_0", "--rule"),
@@ -121,6 +145,20 @@ mod tests {
             "trueup quantize a b c",
         ] {
             assert_eq!(tip_for(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn flags_that_download_are_not_read_as_help() {
+        for (line, flag) in [
+            ("trueup run m.gguf -p hi -hf a/b", Some("-hf")),
+            ("trueup run -hff model.gguf", Some("-hff")),
+            ("trueup run m.gguf -h", None),
+            ("trueup run m.gguf -p hi", None),
+        ] {
+            let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let error = Arguments::try_parse_from(&typed).err();
+            assert_eq!(error.and_then(|error| download_flag(&typed, &error)), flag, "{line}");
         }
     }
 

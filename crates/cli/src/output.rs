@@ -77,7 +77,8 @@ pub fn check_target(target: &Path, sources: &[&SourceFile]) -> Result<()> {
     if !folder.is_dir() {
         let folder = quote(&folder.to_string_lossy());
         return Err(Failure::new(format!(
-            "{shown}: directory {folder} does not exist; create it or choose another path for the output"
+            "{shown}: cannot be written: the directory {folder} does not exist; create it, or choose another path for \
+             the output"
         )));
     }
     match target.metadata() {

@@ -2,13 +2,15 @@
 
 use clap::builder::PossibleValuesParser;
 use regex::Regex;
+use std::str::FromStr;
 use trueup::blocks::DType;
-use trueup::formats::regex_reason;
+use trueup::formats::{quote, regex_reason};
 use trueup::quantize::WRITTEN_TYPES;
 use trueup::runtime::device::cpu::Isa;
 
 /// Parses a size in bytes: `4096`, `512K`, `300M`, `2G` or `2GiB`. Units are powers of 1024.
 pub fn size(text: &str) -> Result<u64, String> {
+    let given = text;
     let text = text.strip_suffix("iB").filter(|text| text.ends_with(['K', 'M', 'G'])).unwrap_or(text);
     let (digits, unit) = match text.char_indices().last() {
         Some((last, 'k' | 'K')) => (&text[..last], 1 << 10),
@@ -16,7 +18,9 @@ pub fn size(text: &str) -> Result<u64, String> {
         Some((last, 'g' | 'G')) => (&text[..last], 1 << 30),
         _ => (text, 1),
     };
-    let count: u64 = digits.parse().map_err(|_| "expected a size in bytes, such as 4096, 300M or 2G".to_owned())?;
+    let count: u64 = digits.parse().map_err(|_| {
+        format!("expected a size such as 4096, 300M or 6GiB, found {}; M and G are powers of 1024", quote(given))
+    })?;
     let bytes = count.checked_mul(unit).ok_or_else(|| "expected fewer than 2^64 bytes".to_owned())?;
     if bytes == 0 { Err("expected more than 0 bytes".to_owned()) } else { Ok(bytes) }
 }
@@ -54,6 +58,11 @@ pub fn threads(text: &str) -> Result<usize, String> {
 /// Parses a number of tokens greater than 0.
 pub fn tokens(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a whole number above 0".to_owned())
+}
+
+/// Parses a whole number of at least 0.
+pub fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "expected a whole number of at least 0".to_owned())
 }
 
 /// Parses a limit of generated tokens; -1 means no limit.
@@ -140,6 +149,7 @@ mod tests {
     fn numbers_outside_their_range_are_rejected() {
         assert_eq!(threads("2"), Ok(2));
         assert!(threads("0").is_err() && threads("1025").is_err() && threads("-1").is_err());
+        assert_eq!((whole("0"), whole::<u64>("-1").is_err(), whole::<usize>("x").is_err()), (Ok(0_usize), true, true));
         assert_eq!(tokens_max("-1"), Ok(TokensMax(None)));
         assert_eq!(tokens_max("0"), Ok(TokensMax(Some(0))));
         assert!(tokens_max("-2").is_err() && tokens_max("x").is_err());

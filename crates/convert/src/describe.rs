@@ -38,7 +38,7 @@ pub(crate) fn describe(
     notes.extend_from_slice(source.notes());
     if source.tokenizer().is_left_out {
         notes.push(
-            "the file contains no vocabulary, so none is written; give token ids instead of text, or \
+            "the file contains no vocabulary, so none is written; pass token ids instead of text, or \
             convert with --tokenizer"
                 .to_owned(),
         );

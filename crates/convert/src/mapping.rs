@@ -206,7 +206,7 @@ fn check_tensor(expected: &SourceTensor, found: &TensorInfo, misfits: &mut Vec<S
         misfits.push(format!("tensor {name}: expected shape {wanted:?}, found {found:?}"));
     }
     if !found.dtype.is_float() {
-        misfits.push(format!("tensor {name}: expected floating point, found {}", found.dtype));
+        misfits.push(format!("tensor {name}: expected a floating-point type, found {}", found.dtype));
     }
 }
 
@@ -298,7 +298,7 @@ fn note_of_computed(source: &dyn Checkpoint, spec: &ModelSpec, omitted: &[Omitte
     }
     if !others.is_empty() {
         let names = listed(&others, ", ");
-        notes.push(format!("omitted tensors with other values than those computed from config.json: {names}"));
+        notes.push(format!("the values of these omitted tensors differ from those computed from config.json: {names}"));
     }
     Ok(notes)
 }

@@ -90,7 +90,7 @@ impl Slim {
             Slim::Corpus(file) => {
                 let vocabulary = vocabulary.clone().ok_or_else(|| {
                     let error = Error::new(path, "the model has no vocabulary to encode the corpus with");
-                    error.at("--prune-vocab").help("give its tokenizer with --tokenizer, or list ids with ids:FILE")
+                    error.at("--prune-vocab").help("pass its tokenizer with --tokenizer, or list IDs with ids:FILE")
                 })?;
                 let (tokenizer, text) = (Tokenizer::new(vocabulary)?, text_of(file)?);
                 let mut needed: BTreeSet<u32> = tokenizer.tokens_of(&text)?.into_iter().collect();
@@ -102,8 +102,17 @@ impl Slim {
             }
         };
         if kept.is_empty() {
-            let problem = "expected at least one token to keep, found none";
-            return Err(Error::new(path, problem).at("--prune-vocab").help("check that the file is not empty"));
+            return Err(match self {
+                Slim::Ids(file) => {
+                    Error::new(file, "expected at least one token ID, found none").help("list the IDs to keep")
+                }
+                Slim::Corpus(file) => {
+                    Error::new(file, "expected text, found none").help("pass a file that is not empty")
+                }
+                Slim::Drop(_) => {
+                    Error::new(path, "expected at least one token to keep, found none").at("--prune-vocab")
+                }
+            });
         }
         kept.extend(steering);
         kept.extend(vocabulary.iter().flat_map(Vocabulary::indispensable));
@@ -174,7 +183,7 @@ fn text_of(file: &Path) -> Result<String> {
     let text = to_utf8(&bytes).map_err(|problem| Error::new(file, problem))?;
     String::from_utf8(text.into_owned()).map_err(|error| {
         let place = format!("byte {}", error.utf8_error().valid_up_to());
-        Error::new(file, "expected UTF-8 text, found other bytes").at(place)
+        Error::new(file, "expected UTF-8 text, found other bytes").at(place).help("convert the file to UTF-8")
     })
 }
 
@@ -197,8 +206,8 @@ pub(crate) fn write_metadata(
     let ids: Vec<i32> = kept.iter().map(|id| i32::try_from(*id).unwrap_or(i32::MAX)).collect();
     metadata.insert(SOURCE_IDS, ids);
     let mut notes = vec![format!(
-        "{} of {all} tokens are kept, with new ids; their embedding and head rows, and so their logits, are \
-         those of the source ({SOURCE_IDS} lists the old ids)",
+        "{} of {all} tokens are kept and renumbered; their embedding rows, output head rows and logits are unchanged \
+         ({SOURCE_IDS} lists the old IDs)",
         kept.len()
     )];
     if !source.tokenizer().is_left_out {

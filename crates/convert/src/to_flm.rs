@@ -57,22 +57,22 @@ impl FlmOptions {
         let bits = match recipe.dtype() {
             None => None,
             Some(DType::F16) => Some(16),
-            Some(_) => {
+            Some(dtype) => {
                 return fault(
-                    "a .flm file keeps the types of its source or uses f16",
-                    "`trueup quantize -b 8` and `-b 4` write codes",
+                    &format!("--type: expected auto or f16 for .flm output, found {dtype}"),
+                    "use `trueup quantize -b 8` or `-b 4` for a quantized .flm file",
                 );
             }
         };
         if check || resume || split != Split::Whole {
             return fault(
-                "--check, --resume, --split and --split-max-size are for GGUF files",
-                "`trueup diff` compares a .flm file with its source",
+                "expected GGUF output for --check, --resume, --split and --split-max-size, found .flm output",
+                "remove these flags; `trueup diff` compares a .flm file with its source",
             );
         }
         if slim.is_some() {
             return fault(
-                "--prune-vocab writes GGUF",
+                "--prune-vocab: expected GGUF output, found .flm output",
                 "convert to GGUF with it first, then convert the GGUF \
                 file to .flm",
             );

@@ -95,7 +95,7 @@ fn all_tensors_that_do_not_fit_are_listed_at_once() {
         "tensor model.layers.7.mlp.up_proj.weight is not known to LlamaForCausalLM",
         "tensor model.layers.0.self_attn.q_proj.bias is not known",
         "tensor position_ids is not known",
-        "tensor model.layers.0.input_layernorm.weight: expected floating point, found i32",
+        "tensor model.layers.0.input_layernorm.weight: expected a floating-point type, found i32",
     ] {
         assert!(message.contains(part), "{part:?} is missing in: {message}");
     }
@@ -190,7 +190,7 @@ fn omitted_tables_are_compared_with_what_is_computed() {
         draft.tensors.insert(FREQUENCIES.to_owned(), (Dtype::F32, vec![bytes.len() / 4], bytes));
         let (notes, checks) = converted(&draft, Recipe::new(None));
         assert!(
-            notes.contains(&format!("other values than those computed from config.json: {FREQUENCIES}")),
+            notes.contains(&format!("omitted tensors differ from those computed from config.json: {FREQUENCIES}")),
             "{notes}"
         );
         assert_eq!(checks.last().unwrap().agreement, Agreement::Wrong { elements });

@@ -180,7 +180,7 @@ fn len(bytes: &[u8]) -> u64 {
 /// An output may replace a regular file that is none of the inputs, and nothing else.
 fn check_target(path: &Path, inputs: &[FileStamp]) -> Result<()> {
     if path.as_os_str().as_bytes().ends_with(b"/") {
-        return Err(Error::new(path, "expected a file name, found a folder name").help("name a file"));
+        return Err(Error::new(path, "expected a file name, found a folder name").help("pass a file name"));
     }
     let facts = match std::fs::metadata(path) {
         Ok(facts) => facts,
@@ -192,7 +192,7 @@ fn check_target(path: &Path, inputs: &[FileStamp]) -> Result<()> {
     };
     if !facts.is_file() {
         return Err(
-            Error::new(path, format!("expected a file to write, found {}", kind_name(&facts))).help("name a file")
+            Error::new(path, format!("expected a file to write, found {}", kind_name(&facts))).help("pass a file name")
         );
     }
     if inputs.iter().any(|input| input.is_same_file(&facts)) {
@@ -207,7 +207,7 @@ fn check_target(path: &Path, inputs: &[FileStamp]) -> Result<()> {
 fn partial_prefix(path: &Path) -> Result<OsString> {
     let name = path
         .file_name()
-        .ok_or_else(|| Error::new(path, "expected the name of a file, found none").help("name a file"))?;
+        .ok_or_else(|| Error::new(path, "expected the name of a file, found none").help("pass a file name"))?;
     let kept = name.as_bytes().get(..NAME_BYTES_MAX).unwrap_or(name.as_bytes());
     Ok(OsString::from_vec([b".", kept, b"."].concat()))
 }
@@ -277,9 +277,8 @@ fn explain(folder: &Path, error: &io::Error, bytes: u64) -> (String, &'static st
         ErrorKind::NotFound if !folder.is_dir() => {
             let folder = quote(&folder.to_string_lossy());
             (
-                format!("cannot be written: the folder {folder} does not exist"),
-                "create it first, or write to \
-                another folder",
+                format!("cannot be written: the directory {folder} does not exist"),
+                "create it, or choose another path for the output",
             )
         }
         // No kind of its own.

@@ -9,7 +9,7 @@ use crate::llama2c::TokenizerBin;
 use crate::source_file::SourceFile;
 use crate::tensor_range::tensor_bytes;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
 
 /// A model on disk in any format.
@@ -139,6 +139,8 @@ pub struct TokenizerFiles {
     /// Whether the vocabulary comes from another place than the model's folder ([`TokenizerFiles::replace`]); added
     /// tokens of the folder do not belong to it then.
     pub is_replaced: bool,
+    /// The file that the vocabulary comes from, if it replaces that of the model.
+    pub replacement: Option<PathBuf>,
     /// Whether the model was meant to be without: its format holds a vocabulary, and there is nothing in it.
     pub is_left_out: bool,
 }
@@ -162,6 +164,7 @@ impl TokenizerFiles {
         (self.vocab_json, self.merges) = (None, None);
         (self.ice_text, self.llama2c, self.flm) = (None, None, None);
         (self.is_left_out, self.is_replaced) = (false, true);
+        self.replacement = Some(path.to_owned());
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => self.tokenizer_json = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
             Some("tiktoken") => self.qwen_tiktoken = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
@@ -172,7 +175,7 @@ impl TokenizerFiles {
             Some(_) | None => {
                 let vocabulary = vocabulary.ok_or_else(|| {
                     Error::new(path, "neither the file nor the model specifies the number of tokens")
-                        .help("give a tokenizer.json or a tokenizer.model")
+                        .help("pass a tokenizer.json or a tokenizer.model")
                 })?;
                 self.llama2c = Some(TokenizerBin::read(&source, vocabulary)?);
             }

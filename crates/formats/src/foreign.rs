@@ -20,18 +20,19 @@ const ENTRIES_MAX: usize = 4096;
 /// The description of a PEFT adapter.
 pub(crate) const ADAPTER_CONFIG: &str = "adapter_config.json";
 
-const PICKLE_HELP: &str = "it can contain executable code and is not supported; convert it to safetensors \
-    first, for example with \
-    save_pretrained(..., safe_serialization=True)";
+const PICKLE_HELP: &str = "convert it to safetensors first, for example with save_pretrained(..., \
+    safe_serialization=True)";
+const PICKLES_HELP: &str = "convert them to safetensors first, for example with save_pretrained(..., \
+    safe_serialization=True)";
 const ORIGINAL_HELP: &str = "convert the original checkpoint";
-const ARCHIVE_HELP: &str = "extract it and give the model inside";
+const ARCHIVE_HELP: &str = "extract it and pass the model inside";
 
 /// Offset, bytes there, what the file is, what to do.
 const MAGICS: [(usize, &[u8], &str, &str); 19] = [
-    (0, b"\x80\x02", "a PyTorch pickle", PICKLE_HELP),
-    (0, b"\x80\x03", "a Python pickle", PICKLE_HELP),
-    (0, b"\x80\x04", "a Python pickle", PICKLE_HELP),
-    (0, b"\x80\x05", "a Python pickle", PICKLE_HELP),
+    (0, b"\x80\x02", "a PyTorch pickle, which can contain executable code", PICKLE_HELP),
+    (0, b"\x80\x03", "a Python pickle, which can contain executable code", PICKLE_HELP),
+    (0, b"\x80\x04", "a Python pickle, which can contain executable code", PICKLE_HELP),
+    (0, b"\x80\x05", "a Python pickle, which can contain executable code", PICKLE_HELP),
     (0, b"lmgg", "a GGML file, older than GGUF", ORIGINAL_HELP),
     (0, b"fmgg", "a GGMF file, older than GGUF", ORIGINAL_HELP),
     (0, b"tjgg", "a GGJT file, older than GGUF", ORIGINAL_HELP),
@@ -86,11 +87,11 @@ pub(crate) fn of_file(start: &[u8], path: &Path) -> Option<Foreign> {
     }
     if is_importance_matrix(start) {
         let what = "an importance matrix of llama.cpp, which contains activation statistics but no weights";
-        return Some(Foreign::new(what, "give the model that it was measured on"));
+        return Some(Foreign::new(what, "pass the model that it was measured on"));
     }
     let text = without_mark(start).trim_ascii_start();
     let is_json = extension.eq_ignore_ascii_case("json") && text.first().is_some_and(|byte| b"{[".contains(byte));
-    is_json.then(|| Foreign::new("a JSON file", "give its folder, or the file with the weights"))
+    is_json.then(|| Foreign::new("a JSON file", "pass its folder, or the file with the weights"))
 }
 
 /// What a zip archive holds, by the name of its first entry.
@@ -101,7 +102,7 @@ fn zip(start: &[u8], extension: &str) -> Foreign {
     let name = String::from_utf8_lossy(name);
     let is_pickle = ["bin", "pt", "pth", "ckpt"].iter().any(|known| extension.eq_ignore_ascii_case(known));
     if is_pickle || name.ends_with("data.pkl") || name.ends_with("/.format_version") {
-        return Foreign::new("a PyTorch pickle in a zip archive", PICKLE_HELP);
+        return Foreign::new("a PyTorch pickle in a zip archive, which can contain executable code", PICKLE_HELP);
     }
     if name.ends_with(".npy") {
         return Foreign::new("an archive of NumPy arrays", ORIGINAL_HELP);
@@ -187,15 +188,16 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
     }
     if is("model_index.json") {
         let what = "a pipeline of diffusers (model_index.json), which generates images";
-        return Some(Foreign::new(what, "give a language model"));
+        return Some(Foreign::new(what, "pass a language model"));
     }
     if has(&|name| name.starts_with("pytorch_model")) || ends(".pth") || ends(".pt") {
-        return Some(Foreign::new("PyTorch pickles", PICKLE_HELP));
+        let what = "PyTorch pickle files, which can contain executable code";
+        return Some(Foreign::new(what, PICKLES_HELP));
     }
     if let Some(file) = names.iter().find(|name| name.ends_with(".gguf")) {
         return Some(Foreign::new(
             "a folder with GGUF files",
-            format!("give the GGUF file itself, for example {}", quote(file)),
+            format!("pass the GGUF file itself, for example {}", quote(file)),
         ));
     }
     if is("tf_model.h5") || is("flax_model.msgpack") || ends(".onnx") {
@@ -206,7 +208,7 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
         names.iter().filter(|name| folder.join(name).join("config.json").is_file()).map(|name| quote(name)).collect();
     if !inner.is_empty() {
         let what = format!("a folder that contains models: {}", listed(&inner, ", "));
-        return Some(Foreign::new(what, "give one of them"));
+        return Some(Foreign::new(what, "pass one of them"));
     }
     (names.is_empty() && folder.is_dir()).then(|| Foreign::new("an empty folder", "get the files of the model"))
 }
@@ -238,8 +240,8 @@ mod tests {
             (&zip(b"arr_0.npy"), "arrays.npz", "NumPy", "original checkpoint"),
             (b"\x80\x05\x95", "m.pkl", "a Python pickle", "safetensors"),
             (b"\x89HDF\r\n\x1a\n", "tf_model.h5", "HDF5", "safetensors"),
-            (&matrix, "imatrix.dat", "an importance matrix", "give the model"),
-            (b"\xef\xbb\xbf{\"a\": 1}", "config.json", "a JSON file", "give its folder"),
+            (&matrix, "imatrix.dat", "an importance matrix", "pass the model"),
+            (b"\xef\xbb\xbf{\"a\": 1}", "config.json", "a JSON file", "pass its folder"),
             (b"\x08\x07", "m.onnx", "an ONNX graph", "safetensors"),
         ];
         for (start, name, what, help) in cases {
@@ -277,14 +279,14 @@ mod tests {
             ),
             (
                 &[("config.json", "{}"), ("pytorch_model-00001-of-00002.bin", "x")],
-                &["PyTorch pickles", "safe_serialization=True"],
+                &["PyTorch pickle files", "safe_serialization=True"],
             ),
             (&[("config.json", "{}"), ("tf_model.h5", "x")], &["another framework", "safetensors"]),
             (&[("a-Q4_0.gguf", "x")], &["GGUF files", "for example a-Q4_0.gguf"]),
             (&[("model_index.json", "{}")], &["diffusers", "language model"]),
             (
                 &[("checkpoint-500/config.json", "{}")],
-                &["a folder that contains models: checkpoint-500", "give one of them"],
+                &["a folder that contains models: checkpoint-500", "pass one of them"],
             ),
             (&[("README.md", "")], &["expected a model folder", "no config.json"]),
             (&[], &["an empty folder", "get the files"]),

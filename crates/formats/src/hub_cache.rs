@@ -34,7 +34,7 @@ pub(crate) fn snapshot(path: &Path) -> Result<PathBuf> {
     match models.is_empty() {
         true => Ok(path.to_owned()),
         false => Err(Error::new(path, "expected a model, found a huggingface_hub cache")
-            .help(format!("give one of its models: {}", listed(&models, ", ")))),
+            .help(format!("pass one of its models: {}", listed(&models, ", ")))),
     }
 }
 
@@ -59,11 +59,11 @@ fn named_snapshot(root: &Path, snapshots: &Path) -> Result<PathBuf> {
             .help("download the model")),
         (_, Some(main)) => {
             let problem = format!("refs/main points to the snapshot {}, which is missing", quote(&main));
-            Err(Error::new(root, problem).help("download the model again, or give a folder in snapshots/"))
+            Err(Error::new(root, problem).help("download the model again, or pass a folder in snapshots/"))
         }
         (_, None) => {
             Err(Error::new(root, format!("expected one snapshot or refs/main, found {} snapshots", there.len()))
-                .help("give a folder in snapshots/"))
+                .help("pass a folder in snapshots/"))
         }
     }
 }
@@ -134,7 +134,7 @@ mod tests {
         }
         let folder = cache(None, &["aaa"]);
         let error = snapshot(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("a huggingface_hub cache; give one of its models: models--org--tiny-model"), "{error}");
+        assert!(error.contains("a huggingface_hub cache; pass one of its models: models--org--tiny-model"), "{error}");
         let model = folder.path().join("models--org--tiny-model/snapshots/aaa");
         assert_eq!(snapshot(&model).unwrap(), model, "a snapshot is a model folder");
         assert_eq!(snapshot(Path::new("no/such")).unwrap(), Path::new("no/such"));

@@ -16,6 +16,7 @@ use crate::error::{Error, Result, quote};
 use crate::source_file::SourceFile;
 use crate::text_encoding::to_utf8;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::error::Category;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 use std::fmt;
@@ -35,6 +36,9 @@ pub const NAN: &str = "NaN (not valid in JSON)";
 /// One value; `path` is for the message.
 pub fn value(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Value> {
     let path = path.as_ref();
+    if bytes.trim_ascii().is_empty() {
+        return Err(Error::new(path, "expected JSON, found an empty file").help("get the file again"));
+    }
     let strict = parse::<Unique>(path, bytes).map(|unique| unique.0);
     let Err(error) = strict else { return strict };
     let Some(replaced) = without_python_numbers(bytes) else { return Err(error) };
@@ -99,17 +103,35 @@ pub(crate) fn read_object(source: &SourceFile) -> Result<Map<String, Value>> {
 pub(crate) fn parse<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T> {
     let text = to_utf8(bytes).map_err(|problem| Error::new(path, problem))?;
     serde_json::from_slice(&text).map_err(|error| {
-        let place = format!("line {}, column {}", error.line(), error.column());
-        let text = error.to_string();
-        let problem = text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);
-        Error::new(path, format!("not the expected JSON: {}", quote(problem))).at(place)
+        let help = match error.classify() {
+            Category::Eof => "the file is damaged or truncated; get it again",
+            Category::Syntax => "correct the file or get it again",
+            Category::Data | Category::Io => "",
+        };
+        Error::new(path, problem(&error)).at(place(&error)).help(help)
     })
+}
+
+/// Where an error is: `line 3, column 7`.
+pub fn place(error: &serde_json::Error) -> String {
+    format!("line {}, column {}", error.line(), error.column())
+}
+
+/// What was expected and what was found, without the place.
+pub fn problem(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);
+    match error.classify() {
+        Category::Eof => "expected valid JSON, found the end of the file".to_owned(),
+        Category::Syntax => format!("expected valid JSON, found an error: {}", quote(text)),
+        Category::Data | Category::Io => format!("not the expected JSON: {}", quote(text)),
+    }
 }
 
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "a truth value",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
         Value::Array(_) => "an array",

@@ -45,7 +45,7 @@ impl SourceFile {
         let facts = file.metadata().map_err(|error| open_error(path, error))?;
         if !facts.is_file() {
             return Err(
-                Error::new(path, format!("expected a regular file, found {}", kind_name(&facts))).help("name a file")
+                Error::new(path, format!("expected a regular file, found {}", kind_name(&facts))).help("pass a file")
             );
         }
         Ok(SourceFile { file, stamp: FileStamp::new(path, &facts) })

@@ -58,8 +58,10 @@ fn is_split(file: &dyn Checkpoint) -> Result<bool> {
     }
     let layout = metadata.string(LAYOUT_KEY).map_err(|fault| fault.in_file(file.path()))?;
     if layout != LAYOUT_SPLIT_SCALE {
-        let problem = format!("layout {:?} is unknown, expected {LAYOUT_SPLIT_SCALE:?}", quote(layout));
-        return Err(Error::new(file.path(), problem).at(format!("key {LAYOUT_KEY}")).help("use a newer version"));
+        let problem = format!("expected {LAYOUT_SPLIT_SCALE:?}, found {:?}", quote(layout));
+        return Err(Error::new(file.path(), problem)
+            .at(format!("key {LAYOUT_KEY}"))
+            .help("use a newer version of trueup"));
     }
     Ok(true)
 }

@@ -155,7 +155,7 @@ impl Trace {
             let problem =
                 format!("expected {steps} steps that add up to {ids} token IDs, found steps of {shown}{more} tokens");
             return Err(
-                Error::new(self.source().path(), problem).help("give the token IDs that the trace was recorded with")
+                Error::new(self.source().path(), problem).help("pass the token IDs that the trace was recorded with")
             );
         }
         Ok(tokens)

@@ -216,8 +216,8 @@ fn names_that_cannot_be_had_are_refused_before_the_work() {
     for (name, words) in [
         ("loop", "levels of symbolic links"),
         (long.as_str(), "name too long"),
-        ("new/", "name a file"),
-        ("none/new", "does not exist; create it first"),
+        ("new/", "pass a file name"),
+        ("none/new", "does not exist; create it, or choose"),
         ("file/new", "cannot be written"),
     ] {
         let result = AtomicFile::create(folder.path().join(name), &[]).map_err(|error| error.at("x"));

@@ -129,7 +129,12 @@ fn split_files_must_belong_together() {
     faults.refused("second part named", second, parts[1], &["expected the first file of a model in 3 files", parts[0]]);
     copy(parts[0], "other.gguf");
     let renamed = Gguf::open(folder.path().join("other.gguf"));
-    faults.refused("renamed", renamed, "other.gguf", &["split.no", "found another name"]);
+    faults.refused(
+        "renamed",
+        renamed,
+        "other.gguf",
+        &["split.no", "expected a file name ending in -0000", "found other.gguf; restore the original name"],
+    );
     let mut short = std::fs::read(golden(parts[0])).unwrap();
     let place = short.windows(19).position(|window| window == b"split.tensors.count").unwrap();
     short[place + 19 + 4] = 9;
@@ -239,11 +244,11 @@ fn metadata_keeps_its_order_and_says_what_it_found() {
     let negative = message(metadata.u64("test.i16").unwrap_err());
     assert_eq!(
         negative,
-        "m.gguf: key test.i16: expected an integer that is not negative, found i16 -30000; convert the model again"
+        "m.gguf: key test.i16: expected a non-negative integer, found i16 -30000; convert the model again"
     );
     assert_eq!(
         metadata.u64("test.i16").unwrap_err().to_string(),
-        "key test.i16: expected an integer that is not negative, found i16 -30000"
+        "key test.i16: expected a non-negative integer, found i16 -30000"
     );
     assert_ne!(metadata, golden_metadata());
     assert!(message(metadata.string("none").unwrap_err()).contains("key none: expected a string, found no such key"));

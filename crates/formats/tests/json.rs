@@ -28,7 +28,7 @@ fn keys_keep_their_order() {
 fn what_is_no_object_is_named() {
     let mut faults = Faults::default();
     for (text, kind) in
-        [("null", "null"), ("false", "a truth value"), ("1", "a number"), ("\"x\"", "a string"), ("[{}]", "an array")]
+        [("null", "null"), ("false", "a boolean"), ("1", "a number"), ("\"x\"", "a string"), ("[{}]", "an array")]
     {
         let refused = json::object("a.json", text.as_bytes()).map_err(|error| error.at("whole"));
         faults.refused(text, refused, "a.json", &["expected a JSON object", &format!("found {kind}")]);
@@ -36,12 +36,14 @@ fn what_is_no_object_is_named() {
     for (text, fragments) in [
         (r#"{"a": {"b": 1, "b": 2}}"#, ["line 1, column", "the key \"b\" occurs twice"]),
         ("{\n\"a\": }", ["line 2, column 6", "expected value"]),
-        ("", ["line 1, column 0", "EOF"]),
+        ("{\"a\": 1", ["line 1, column 7", "expected valid JSON, found the end of the file; the file is damaged or"]),
         ("\u{1}", ["line 1", "expected value"]),
         ("{} {}", ["line 1", "trailing characters"]),
     ] {
         faults.refused(text, json::value("a.json", text.as_bytes()), "a.json", &fragments);
     }
+    let empty = json::value("a.json", b" \n").unwrap_err().to_string();
+    assert_eq!(empty, "a.json: expected JSON, found an empty file; get the file again");
     let deep = "[".repeat(200) + &"]".repeat(200);
     faults.refused("deep", json::value("a.json", deep.as_bytes()), "a.json", &["recursion limit"]);
     faults.report();

@@ -114,10 +114,10 @@ fn a_folder_without_weights_says_what_it_has() {
     for (name, found, help) in [
         ("weights.safetensors", "found neither", "for example weights.safetensors"),
         ("model-00002-of-00003.safetensors", "found neither", "get all 3 files of the model"),
-        ("pytorch_model-00001-of-00002.bin", "found PyTorch pickles", "convert it to safetensors"),
-        ("consolidated.00.pth", "found PyTorch pickles", "convert it to safetensors"),
-        ("model.pt", "found PyTorch pickles", "convert it to safetensors"),
-        ("model.gguf", "a folder with GGUF files", "give the GGUF file itself, for example model.gguf"),
+        ("pytorch_model-00001-of-00002.bin", "found PyTorch pickle files", "convert them to safetensors"),
+        ("consolidated.00.pth", "found PyTorch pickle files", "convert them to safetensors"),
+        ("model.pt", "found PyTorch pickle files", "convert them to safetensors"),
+        ("model.gguf", "a folder with GGUF files", "pass the GGUF file itself, for example model.gguf"),
         ("tf_model.h5", "of another framework", "safetensors files"),
         ("notes.txt", "found neither", "get the weights of the model"),
     ] {
@@ -393,7 +393,7 @@ fn a_folder_without_a_model_says_what_to_do() {
     write(path, "config.json", b"{}");
     faults.refused("no weights", open(), "", &["model.safetensors", "get the weights"]);
     write(path, "model.gguf", b"GGUF");
-    faults.refused("GGUF", open(), "", &["give the GGUF file"]);
+    faults.refused("GGUF", open(), "", &["pass the GGUF file"]);
     write(path, "pytorch_model.bin", b"PK\x03\x04");
     faults.refused("pickle", open(), "", &["pickles", "convert it to safetensors"]);
     write(path, "adapter.safetensors", b"");

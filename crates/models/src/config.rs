@@ -13,7 +13,8 @@ use crate::spec::ModelSpec;
 use serde_json::{Map, Value};
 use std::path::Path;
 use trueup_formats::flm::description_name;
-use trueup_formats::{Error, Result, quote};
+use trueup_formats::json::{INFINITY, MINUS_INFINITY, NAN};
+use trueup_formats::{Error, QUANTIZED_HELP, Result, counted, quote};
 use trueup_graph::op::{RopePairs, RopeScaling};
 
 /// A JSON object.
@@ -22,15 +23,17 @@ pub(crate) type Object = Map<String, Value>;
 impl Architecture {
     /// The architecture of a description, by its `architectures`, and by markers if several share a class name.
     pub fn of_config(config: &Object, path: &Path) -> Result<&'static Architecture> {
-        let classes: Vec<&str> = config
-            .get("architectures")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .collect();
+        let listed = config.get("architectures");
+        let classes: Vec<&str> =
+            listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
         let [class] = classes[..] else {
-            let problem = format!("expected one class name, found {}", classes.len());
+            let found = match listed {
+                None => "no such key".to_owned(),
+                Some(Value::Array(_)) => counted(classes.len(), "class name"),
+                Some(Value::String(class)) => format!("the string \"{}\"", quote(class)),
+                Some(other) => quote(&other.to_string()),
+            };
+            let problem = format!("expected a list with one class name, found {found}");
             return Err(Error::new(path, problem)
                 .at(format!("architectures in {}", description_name(path)))
                 .help(SUPPORTED_HELP));
@@ -70,6 +73,7 @@ impl ModelSpec {
         tensors: usize,
         path: &Path,
     ) -> Result<(ModelSpec, Vec<String>)> {
+        expect_unquantized(config, path)?;
         let mut reader =
             Config { architecture, object: config, diagnostics: Diagnostics::default(), tensors, notes: Vec::new() };
         let mut spec = (architecture.from_config)(&mut reader);
@@ -79,9 +83,25 @@ impl ModelSpec {
         if diagnostics.list().is_empty() {
             spec.check(&mut diagnostics);
         }
-        diagnostics.check(path, description_name(path), "the model is not supported, or its description is damaged")?;
+        let name = description_name(path);
+        let help =
+            format!("correct {name} or get the file again; if the file is correct, trueup does not support this model");
+        diagnostics.check(path, name, &help)?;
         Ok((spec, notes))
     }
+}
+
+/// Rejects checkpoints of GPTQ, AWQ, FP8 and other quantizers before anything else is read: their other problems
+/// follow from the quantization.
+fn expect_unquantized(config: &Object, path: &Path) -> Result<()> {
+    let Some(quantization) = config.get("quantization_config").filter(|value| !value.is_null()) else { return Ok(()) };
+    let method = quantization.get("quant_method").and_then(Value::as_str);
+    let found = match method {
+        Some(method) => format!("quant_method \"{}\"", quote(method)),
+        None => quote(&quantization.to_string()),
+    };
+    let problem = format!("expected an unquantized checkpoint, found {found}");
+    Err(Error::new(path, problem).at(format!("{}: quantization_config", description_name(path))).help(QUANTIZED_HELP))
 }
 
 impl Marker {
@@ -347,9 +367,18 @@ impl Config<'_> {
     }
 
     fn wrong<T>(&mut self, key: &str, expected: &str, found: &Value, instead: T) -> T {
-        let found = quote(&found.to_string()).to_string();
-        self.problem(format!("{key}: expected {expected}, found {found}"));
+        self.problem(format!("{key}: expected {expected}, found {}", shown(found)));
         instead
+    }
+}
+
+/// A value for a message. Python's numbers that are not JSON are strings here.
+fn shown(value: &Value) -> String {
+    match value.as_str() {
+        Some(INFINITY) => "Infinity".to_owned(),
+        Some(MINUS_INFINITY) => "-Infinity".to_owned(),
+        Some(NAN) => "NaN".to_owned(),
+        Some(_) | None => quote(&value.to_string()),
     }
 }
 
@@ -517,7 +546,7 @@ impl ScalingReader<'_> {
         }
     }
 
-    /// Absent numbers and zeros have the dediagnostics of the library that defines the words.
+    /// Absent and zero values take the defaults of transformers.
     fn yarn(&mut self) -> RopeScaling {
         let factor = self.required("factor");
         let mut present = |key| self.optional(key).filter(|&number| number != 0.0);
@@ -552,7 +581,7 @@ impl ScalingReader<'_> {
         let found = self.object.get(key).filter(|value| !value.is_null())?;
         let number = found.as_f64();
         if number.is_none() {
-            let found = quote(&found.to_string());
+            let found = shown(found);
             self.diagnostics.add(format!("{key} in {}: expected a number, found {found}", self.place));
         }
         number

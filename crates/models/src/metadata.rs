@@ -385,7 +385,7 @@ impl<'a> Keys<'a> {
             (Some(count), _) => self.within(key, count, max),
             (None, Some(absent)) => absent,
             (None, None) => {
-                self.missing(key, "an integer that is not negative");
+                self.missing(key, "a non-negative integer");
                 1
             }
         }

@@ -27,7 +27,7 @@ impl OtherKind {
             ("imatrix", _) | (_, "imatrix") => importance_matrix(),
             ("mmproj", _) | (_, "clip" | "mmproj") => projector(),
             (_, "controlvector") => {
-                ("a control vector, which modifies a model at run time".to_owned(), "give the model itself")
+                ("a control vector, which modifies a model at run time".to_owned(), "pass the model itself")
             }
             ("", "") if has("imatrix.") => importance_matrix(),
             (_, "") if has("clip.") => projector(),
@@ -49,12 +49,12 @@ impl OtherKind {
 
 fn importance_matrix() -> (String, &'static str) {
     let what = "an importance matrix, which contains activation statistics but no weights";
-    (what.to_owned(), "give the model that it was measured on")
+    (what.to_owned(), "pass the model that it was measured on")
 }
 
 fn projector() -> (String, &'static str) {
     let what = "the image or audio encoder of a multimodal model (mmproj)";
-    (what.to_owned(), "give the GGUF file with the language model")
+    (what.to_owned(), "pass the GGUF file with the language model")
 }
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
             (&[("imatrix.datasets", "wiki")], &["an importance matrix"]),
             (&[("general.architecture", "clip")], &["encoder of a multimodal model (mmproj)", "the language model"]),
             (&[("general.architecture", "clip"), ("general.type", "mmproj")], &["(mmproj)"]),
-            (&[("general.architecture", "controlvector")], &["a control vector", "give the model itself"]),
+            (&[("general.architecture", "controlvector")], &["a control vector", "pass the model itself"]),
         ] {
             let said = kind(keys).unwrap_or_default();
             assert!(words.iter().all(|word| said.contains(word)), "{keys:?}: {said}");

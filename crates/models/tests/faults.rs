@@ -30,8 +30,12 @@ fn descriptions_that_lie_are_refused() {
     let cases = [
         (json!({ "architectures": ["GPTNonsense"] }), "found \"GPTNonsense\""),
         (json!({ "architectures": ["A\u{1b}[2J"] }), "\\u{1b}"),
-        (json!({ "architectures": [] }), "expected one class name"),
-        (json!({ "architectures": null }), "expected one class name"),
+        (json!({ "architectures": [] }), "expected a list with one class name, found 0 class names"),
+        (json!({ "architectures": null }), "expected a list with one class name, found null"),
+        (
+            json!({ "architectures": "LlamaForCausalLM" }),
+            "expected a list with one class name, found the string \"LlamaForCausalLM\"",
+        ),
         (json!({ "num_attention_heads": 0 }), "num_attention_heads: expected 1 to 65536, found 0"),
         (json!({ "num_attention_heads": 3 }), "3 attention heads do not divide a hidden size of 64"),
         (
@@ -56,7 +60,6 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "hidden_act": "gelu" }), "hidden_act: expected \"silu\""),
         (json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor: expected 1, found 0.5"),
         (rope(json!({ "partial_rotary_factor": 0.5 })), "partial_rotary_factor in rope_scaling: expected 1, found 0.5"),
-        (json!({ "quantization_config": { "bits": 4 } }), "quantization_config: expected no such key"),
         (json!({ "attention_bias": 1 }), "attention_bias: expected true or false"),
         (json!({ "rope_scaling": 4 }), "rope_scaling: expected an object"),
         (rope(json!({ "rope_type": "wobble", "factor": 2.0 })), "found \"wobble\""),
@@ -86,6 +89,21 @@ fn descriptions_that_lie_are_refused() {
         (rope(json!({ "rope_type": "llama3", "factor": 8.0 })), "low_freq_factor in rope_scaling: expected a number"),
     ];
     expect_refusals(cases);
+}
+
+#[test]
+fn quantized_checkpoints_are_refused_before_anything_else() {
+    expect_refusals([
+        (
+            json!({ "quantization_config": { "bits": 4 } }),
+            "config.json: quantization_config: expected an unquantized checkpoint, found {\"bits\":4}; convert the \
+             original unquantized checkpoint",
+        ),
+        (
+            json!({ "quantization_config": { "quant_method": "gptq", "bits": 4 }, "hidden_act": "gelu" }),
+            "expected an unquantized checkpoint, found quant_method \"gptq\"; convert the original",
+        ),
+    ]);
 }
 
 /// Numbers and switches that only some classes have.
@@ -329,7 +347,7 @@ fn equal_counts_of_all_layers_are_one_count() {
     for (value, part) in [
         (json!([96]), "expected a count for each of 2 layers, found 1"),
         (json!([96, "x"]), "intermediate_size: expected a count"),
-        (json!(trueup_formats::json::INFINITY), "found \"Infinity (not valid in JSON)\""),
+        (json!(trueup_formats::json::INFINITY), "found Infinity"),
     ] {
         let message = read(&config(json!({ "intermediate_size": value }))).unwrap_err();
         assert!(message.contains(part), "{message}");

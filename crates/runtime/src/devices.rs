@@ -69,7 +69,7 @@ struct Kind {
 }
 
 /// All kinds. A new device is one line here.
-const KINDS: [Kind; 6] = [
+static KINDS: [Kind; 6] = [
     Kind { name: "ref", listed: Listed::One, open: open_reference },
     Kind { name: "cpu", listed: Listed::One, open: open_cpu },
     Kind { name: "cuda", listed: Listed::Cards(Cuda::count), open: open_cuda },
@@ -141,22 +141,35 @@ pub fn open_device(name: &str, options: &DeviceOptions) -> Result<Arc<dyn Device
     if let Some([first, second]) = halves(name) {
         return Ok(Arc::new(Pair::new(open_device(&first, options)?, open_device(&second, options)?)));
     }
-    let kind_name = name.split([':', '@']).next().unwrap_or_default();
-    // The number of cards belongs to the simulators' names: `npu-simx2`.
-    let matches = |kind: &&Kind| match kind_name.strip_prefix(kind.name) {
-        Some("") => true,
-        Some(rest) => kind.is_simulated() && rest.starts_with('x'),
-        None => false,
-    };
-    let Some(kind) = KINDS.iter().find(matches) else {
-        let known: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+    let Some(kind) = kind_of(name) else {
         return Err(Error::Request(format!(
             "unknown device {}; expected one of {}",
             trueup_formats::quote(name),
-            known.join(", ")
+            device_kinds().join(", ")
         )));
     };
     (kind.open)(&name[kind.name.len()..], options)
+}
+
+/// The names of all kinds of devices.
+pub fn device_kinds() -> Vec<&'static str> {
+    KINDS.iter().map(|kind| kind.name).collect()
+}
+
+/// Whether a name selects a kind of device, available or not.
+pub fn is_device_name(name: &str) -> bool {
+    kind_of(name).is_some()
+}
+
+/// The kind of device that a name selects.
+fn kind_of(name: &str) -> Option<&'static Kind> {
+    let kind_name = name.split([':', '@']).next().unwrap_or_default();
+    // The number of cards belongs to the simulators' names: `npu-simx2`.
+    KINDS.iter().find(|kind| match kind_name.strip_prefix(kind.name) {
+        Some("") => true,
+        Some(rest) => kind.is_simulated() && rest.starts_with('x'),
+        None => false,
+    })
 }
 
 /// The cards that `cuda:0+1`, `npu:0+1` or `cuda-simx2:0+1@4GiB` divides products between; of more than two cards,
@@ -234,7 +247,7 @@ fn expect_no_more(kind: &str, rest: &str) -> Result<()> {
         return Ok(());
     }
     let name = trueup_formats::quote(&format!("{kind}{rest}"));
-    Err(Error::Request(format!("device {name}: only one exists; use the name {kind}")))
+    Err(Error::Request(format!("device {name}: expected {kind}, because there is only one")))
 }
 
 /// The number of a card: what stands behind `cuda` or `npu`.
@@ -337,7 +350,8 @@ fn open_npu_sim(rest: &str, _: &DeviceOptions) -> Result<Arc<dyn Device>> {
     let unknown = || {
         let name = trueup_formats::quote(&format!("npu-sim{rest}"));
         let known = Chip::names().join(", ");
-        Error::Request(format!("device {name}: unknown chip; expected one of {known}, like npu-sim:310p"))
+        let found = trueup_formats::quote(rest.trim_start_matches(':'));
+        Error::Request(format!("device {name}: expected a chip ({known}), found {found}; for example npu-sim:310p"))
     };
     let (chip, behind) = simulated_chip(rest).ok_or_else(unknown)?;
     let cards = SimulatedCards::parse(behind, chip.memory_bytes);
@@ -378,11 +392,14 @@ pub fn open_devices(list: &str, memory_bytes: &[u64], options: &DeviceOptions) -
     if memory_bytes.len() > names.len() {
         let (budgets, devices) = (memory_bytes.len(), names.len());
         return Err(Error::Request(format!(
-            "{budgets} memory sizes for {devices} devices; give at most one per device"
+            "{budgets} memory sizes for {devices} devices; pass at most one per device"
         )));
     }
     if let Some(twice) = names.iter().enumerate().find(|(place, name)| names[..*place].contains(name)) {
-        return Err(Error::Request(format!("device {} is named twice", trueup_formats::quote(twice.1))));
+        return Err(Error::Request(format!(
+            "device {} is listed twice; list each device once",
+            trueup_formats::quote(twice.1)
+        )));
     }
     let open = |(place, name): (usize, &String)| {
         let device = open_device(name, options)?;
@@ -448,14 +465,14 @@ mod tests {
         let cases = [
             ("ref", None),
             ("cpu", None),
-            ("cpu:1", Some("only one exists")),
+            ("cpu:1", Some("expected cpu, because there is only one")),
             ("cuda:one", Some("expected a card number")),
             ("cuda-sim@4", Some("memory of each card")),
             ("cuda-sim@0GiB", Some("memory of each card")),
             ("cuda-simx2:2", Some("cuda-simx2:2")),
             ("cuda-simx9:1", Some("up to 8, card")),
             ("npu-sim:910bx2@4GiB", Some("select one of them, like npu-sim:910bx2:0")),
-            ("npu-sim:910c", Some("expected one of 910b")),
+            ("npu-sim:910c", Some("expected a chip (910b")),
             ("npu:x", Some("expected a card number, like npu:1")),
             ("cuda-simx2", Some("select one of them, like cuda-simx2:0")),
             ("cudax2", Some("unknown device")),
@@ -492,7 +509,7 @@ mod tests {
         };
         assert_eq!(open("cpu,ref", &[1 << 20]), "cpu ref");
         assert!(open("cpu", &[1, 2]).contains("2 memory sizes for 1 devices"));
-        assert!(open("cpu,ref,cpu", &[]).contains("cpu is named twice"));
+        assert!(open("cpu,ref,cpu", &[]).contains("cpu is listed twice"));
     }
 
     #[test]

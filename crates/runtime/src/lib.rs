@@ -28,7 +28,8 @@ mod weights;
 mod work;
 
 pub use devices::{
-    DeviceOptions, DeviceReport, KvDevice, Linear, list_devices, open_device, open_devices, open_fallback,
+    DeviceOptions, DeviceReport, KvDevice, Linear, device_kinds, is_device_name, list_devices, open_device,
+    open_devices, open_fallback,
 };
 pub use error::{Error, Result};
 pub use generate::{

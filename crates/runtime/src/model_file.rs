@@ -148,8 +148,8 @@ impl ModelFile {
     pub fn tokenizer(&self) -> Result<&Tokenizer> {
         let missing = || {
             let error =
-                FileError::new(self.path(), "the file contains no tokenizer").at(format!("key {KEY_TOKENIZER}"));
-            error.help("give token ids instead of text, or convert the model again with its tokenizer")
+                FileError::new(self.path(), "expected a tokenizer, found none").at(format!("key {KEY_TOKENIZER}"));
+            error.help("pass a tokenizer file, or token IDs instead of text")
         };
         let refused = || self.refused_tokenizer.clone().unwrap_or_else(missing);
         Ok(self.tokenizer.as_ref().ok_or_else(refused)?)

@@ -155,7 +155,7 @@ fn refuse_beyond_role(beyond: &[(u32, String)], names: &SpecialNames<'_>, target
                 quote(name)
             );
             let error = Error::new(target.path, problem).at(format!("{}, {role}", target.file));
-            return Err(error.help("give the tokenizer of this model with --tokenizer"));
+            return Err(error.help("pass the tokenizer of this model with --tokenizer"));
         }
     }
     Ok(())
@@ -211,7 +211,7 @@ impl Merging<'_> {
                 self.target.file
             );
             let error = Error::new(self.target.path, problem).at(format!("added token \"{shown}\""));
-            return Err(error.help("use the files of one tokenizer, or give the right file with --tokenizer"));
+            return Err(error.help("use the files of one tokenizer, or pass the right file with --tokenizer"));
         }
         let free = self.parts.tokens.len();
         if self.target.by_text && index > free {

@@ -122,12 +122,17 @@ impl Parts {
             let children = place ^ offset(*unit);
             let Some(leaf) = self.unit(children) else {
                 let count = self.units.len();
-                return Err(format!("character map, unit {place}: expected a unit below {count}, found {children}"));
+                return Err(format!(
+                    "unit {place} of the character map: expected a unit below {count}, found {children}"
+                ));
             };
             let text = usize::try_from(leaf & !LEAF).unwrap_or(usize::MAX);
             let is_text = leaf & LEAF != 0 && text < self.texts.len() && self.texts.is_char_boundary(text);
             if has_leaf(*unit) && !is_text {
-                return Err(format!("character map, unit {place}: expected the place of a text, found {text}"));
+                return Err(format!(
+                    "unit {place} of the character map: expected the offset of a string below {}, found {text}",
+                    self.texts.len()
+                ));
             }
         }
         Ok(())
@@ -266,10 +271,10 @@ mod tests {
             (sized(6), "multiple of 4, found 6"),
             (sized(u32::MAX), "multiple of 4, found 4294967295"),
             (sized(u32::MAX - 3), "expected 4294967292 bytes of units"),
-            (with(0x200, LEAF | 6), "expected the place of a text"),
-            (with(0x200, LEAF | u32::MAX), "expected the place of a text"),
-            (with(0x200, 0), "expected the place of a text"),
-            (with(5, 0x1f_ffff << 10), "character map, unit 5: expected a unit below"),
+            (with(0x200, LEAF | 6), "expected the offset of a string below "),
+            (with(0x200, LEAF | u32::MAX), "expected the offset of a string below "),
+            (with(0x200, 0), "expected the offset of a string below "),
+            (with(5, 0x1f_ffff << 10), "unit 5 of the character map: expected a unit below"),
             (with(5, 0x1f_ffff << 10 | 1 << 9), "expected a unit below"),
             ([&small()[..], &[0xff]].concat(), "expected texts in UTF-8"),
         ];
@@ -281,7 +286,7 @@ mod tests {
         let mut inside = with(0x200, LEAF | 1);
         inside.truncate(inside.len() - 5);
         inside.extend_from_slice("é\0\0\0".as_bytes());
-        assert!(CharacterMap::read(&inside).unwrap_err().contains("expected the place of a text"));
+        assert!(CharacterMap::read(&inside).unwrap_err().contains("expected the offset of a string below "));
     }
 
     /// A node that is its own child makes a key without an end.

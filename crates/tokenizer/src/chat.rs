@@ -66,8 +66,7 @@ impl ChatTemplate {
 
     fn build(source: &str, tokens: Vec<(&'static str, String)>, path: &Path) -> Result<ChatTemplate> {
         let template = Template::parse(source).map_err(|problem| {
-            sentence(path, &problem)
-                .help("use another template (--chat-template FILE of trueup chat), or use the model without one")
+            sentence(path, &problem).help("pass another template with --chat-template FILE, or use trueup run")
         })?;
         Ok(ChatTemplate { template, path: path.to_owned(), tokens, date: None })
     }
@@ -123,7 +122,12 @@ fn size(value: &serde_json::Value) -> usize {
 
 /// A problem of a template as an error on one line.
 fn sentence(path: &Path, problem: &Problem) -> Error {
-    Error::new(path, quote(&problem.to_string())).at(NAME)
+    let text = problem.to_string();
+    let error = Error::new(path, quote(&text)).at(NAME);
+    match text.contains("the template rejects the conversation") {
+        true => error.help("change the messages, or use another template"),
+        false => error,
+    }
 }
 
 #[cfg(test)]

@@ -241,7 +241,7 @@ fn token(entry: &FlmToken, score: f32, family: Family, path: &Path) -> Result<To
             let problem = format!("expected UTF-8 text, found \"{}\"", quote(&String::from_utf8_lossy(&entry.bytes)));
             return Err(Error::new(path, problem)
                 .at(format!("token {} of the {PLACE}", entry.id))
-                .help("give a tokenizer.json or a tokenizer.model with --tokenizer"));
+                .help("pass a tokenizer.json or a tokenizer.model with --tokenizer"));
         }
     };
     let kind = match family {
@@ -308,7 +308,7 @@ fn byte_level(
     if let Some(name) = known.map(|known| known.name) {
         notes.push(format!(
             "the file does not specify a pre-tokenizer; \"{name}\" is used for this kind of model; if that is \
-             wrong, give the model's tokenizer.json with --tokenizer"
+             wrong, pass the model's tokenizer.json with --tokenizer"
         ));
     }
     let ranks = ranks(&tokens, entries, family);
@@ -317,7 +317,7 @@ fn byte_level(
         (_, Some(text)) => Algorithm::DecodeOnly {
             reason: format!(
                 "the token \"{}\" of the .flm file cannot be built from earlier merges, so ids can be decoded \
-                 but text cannot be encoded; give the model's tokenizer.json with --tokenizer",
+                 but text cannot be encoded; pass the model's tokenizer.json with --tokenizer",
                 quote(&text)
             ),
         },
@@ -342,7 +342,7 @@ fn byte_level(
 
 /// Said where no token has a rank.
 const NO_ORDER: &str = "the vocabulary of the .flm file has no merge order, as exported from slow tokenizers, \
-    so ids can be decoded but text cannot be encoded; give the model's tokenizer.json with --tokenizer";
+    so ids can be decoded but text cannot be encoded; pass the model's tokenizer.json with --tokenizer";
 
 /// Tokens that are merged, the first to be merged first: their ids.
 fn ranks(tokens: &[Token], entries: &[Option<Scored<'_>>], family: Family) -> Vec<u32> {

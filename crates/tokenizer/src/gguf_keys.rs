@@ -166,10 +166,10 @@ fn check_merges(parts: &Parts, path: &Path) -> Result<()> {
         None => Ok(()),
         Some(text) => {
             let problem = format!(
-                "expected merges of tokens without spaces, which separate the tokens in GGUF, found the token \"{}\"",
+                "expected merges without spaces in their tokens, found \"{}\"; GGUF cannot store this tokenizer",
                 quote(text)
             );
-            Err(Error::new(path, problem).at(MERGES).help("use a tokenizer that writes spaces as another character"))
+            Err(Error::new(path, problem).at(MERGES))
         }
     }
 }
@@ -320,7 +320,7 @@ fn read_plain(metadata: &Metadata, path: &Path, notes: &mut Vec<String>) -> Resu
                 "expected a tokenizer of type {SENTENCEPIECE}, {UNIGRAM}, {BYTE_LEVEL}, {GEMMA4} or {WHITESPACE}, found {}",
                 quote(other)
             );
-            let help = "give the tokenizer of the model with --tokenizer, or give token IDs instead of text";
+            let help = "pass the tokenizer of the model with --tokenizer, or pass token IDs instead of text";
             return Err(Error::new(path, problem).at(MODEL).help(help));
         }
     };
@@ -493,7 +493,7 @@ fn known_pre_tokenizer(metadata: &Metadata, path: &Path) -> Result<&'static Know
     let Some(name) = name_of(metadata, path)? else { return Ok(&pre_tokenizer_names::DEFAULT) };
     pre_tokenizer_names::by_name(name).ok_or_else(|| {
         let problem = format!(
-            "expected the name of a known pre-tokenizer, found \"{}\", so the rule that splits text is unknown",
+            "expected the name of a known pre-tokenizer, found \"{}\", so the pre-tokenizer is unknown",
             quote(name)
         );
         Error::new(path, problem).at(PRE).help("use --tokenizer with the model's tokenizer.json")

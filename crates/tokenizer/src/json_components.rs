@@ -135,6 +135,16 @@ impl Section {
         }
     }
 
+    /// The first type in a component and its steps that is not in the list.
+    pub(crate) fn unknown_type(self, component: &Value) -> Option<String> {
+        let name = component.get("type").and_then(Value::as_str)?;
+        if !self.kinds().iter().any(|kind| kind.name == name) {
+            return Some(name.to_owned());
+        }
+        let steps = component.get(self.steps()).and_then(Value::as_array)?;
+        steps.iter().find_map(|step| self.unknown_type(step))
+    }
+
     /// The key under which a sequence has its steps.
     fn steps(self) -> &'static str {
         match self {

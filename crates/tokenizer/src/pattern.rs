@@ -79,7 +79,7 @@ pub(crate) fn refuse_growth(bytes: usize, bytes_max: usize) -> Result<(), String
     if bytes <= bytes_max {
         return Ok(());
     }
-    Err(format!("expected at most {bytes_max} bytes of text after this step, found {bytes}"))
+    Err(format!("expected at most {bytes_max} bytes of output from the normalizer or pre-tokenizer, found {bytes}"))
 }
 
 /// Refuses more than [`STEPS_MAX`] steps.

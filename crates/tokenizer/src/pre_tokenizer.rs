@@ -288,7 +288,7 @@ mod tests {
             invert: false,
         });
         for (pretokenizers, expected) in [
-            (vec![bytes; 60], "bytes of text after this step, found"),
+            (vec![bytes; 60], "bytes of output from the normalizer or pre-tokenizer, found"),
             (vec![PreTokenizer::Whitespace; 65], "expected at most 64 steps, found 65"),
             (patterns.collect(), "expected all patterns to compile to at most"),
         ] {

@@ -126,6 +126,10 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
             its folder",
         )
     })?;
+    if !(settings.has_trainer && settings.has_normalizer) {
+        let problem = "expected trainer_spec and normalizer_spec after the pieces, found the end of the file";
+        return Err(Error::new(path, problem).at(FILE).help("the file is damaged or truncated; download it again"));
+    }
     let Settings { model_type, map, add_dummy_prefix, remove_extra_whitespaces, .. } = settings;
     if model_type == UNIGRAM || map.is_some() {
         let algorithm = match model_type {
@@ -146,16 +150,13 @@ fn refuse_unsupported(settings: &Settings) -> std::result::Result<(), String> {
         other => return Err(format!("expected model type 1 (unigram) or 2 (BPE), found {other}")),
     }
     if settings.marks_behind && settings.add_dummy_prefix {
-        return Err("expected spaces marked before words, found them marked after words".to_owned());
+        return Err("expected treat_whitespace_as_suffix false, found true".to_owned());
     }
     if settings.changes_decoded {
-        return Err("expected decoded text to be unchanged, found a character map for it".to_owned());
+        return Err("expected no character map in denormalizer_spec, found one".to_owned());
     }
     if !settings.escape_whitespaces {
-        return Err("expected spaces to be marked, found unmarked spaces".to_owned());
-    }
-    if !(settings.has_trainer && settings.has_normalizer) {
-        return Err("expected settings of the model and the normalizer after the pieces, found the end".to_owned());
+        return Err("expected escape_whitespaces true, found false".to_owned());
     }
     Ok(())
 }
@@ -374,13 +375,19 @@ mod tests {
             (&[0x0b], "or 5, found 3"),
             (&[0x0a, 0x02, 0x18, 0x09], "from 1 to 6, found 9"),
             (&[0x0a, 0x03, 0x0a, 0x01, 0xff], "expected a piece in UTF-8"),
-            (&[0x0a, 0x03, 0x0a, 0x01, b'a'], "after the pieces, found the end"),
-            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x02], "after the pieces, found the end"),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a'], "after the pieces, found the end of the file; the file is damaged"),
+            (
+                &[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x02],
+                "after the pieces, found the end of the file; the file is damaged",
+            ),
             (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x03], "a word model"),
             (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x04], "a character model"),
             (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x05], "or 2 (BPE), found 5"),
-            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x03, 0xc0, 0x01, 0x01], "marked after words"),
-            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x2a, 0x03, 0x12, 0x01, 0x00], "expected decoded text to be unchanged"),
+            (
+                &[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x03, 0xc0, 0x01, 0x01],
+                "treat_whitespace_as_suffix false, found true",
+            ),
+            (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x2a, 0x03, 0x12, 0x01, 0x00], "no character map in denormalizer_spec"),
             (&[0x0a, 0x03, 0x0a, 0x01, b'a', 0x12, 0x02, 0x18, 0x02, 0x1a, 0x03, 0x12, 0x01, 0x00], "character map"),
             (
                 &[0x0a, 0x03, 0x0a, 0x01, b'a', 0x1a, 0x06, 0x12, 0x04, 0x04, 0x00, 0x00, 0x00],

@@ -139,7 +139,7 @@ mod tests {
             assert!(
                 run(&content, false, &"a".repeat(1000), Ends::BOTH)
                     .unwrap_err()
-                    .contains("bytes of text after this step, found")
+                    .contains("bytes of output from the normalizer or pre-tokenizer, found")
             );
         }
     }

@@ -184,7 +184,10 @@ fn from_tokenizer_json(
     path: &Path,
     notes: &mut Vec<String>,
 ) -> Result<Parts> {
-    let tokenizer_json::Read { mut parts, beyond } = tokenizer_json::read(bytes, model.vocab_size, path, notes)?;
+    let tokenizer_json::Read { mut parts, beyond } = {
+        let file = files.replacement.as_deref().unwrap_or(path);
+        tokenizer_json::read(bytes, model.vocab_size, file, notes)?
+    };
     if let Some((text, id, other)) = files.vocab_json.as_deref().and_then(|bytes| first_difference(bytes, &parts)) {
         let other = other.map_or_else(|| "none".to_owned(), |other| other.to_string());
         notes.push(format!(
@@ -252,7 +255,7 @@ fn from_tokenizer_model(
 ) -> Result<Parts> {
     let mut parts = match ranked::is_ranks(bytes) {
         true => chatglm::ranked_parts(bytes, files, path)?,
-        false => sentencepiece_model::read(bytes, path)?,
+        false => sentencepiece_model::read(bytes, files.replacement.as_deref().unwrap_or(path))?,
     };
     llama_settings::apply(&mut parts, files, model);
     let beyond = cut_beyond(&mut parts, model.vocab_size);
@@ -335,12 +338,12 @@ fn note_unread(files: &TokenizerFiles, model: &ModelTokens, notes: &mut Vec<Stri
 fn no_vocabulary(files: &TokenizerFiles, path: &Path) -> Error {
     if files.is_left_out {
         let error = Error::new(path, "expected a vocabulary, found none");
-        return error.help("give token IDs instead of text, or give a tokenizer with --tokenizer");
+        return error.help("pass token IDs instead of text, or pass a tokenizer with --tokenizer");
     }
     Error::new(
         path,
         "expected a tokenizer (tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, vocab.json with \
          merges.txt, or tokenizer.bin), found none",
     )
-    .help("put the tokenizer of the model into its folder, or give it with --tokenizer")
+    .help("put the tokenizer of the model into its folder, or pass it with --tokenizer")
 }

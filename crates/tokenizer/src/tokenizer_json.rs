@@ -18,10 +18,11 @@ use crate::vocabulary::{
 };
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+use serde_json::error::Category;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
-use trueup_formats::{Error, Result, quote};
+use trueup_formats::{Error, Result, json, quote};
 
 /// What errors call the file.
 const FILE: &str = "tokenizer.json";
@@ -164,9 +165,7 @@ impl<'de> Deserialize<'de> for MergeJson {
 /// name. Adds notes on what is not applied.
 pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: &mut Vec<String>) -> Result<Read> {
     let error = |place: &str, problem: String| Error::new(path, problem).at(format!("{FILE}, {place}"));
-    let json_error = |problem: serde_json::Error| {
-        error("JSON", quote(&problem.to_string())).help("trueup reads tokenizers of type BPE and Unigram")
-    };
+    let json_error = |error: serde_json::Error| json_error(path, &error);
     let mut file: FileJson = serde_json::from_slice(bytes).map_err(json_error)?;
     let outline: Outline = serde_json::from_slice(bytes).map_err(json_error)?;
     let is_unigram = is_unigram(&file.model).map_err(|problem| error("model", problem))?;
@@ -180,7 +179,7 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
         entries(model.vocab, is_unigram).map_err(|problem| error("model.vocab", problem.to_owned()))?;
     let byte_level = pre_tokenizer::is_byte_level(components.pre_tokenizer.as_ref());
     let Placed { mut tokens, added, beyond } = place_tokens(vocab, file.added_tokens, vocab_size)
-        .map_err(|problem| error("model.vocab", problem).help("give the tokenizer of this model with --tokenizer"))?;
+        .map_err(|problem| error("model.vocab", problem).help("pass the tokenizer of this model with --tokenizer"))?;
     mark_kinds(&mut tokens, &added, model.byte_fallback);
     let pairs = model.merges.as_deref().unwrap_or_default();
     let merges = resolve_merges(&tokens, pairs.iter().map(|pair| (pair.0.as_str(), pair.1.as_str())))
@@ -213,6 +212,23 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
     Ok(Read { parts, beyond })
 }
 
+/// The error for a file that is damaged, or that is not a tokenizer.json.
+fn json_error(path: &Path, error: &serde_json::Error) -> Error {
+    if error.to_string().starts_with("missing field `model`") {
+        let problem = "expected a tokenizer.json, found JSON without \"model\"";
+        // The path of a given file is enough.
+        let place = if path.extension().is_some_and(|extension| extension == "json") { "" } else { FILE };
+        let help = "pass the tokenizer.json, tokenizer.model or tokenizer.bin of the model";
+        return Error::new(path, problem).at(place).help(help);
+    }
+    let help = match error.classify() {
+        Category::Eof => "the file is damaged or truncated; download it again",
+        Category::Syntax => "the file is damaged; download it again",
+        Category::Data | Category::Io => "trueup reads tokenizers of type BPE and Unigram",
+    };
+    Error::new(path, json::problem(error)).at(format!("{FILE}, {}", json::place(error))).help(help)
+}
+
 /// A place in the file, and what is wrong there.
 type Fault = (&'static str, String);
 
@@ -233,7 +249,25 @@ fn component<T: de::DeserializeOwned>(
 ) -> std::result::Result<Option<T>, Fault> {
     let Some(mut value) = value else { return Ok(None) };
     check(section, &mut value, unknown).map_err(|problem| (section.name(), problem))?;
-    serde_json::from_value(value).map(Some).map_err(|problem| (section.name(), quote(&problem.to_string())))
+    let unknown_type = section.unknown_type(&value);
+    serde_json::from_value(value)
+        .map(Some)
+        .map_err(|error| (section.name(), problem_of(&error, unknown_type.as_deref())))
+}
+
+/// What is wrong with a component, whose type, or that of one of its steps, may be unknown.
+fn problem_of(error: &serde_json::Error, unknown_type: Option<&str>) -> String {
+    let text = error.to_string();
+    let unknown = text.strip_prefix("unknown variant `").and_then(|rest| rest.split_once('`'));
+    match (unknown, unknown_type) {
+        (Some((found, _)), Some(name)) if found == name => {
+            format!("expected a supported type, found \"{}\"; this tokenizer is not supported", quote(found))
+        }
+        (Some((found, _)), _) => {
+            format!("expected a supported value, found \"{}\"; this tokenizer is not supported", quote(found))
+        }
+        (None, _) => quote(&text),
+    }
 }
 
 /// Notes on settings that transformers does not apply to a text either, unless it is asked to.

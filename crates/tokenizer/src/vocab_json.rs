@@ -149,12 +149,11 @@ pub(crate) fn class(
     if let Some(named) = named_class(files, model) {
         return CLASSES.iter().find(|class| class.name == named).ok_or_else(|| {
             let problem = format!(
-                "expected a tokenizer class whose pre-tokenizer is known, because {VOCABULARY} and {MERGES} do not contain it, \
-                 found {}",
+                "expected a supported class, found {}; {VOCABULARY} and {MERGES} do not define the pre-tokenizer",
                 quote(named)
             );
             let help = "save the tokenizer with transformers (save_pretrained) to get its tokenizer.json, and put it into the \
-                        folder or give it with --tokenizer";
+                        folder or pass it with --tokenizer";
             Error::new(path, problem).at("tokenizer_class").help(help)
         });
     }

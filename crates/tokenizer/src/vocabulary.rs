@@ -442,7 +442,7 @@ pub(crate) fn pad(tokens: &mut Vec<Token>, vocab_size: Option<usize>, path: &Pat
         tokens.extend((tokens.len()..vocab_size).map(padding_token));
         return Ok(());
     };
-    Err(Error::new(path, problem).at("vocabulary").help("give the tokenizer of this model with --tokenizer"))
+    Err(Error::new(path, problem).at("vocabulary").help("pass the tokenizer of this model with --tokenizer"))
 }
 
 /// What stands at an id that has no token.

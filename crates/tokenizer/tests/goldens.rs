@@ -45,6 +45,7 @@ fn files(folder: &Path) -> TokenizerFiles {
         llama2c: None,
         flm: None,
         is_replaced: false,
+        replacement: None,
         is_left_out: false,
     }
 }

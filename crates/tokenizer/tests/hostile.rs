@@ -62,7 +62,7 @@ fn lies_in_tokenizer_json() {
         ("/normalizer", json!({"type": "Precompiled"}), "precompiled_charsmap"),
         ("/normalizer", deep, "recursion limit"),
         ("/normalizer", json!({"type": "Replace", "pattern": {"Regex": "("}, "content": ""}), "normalizer"),
-        ("/pre_tokenizer", json!({"type": "UnicodeScripts"}), "UnicodeScripts"),
+        ("/pre_tokenizer", json!({"type": "UnicodeScripts"}), "expected a supported type, found \"UnicodeScripts\""),
         (
             "/pre_tokenizer",
             json!({"type": "Split", "pattern": {"Regex": "["}, "behavior": "Isolated"}),
@@ -104,11 +104,24 @@ fn lies_in_tokenizer_json() {
 }
 
 #[test]
+fn json_of_another_kind() {
+    let error = open_json(br#"{"architectures": []}"#.to_vec()).unwrap_err();
+    assert!(
+        error.contains("expected a tokenizer.json, found JSON without \"model\"; pass the tokenizer.json"),
+        "{error}"
+    );
+}
+
+#[test]
 fn truncated_files() {
     let whole = fs::read(fixture("stories-1M/tokenizer.json")).unwrap();
     for end in (0..whole.len() - 2).step_by(997) {
         let error = open_json(whole[..end].to_vec()).err().unwrap_or_else(|| panic!("cut at {end} was accepted"));
-        assert!(error.starts_with("model: tokenizer.json, "), "{end}: {error}");
+        assert!(error.starts_with("model: tokenizer.json, line "), "{end}: {error}");
+        assert!(
+            error.ends_with("found the end of the file; the file is damaged or truncated; download it again"),
+            "{error}"
+        );
     }
     let whole = fs::read(fixture("stories-1M/tokenizer.model")).unwrap();
     for end in (0..whole.len()).step_by(61) {
@@ -284,7 +297,7 @@ fn normalizers_that_grow() {
     let tokenizer = open_json(file.to_string().into_bytes()).unwrap();
     assert_eq!(tokenizer.encode("ab", false).unwrap(), [2]);
     let error = tokenizer.encode("x", false).unwrap_err().to_string();
-    assert!(error.contains("bytes of text after this step, found"), "{error}");
+    assert!(error.contains("bytes of output from the normalizer or pre-tokenizer, found"), "{error}");
     tokenizer.vocabulary().write_metadata(&mut Metadata::default()).unwrap();
     file["added_tokens"] = json!([{"id": 3, "content": "<x>", "normalized": true}]);
     let error = open_json(file.to_string().into_bytes()).map(|_| ()).unwrap_err();

@@ -219,11 +219,7 @@ fn vocabulary(metadata: &Metadata) -> trueup_formats::Result<Vocabulary> {
 fn names_without_a_known_rule_are_refused() {
     let lists = Lists::of_bytes(&["ab".to_owned(), "zq".to_owned()]);
     for (model, name, expected) in [
-        (
-            "gpt2",
-            "spam",
-            "expected the name of a known pre-tokenizer, found \"spam\", so the rule that splits text is unknown",
-        ),
+        ("gpt2", "spam", "expected the name of a known pre-tokenizer, found \"spam\", so the pre-tokenizer is unknown"),
         ("gpt2", "whitespace", "needs tokenizer.ggml.model \"whitespace\", found \"gpt2\""),
     ] {
         let error = vocabulary(&lists.metadata(model, name)).unwrap_err().to_string();

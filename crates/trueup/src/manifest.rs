@@ -82,16 +82,17 @@ pub fn compare_manifest(hashes: &[TensorHash], manifest: &str, place: &std::path
     let mut differences = Vec::new();
     for hash in hashes {
         match listed.remove(hash.name.as_str()) {
-            None => differences.push(format!("{}: not in the list", quote(&hash.name))),
+            None => differences.push(format!("{}: missing from the manifest", quote(&hash.name))),
             Some(expected) if expected != hash.sha256 => {
-                differences.push(format!("{}: sha256 is {}, the list says {expected}", quote(&hash.name), hash.sha256));
+                differences.push(format!("{}: expected SHA-256 {expected}, found {}", quote(&hash.name), hash.sha256));
             }
             Some(_) => {}
         }
     }
     let mut missing: Vec<&str> = listed.into_keys().collect();
     missing.sort_unstable();
-    differences.extend(missing.iter().map(|name| format!("{}: in the list, not in the file", quote(name))));
+    differences
+        .extend(missing.iter().map(|name| format!("{}: listed in the manifest, missing from the model", quote(name))));
     Ok(differences)
 }
 
@@ -118,8 +119,8 @@ mod tests {
         let list = format!("{}  a\n{FOO}  c\n", FOO.replace('2', "3"));
         let found = compare_manifest(&hashes(), &list, Path::new("list")).unwrap();
         assert_eq!(found.len(), 3);
-        assert!(found[0].starts_with("a: sha256 is 2c26"));
-        assert_eq!(found[1..], ["b: not in the list", "c: in the list, not in the file"]);
+        assert!(found[0].starts_with("a: expected SHA-256 3c36") && found[0].contains(", found 2c26"));
+        assert_eq!(found[1..], ["b: missing from the manifest", "c: listed in the manifest, missing from the model"]);
     }
 
     #[test]

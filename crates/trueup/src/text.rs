@@ -77,7 +77,9 @@ pub fn read_text(file: &Path) -> Result<String> {
     let text = to_utf8(&bytes).map_err(|problem| Error::new(file, problem))?;
     String::from_utf8(text.into_owned()).map_err(|error| {
         let place = error.utf8_error().valid_up_to();
-        Error::new(file, "is not UTF-8 text").at(format!("byte {place}")).help("convert it to UTF-8 first")
+        Error::new(file, "expected UTF-8 text, found other bytes")
+            .at(format!("byte {place}"))
+            .help("convert the file to UTF-8")
     })
 }
 
@@ -96,6 +98,6 @@ mod tests {
             assert_eq!(read_text(&file).unwrap(), text);
         }
         std::fs::write(&file, b"caf\xe9").unwrap();
-        assert!(read_text(&file).unwrap_err().to_string().contains("is not UTF-8 text"));
+        assert!(read_text(&file).unwrap_err().to_string().contains("byte 3: expected UTF-8 text"));
     }
 }

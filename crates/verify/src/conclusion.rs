@@ -85,8 +85,7 @@ impl Report {
         let baseline = self.baseline.as_ref().filter(|baseline| !baseline.differs.is_empty()).map(|baseline| {
             let (file, differs) = (trueup_formats::quote(&baseline.file), baseline.differs.join(", and "));
             format!(
-                "{file} is not a baseline for this run: {differs}; use another baseline, or create a new one \
-                with --json"
+                "{file} cannot be used as a baseline: {differs}; use another baseline, or create a new one with --json"
             )
         });
         budgets.filter_map(unknown).next().or(baseline)

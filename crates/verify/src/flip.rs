@@ -61,12 +61,12 @@ impl Flip {
         });
     }
 
-    /// The two tokens in words: `" dog" (17) for " cat" (4)`, or the ids alone.
+    /// The two tokens in words: `" dog" (17) instead of " cat" (4)`, or the ids alone.
     pub(crate) fn tokens(&self) -> String {
         let Flip { reference, device, .. } = self;
         match &self.text {
-            Some(text) => format!("\"{}\" ({device}) for \"{}\" ({reference})", text.device, text.reference),
-            None => format!("{device} for {reference}"),
+            Some(text) => format!("\"{}\" ({device}) instead of \"{}\" ({reference})", text.device, text.reference),
+            None => format!("{device} instead of {reference}"),
         }
     }
 }
@@ -111,7 +111,7 @@ mod tests {
         let (reference, device) = (u32::from(reference), u32::from(device));
         let mut flip =
             Flip { prompt: 0, position: 3, before, reference, device, margin: 0.5, explained: true, text: None };
-        assert_eq!(flip.tokens(), format!("{device} for {reference}"));
+        assert_eq!(flip.tokens(), format!("{device} instead of {reference}"));
         flip.add_text(&decode);
         flip
     }
@@ -121,7 +121,7 @@ mod tests {
         let found = flip(b" the", b' ', b's');
         let text = found.text.as_ref().unwrap();
         assert_eq!((text.before.as_str(), text.reference.as_str(), text.device.as_str()), ("the", " ", "s"));
-        assert_eq!(found.tokens(), "\"s\" (115) for \" \" (32)");
+        assert_eq!(found.tokens(), "\"s\" (115) instead of \" \" (32)");
     }
 
     #[test]

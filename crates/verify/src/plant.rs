@@ -89,7 +89,7 @@ pub const PLANTS: &[Plant] = &[
         "activations-truncated",
         PRODUCT,
         Fault::Input(InputFault::Truncated),
-        "8-bit activations are cut toward zero instead of rounded",
+        "8-bit activations are truncated toward zero instead of rounded",
     ),
     plant("activations-7-bit", PRODUCT, Fault::Input(InputFault::SevenBits), "activations are quantized to 7 bits"),
     plant(
@@ -240,12 +240,7 @@ pub const PLANTS: &[Plant] = &[
         "all tokens are rotated by the position of the first",
     ),
     plant("mask-none", SOFT_MAX, Fault::Input(InputFault::NoMask), "the mask hides nothing"),
-    plant(
-        "mask-off-by-one",
-        SOFT_MAX,
-        Fault::Input(InputFault::MaskOneOff),
-        "the mask shows the position after the token",
-    ),
+    plant("mask-off-by-one", SOFT_MAX, Fault::Input(InputFault::MaskOneOff), "the mask exposes the next position"),
     plant("window-ignored", SOFT_MAX, Fault::Input(InputFault::NoWindow), "the sliding window of the mask is ignored"),
     plant("scale-forgotten", SOFT_MAX, Fault::Parameter(ParameterFault::Scale), "scores are not scaled"),
     plant(
@@ -265,14 +260,14 @@ pub const PLANTS: &[Plant] = &[
         "heads-interleaved",
         SCORES,
         Fault::Input(InputFault::InterleavedHeads),
-        "grouped heads use the heads of the cache in turn instead of in groups",
+        "query heads are mapped to KV heads round-robin instead of in groups",
     ),
-    plant("values-gain", MIX, Fault::Output(OutputFault::Gain), "the mixture of values is 0.1 % too large"),
+    plant("values-gain", MIX, Fault::Output(OutputFault::Gain), "the weighted sum of the values is 0.1 % too large"),
     plant(
         "values-sign",
         MIX,
         Fault::Output(OutputFault::SignFlip),
-        "one element of the mixture of values has the wrong sign",
+        "one element of the weighted sum of the values has the wrong sign",
     ),
     plant("kv-slot", STORE, Fault::Input(InputFault::NextIndex), "keys or values are written to the next slot"),
     plant(
@@ -288,8 +283,8 @@ pub const PLANTS: &[Plant] = &[
         "keys or values are rounded to bf16 before they are stored",
     ),
     plant("kv-negated", STORE, Fault::Input(InputFault::Negated), "keys or values are stored with the wrong sign"),
-    plant("residual-dropped", ADD, Fault::Input(InputFault::Dropped), "the second summand is omitted"),
-    plant("sum-sign", ADD, Fault::Input(InputFault::Negated), "the second summand is subtracted"),
+    plant("residual-dropped", ADD, Fault::Input(InputFault::Dropped), "the second operand is omitted"),
+    plant("sum-sign", ADD, Fault::Input(InputFault::Negated), "the second operand is subtracted"),
     plant("gate-exchanged", GATED, Fault::Input(InputFault::Exchanged), "gate and up are exchanged"),
     plant("gelu-for-silu", GATED, Fault::Product(ProductFault::Gelu), "gelu is applied to the gate instead of silu"),
     plant("gate-stale", GATED, Fault::Output(OutputFault::Zeros), "the gated product is not computed and stays 0"),
@@ -348,7 +343,7 @@ pub const PLANTS: &[Plant] = &[
         "attention-mask",
         ATTENTION,
         Fault::Input(InputFault::MaskOneOff),
-        "fused attention includes the position after the token",
+        "fused attention includes the next position",
     ),
     plant(
         "attention-window",
@@ -456,7 +451,8 @@ fn known(name: &str) -> Result<&'static Plant> {
 /// Fails on a device that faults do not fit.
 fn expect_f32(device: &dyn Device) -> Result<()> {
     if device.about().name == "ref" {
-        let problem = "faults are planted in devices that compute in f32; ref computes in f64, take --dev cpu";
+        let problem = "--inject-fault: expected a device that computes in f32, found ref, which computes in f64; \
+                       use --device cpu";
         return Err(Error::Request(problem.to_owned()));
     }
     Ok(())
@@ -497,18 +493,20 @@ impl Plant {
             ops.dedup();
             (quote(wanted), ops)
         });
-        let problem = match &found {
-            None => "no node of this model is suitable for the fault".to_owned(),
-            Some((node, ops)) if ops.is_empty() => format!("this model has no node {node} for the fault"),
-            Some((node, ops)) => {
-                format!("node {node} of this model ({}) cannot have the fault", ops.join(", unfused "))
-            }
+        let choice = wanted.map_or_else(|| name.to_owned(), |wanted| format!("{name}@{}", quote(wanted)));
+        let found = match &found {
+            None => "no such node in the model".to_owned(),
+            Some((node, ops)) if ops.is_empty() => format!("no node {node}"),
+            Some((node, ops)) => format!("{node} ({})", ops.join(", unfused ")),
         };
         let fused =
             if fusion || ![FUSED, ATTENTION].contains(&self.ops) { "" } else { ", which exists only with --fusion on" };
         let places = self.places(graphs);
-        let places = if places.is_empty() { String::new() } else { format!("; take {places}") };
-        Error::Request(format!("{problem} {name}: it needs {ops}{needs}{fused}{places}"))
+        let places = if places.is_empty() { String::new() } else { format!("; use one of {places}") };
+        let article = if ops.starts_with('a') { "an" } else { "a" };
+        Error::Request(format!(
+            "--inject-fault {choice}: expected {article} {ops} node{needs}{fused}, found {found}{places}"
+        ))
     }
 
     /// Nodes that can have the fault, the first few by name.
@@ -520,7 +518,7 @@ impl Plant {
             names.extend(new);
         }
         let (shown, more) = (names.len().min(PLACES_SHOWN), names.len().saturating_sub(PLACES_SHOWN));
-        let more = if more == 0 { String::new() } else { format!(" or one of {more} more") };
+        let more = if more == 0 { String::new() } else { format!(" or {more} more") };
         names.get(..shown).unwrap_or_default().join(", ") + &more
     }
 

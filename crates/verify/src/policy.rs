@@ -101,7 +101,10 @@ impl Policy {
         let line = |at: usize| text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count().saturating_add(1);
         let file: PolicyFile = toml::from_str(text).map_err(|error| {
             let place = error.span().map_or(String::new(), |span| format!("line {}: ", line(span.start)));
-            format!("{place}{}", trueup_formats::quote(error.message().lines().next().unwrap_or("not a gate file")))
+            let problem = error.message().lines().next().unwrap_or("not a gate file");
+            let is_quoted_date = problem.starts_with("invalid type: string") && problem.contains("TOML datetime");
+            let help = if is_quoted_date { "; write the date without quotes" } else { "" };
+            format!("{place}{}{help}", trueup_formats::quote(problem))
         })?;
         let fail = |at: usize, what: &str| Err(format!("line {}: {what}", line(at)));
         if file.waiver.len() > WAIVERS_MAX {
@@ -112,14 +115,13 @@ impl Policy {
             let at = file.coverage.as_ref().map_or(0, |share| share.span().start);
             return fail(at, &format!("expected a coverage above 0 and up to 1, found {coverage}"));
         }
-        if let Some(budgets) = &file.budgets
-            && budgets
-                .get_ref()
-                .named()
-                .iter()
-                .any(|(_, limit)| limit.is_some_and(|limit| !limit.is_finite() || limit < 0.0))
-        {
-            return fail(budgets.span().start, "a budget must be a finite number of at least 0");
+        if let Some(budgets) = &file.budgets {
+            let limits = budgets.get_ref().named().into_iter().filter_map(|(name, limit)| Some((name, limit?)));
+            let mut wrong = limits.filter(|(_, limit)| !limit.is_finite() || *limit < 0.0);
+            if let Some((name, limit)) = wrong.next() {
+                let what = format!("{name}: expected a finite budget of at least 0, found {limit}");
+                return fail(budgets.span().start, &what);
+            }
         }
         let mut waivers = Vec::with_capacity(file.waiver.len());
         for waiver in file.waiver {
@@ -403,11 +405,12 @@ mod tests {
             ("coverage = nan".to_owned(), "line 1: expected a coverage above 0"),
             ("coverage = \"all\"".to_owned(), "line 1"),
             ("budget = 3".to_owned(), "unknown field"),
-            ("[budgets]\nkl_mean = -1".to_owned(), "a finite number of at least 0"),
+            ("[budgets]\nkl_mean = -1".to_owned(), "kl_mean: expected a finite budget of at least 0, found -1"),
             (waiver("reason = \" \"\nexpires = 2027-01-31"), "line 2: a waiver has no reason"),
             (waiver("expires = 2027-01-31"), "missing field `reason`"),
             (waiver("reason = \"r\""), "missing field `expires`"),
             (waiver("reason = \"r\"\nexpires = 12:00:00"), "expected a date"),
+            (waiver("reason = \"r\"\nexpires = \"2027-01-31\""), "; write the date without quotes"),
             (waiver("reason = \"r\"\nexpires = 2027-02-30"), "line 6"),
             (
                 "[[waiver]]\nnode = \"a\"\nverdict = \"rounding\"\nreason = \"r\"\nexpires = 2027-01-31".to_owned(),

@@ -24,7 +24,7 @@ pub(crate) fn sentence(report: &Report) -> String {
                 _ => "",
             };
             let (all, waived) = match (coverage.waived, coverage.nodes - coverage.checked) {
-                (0, 0) => (format!("all {} nodes", coverage.nodes), String::new()),
+                (0, 0) => (format!("All {} nodes", coverage.nodes), String::new()),
                 (waived, unjudged) => (
                     format!("{} of {} nodes", coverage.checked - waived, coverage.nodes),
                     format!(
@@ -38,7 +38,7 @@ pub(crate) fn sentence(report: &Report) -> String {
                 format!("; the fault {}, injected at {}, was found and is waived", planted.name, planted.node)
             });
             format!(
-                "{device} passes: {all} are within their error bounds, compared with \
+                "{all} of {device} are within their error bounds, compared with \
                  {reference}{waived}{planted}{fell_back}{phase}{}.",
                 unsteady(report)
             )
@@ -47,7 +47,7 @@ pub(crate) fn sentence(report: &Report) -> String {
         (Outcome::Fail, None) => no_node(report),
         (Outcome::Inconclusive, _) => match (doubt(report), report.undecided()) {
             (Some(doubt), _) => format!("Not enough was checked to judge {device}: {doubt}."),
-            (None, Some(undecided)) => format!("{device} has no failure without a waiver, but {undecided}."),
+            (None, Some(undecided)) => format!("{device} has no unwaived failures, but {undecided}."),
             (None, None) => format!("Not enough was checked to judge {device}."),
         },
     }
@@ -129,13 +129,14 @@ fn doubt(report: &Report) -> Option<String> {
 }
 
 fn failure(report: &Report, bad: &BadNode) -> String {
-    let layer = bad.layer.map_or(String::new(), |layer| format!(" in layer {layer}"));
-    let tensor = bad.tensor.as_ref().map_or(String::new(), |tensor| format!(" with {}", trueup_formats::quote(tensor)));
+    let layer = bad.layer.map_or(String::new(), |layer| format!(", layer {layer}"));
+    let tensor =
+        bad.tensor.as_ref().map_or(String::new(), |tensor| format!(", weight {}", trueup_formats::quote(tensor)));
     let place = bad.worst.as_ref().map_or(String::new(), |worst| {
         let number =
             |value: Option<f64>| value.map_or("not a finite number".to_owned(), |value| format!("{value:.6e}"));
         format!(
-            " at {} of step {} of {}: expected {}, found {}",
+            ". Worst element: {} of step {} of {}: expected {}, found {}",
             worst.element,
             worst.step,
             run(report, worst.prompt),
@@ -150,17 +151,18 @@ fn failure(report: &Report, bad: &BadNode) -> String {
     });
     let kind = match bad.verdict {
         Verdict::StructuralBug if raced => {
-            "gives different results on the same inputs, which rounding does not explain (suspected data race)"
+            "Structural bug: the node gives different results on the same inputs, by more than rounding can cause \
+             (suspected data race)"
         }
-        Verdict::NotFinite if raced => "gives NaN or infinity in some runs on the same inputs (suspected data race)",
+        Verdict::NotFinite if raced => "NaN or infinity in some runs on the same inputs (suspected data race)",
         Verdict::UndeclaredPrecision if raced => {
-            "gives different results on the same inputs, by more than declared (undeclared precision)"
+            "Undeclared precision: the node gives different results on the same inputs, by more than declared"
         }
-        Verdict::UndeclaredPrecision => "is less exact than declared (undeclared precision)",
-        Verdict::StructuralBug => "is wrong by more than rounding explains (structural bug)",
-        Verdict::NotFinite => "gives NaN or infinity where the reference is finite",
-        Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => "is correct",
-        Verdict::Unchecked | Verdict::Inconclusive => "could not be judged",
+        Verdict::UndeclaredPrecision => "Undeclared precision: the result is less exact than declared",
+        Verdict::StructuralBug => "Structural bug: the error is larger than rounding can cause",
+        Verdict::NotFinite => "NaN or infinity where the reference is finite",
+        Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => "The node is correct",
+        Verdict::Unchecked | Verdict::Inconclusive => "The node could not be judged",
     };
     let overflow = Overflow::before(report, &bad.node).filter(|_| bad.verdict == Verdict::NotFinite);
     let overflowed = overflow.as_ref().map(Overflow::clause);
@@ -170,7 +172,7 @@ fn failure(report: &Report, bad: &BadNode) -> String {
     let (phase, taps) = (node.map_or("", right_phase), differs_when_observed(report, node));
     let next = overflow.map_or_else(|| next_of_failure(report, bad), |overflow| overflow.next(report));
     format!(
-        "The first bad node is {} ({}){layer}{tensor} on {}, which {kind}{place}{pieces}{cause}{phase}{taps}. Next: {next}.",
+        "First faulty node: {} ({}){layer}{tensor}, on {}. {kind}{place}{pieces}{cause}{phase}{taps}. Next: {next}.",
         bad.node, bad.op, report.device.name
     )
 }
@@ -271,7 +273,7 @@ fn complained(report: &Report) -> String {
     };
     let (device, first) = (&report.device.name, complaints.first().map_or("", String::as_str));
     let next = "find the change, and update the gate or the baseline only if the change is intended";
-    format!("No node of {device} fails without a waiver, but {first}{more}. Next: {next}.")
+    format!("{device} has no unwaived failures, but {first}{more}. Next: {next}.")
 }
 
 /// More flips than noise explains.

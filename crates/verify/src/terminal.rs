@@ -127,7 +127,7 @@ impl Report {
             line(
                 text,
                 &format!(
-                    "           after position {} of prompt {}{before}: {}, margin {:.3e}{explained}",
+                    "           after position {} of prompt {}{before}: chose {}, margin {:.3e}{explained}",
                     flip.position,
                     flip.prompt,
                     flip.tokens(),

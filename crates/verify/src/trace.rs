@@ -91,10 +91,16 @@ impl TraceTokens {
     pub fn new(trace: &Trace, given: Option<&[u32]>, model: &ModelFile) -> Result<TraceTokens> {
         let path = quote(&trace.source().path().to_string_lossy());
         let missing = || {
-            Error::Request(format!(
-                "{path} does not contain its token ids; pass them with --ids, or the prompt \
-                with -p"
-            ))
+            let is_checkpoint = trace.tensors().iter().any(|tensor| tensor.node.ends_with(".weight"));
+            Error::Request(match is_checkpoint {
+                true => format!(
+                    "{path}: expected a trace, found a model checkpoint; pass a file that `trueup trace` or another \
+                     program recorded"
+                ),
+                false => format!(
+                    "{path}: expected the token IDs of the trace, found none; pass them with --ids, or the prompt with -p"
+                ),
+            })
         };
         let said = trace.ids();
         // A text may list the prompt only, and go on behind it.

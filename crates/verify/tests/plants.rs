@@ -165,13 +165,19 @@ fn what_cannot_be_planted_is_said() {
     assert!(refused("nibble-order").contains("a q4_0 or q4_1 weight"), "{}", refused("nibble-order"));
     assert!(refused("gain@l_out-0").contains("l_out-0"), "{}", refused("gain@l_out-0"));
     for (choice, parts) in [
-        ("gain@nosuch", ["this model has no node nosuch for the fault gain: it needs mul_mat; take ", " or one of "]),
         (
-            "zeros@ffn_swiglu-0",
-            ["ffn_swiglu-0 of this model (mul_mat_swiglu, unfused swiglu) cannot", "take Qcur-0, Kcur-0"],
+            "gain@nosuch",
+            ["--inject-fault gain@nosuch: expected a mul_mat node, found no node nosuch; use one of ", " more"],
         ),
-        ("nibble-order", ["no node of this model is suitable for the fault", "a q4_0 or q4_1 weight"]),
-        ("gain@\u{1b}[2J", ["no node \\u{1b}[2J", "take"]),
+        ("zeros@ffn_swiglu-0", ["found ffn_swiglu-0 (mul_mat_swiglu, unfused swiglu)", "use one of Qcur-0, Kcur-0"]),
+        (
+            "nibble-order",
+            [
+                "a mul_mat node with a q4_0 or q4_1 weight, found no such node in the model",
+                "--inject-fault nibble-order: ",
+            ],
+        ),
+        ("gain@\u{1b}[2J", ["no node \\u{1b}[2J", "use one of"]),
     ] {
         assert!(parts.iter().all(|part| refused(choice).contains(part)), "{}", refused(choice));
     }

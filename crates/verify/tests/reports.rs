@@ -269,16 +269,14 @@ fn a_report_of_something_else_is_no_baseline() {
         let found = report.baseline.as_ref().unwrap();
         assert_eq!((report.result, found.compared, found.changes.len()), (Outcome::Inconclusive, 0, 0), "{part}");
         assert_eq!(found.differs.len(), 1, "{:?}", found.differs);
-        assert!(
-            report.sentence.contains("before.json is not a baseline for this run") && report.sentence.contains(part)
-        );
+        assert!(report.sentence.contains("before.json cannot be used as a baseline") && report.sentence.contains(part));
         assert!(
             report.to_terminal().contains(&format!("not compared: {}", found.differs[0])),
             "{}",
             report.to_terminal()
         );
         assert!(report.to_html().unwrap().contains("Not compared") && report.to_summary().contains("Not compared"));
-        assert!(report.to_junit().unwrap().contains("is not a baseline for this run"));
+        assert!(report.to_junit().unwrap().contains("cannot be used as a baseline"));
     }
     let note: [(Change, &str); 3] = [
         (|before| before["environment"]["version"] = "0.0.1".into(), "was made by trueup 0.0.1"),

@@ -13,8 +13,7 @@ use trueup::tokenizer::Tokenizer;
 pub struct Input {
     /// Prompt text; may be repeated
     ///
-    /// `run` and `verify` compute several prompts as one batch: first the texts, then the files, then the token IDs.
-    /// `trace` accepts one prompt.
+    /// Several prompts are computed as one batch: first the texts, then the files, then the token IDs.
     #[arg(short = 'p', long = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
     prompts: Vec<String>,
     /// Read a prompt from FILE; a newline at its end is part of the prompt

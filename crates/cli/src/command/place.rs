@@ -199,7 +199,7 @@ impl Repack {
 /// Matrix multiplication of cuda.
 #[derive(Args, Clone)]
 pub struct Matmul {
-    /// How cuda multiplies by weights that are quantized in blocks of 32
+    /// Select how cuda multiplies by weights that are quantized in blocks of 32
     #[arg(long, alias = "linear", value_name = "MODE", value_enum, default_value = "q8_1")]
     matmul: MatmulMode,
 }

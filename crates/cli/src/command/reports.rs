@@ -157,7 +157,7 @@ fn read_policy(bytes: &[u8], file: &str) -> Result<Policy> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = bytes.iter().take(error.valid_up_to()).filter(|byte| **byte == b'\n').count() + 1;
         Failure::new(format!(
-            "{file}: line {line}: expected UTF-8 text, found other bytes; give a gate file in TOML format"
+            "{file}: line {line}: expected UTF-8 text, found other bytes; pass a gate file in TOML format"
         ))
     })?;
     Policy::parse(text).map_err(|fault| Failure::new(format!("{file}: {fault}")))

@@ -13,7 +13,8 @@ pub struct SamplingArguments {
         allow_negative_numbers = true)]
     temperature: f64,
     /// Sample from the K most likely tokens; 0 means all tokens
-    #[arg(long, value_name = "K", default_value_t = 40, allow_negative_numbers = true)]
+    #[arg(long, value_name = "K", default_value_t = 40, value_parser = value::whole::<usize>,
+        allow_negative_numbers = true)]
     top_k: usize,
     /// Sample from the most likely tokens whose probabilities add up to P
     #[arg(long, value_name = "P", default_value_t = 0.95, value_parser = value::probability,
@@ -28,10 +29,12 @@ pub struct SamplingArguments {
         allow_negative_numbers = true)]
     repeat_penalty: f64,
     /// Penalize repetition within the last N tokens
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value::whole::<usize>,
+        allow_negative_numbers = true)]
     repeat_last_n: usize,
     /// Random seed for sampling
-    #[arg(short, long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(short, long, value_name = "N", default_value_t = 0, value_parser = value::whole::<u64>,
+        allow_negative_numbers = true)]
     seed: u64,
 }
 

@@ -31,6 +31,8 @@ Examples:
 #[derive(Args)]
 #[command(
     group = ArgGroup::new("target").args(["out", "print"]).required(true).multiple(true),
+    // The other commands that have this argument accept several prompts.
+    mut_arg("prompts", |prompt| prompt.help("Prompt text").long_help("Prompt text")),
     after_long_help = EXAMPLES
 )]
 pub struct Arguments {
@@ -50,7 +52,7 @@ pub struct Arguments {
     #[arg(long, value_name = "REGEX", value_parser = value::regex)]
     nodes: Option<Regex>,
     /// Decode N tokens after the prompt, greedily
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value::whole::<usize>)]
     steps: usize,
     #[command(flatten)]
     input: Input,
@@ -66,7 +68,7 @@ pub fn run(arguments: Arguments) -> Result {
     let opened = ModelWithTokenizer::open(&arguments.model, arguments.tokenizer.as_deref())?;
     let model = opened.model.clone();
     if arguments.out.as_deref() == Some(Path::new("-")) {
-        return Err(Failure::new("--out -: a trace is not text; give a file name, or print a summary with --print"));
+        return Err(Failure::new("--out -: a trace is not text; pass a file name, or print a summary with --print"));
     }
     let read: Vec<&Path> = arguments.input.files().chain(arguments.tokenizer.as_deref()).collect();
     check_target(arguments.out.as_deref(), &model, &read)?;

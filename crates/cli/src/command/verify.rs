@@ -6,7 +6,7 @@ use crate::command::place::{Machine, ModelWithTokenizer, Shares, note_tokenizer}
 use crate::command::reports::Reports;
 use crate::command::trace;
 use crate::failure::{Code, Failure, Result};
-use crate::output;
+use crate::{output, value};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use trueup::formats::{Trace, quote};
 use trueup::runtime::device::Device;
-use trueup::runtime::{ModelFile, Weights};
+use trueup::runtime::{ModelFile, Weights, device_kinds, is_device_name};
 use trueup::verify::{
     self, Outcome, PlantedDevice, Reference, Report, TraceOptions, TraceReport, TraceTokens, VerifyOptions, planted_in,
 };
@@ -70,7 +70,7 @@ pub struct Arguments {
     /// Decode N tokens after each prompt; the reference selects the tokens [default: 8]
     ///
     /// Cannot be used with a trace, which determines the number of steps.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = value::whole::<usize>)]
     steps: Option<usize>,
     /// Exit with 3 if a node falls back to another device
     #[arg(long)]
@@ -191,7 +191,16 @@ fn folders(arguments: &Arguments) -> Vec<(PathBuf, &'static str)> {
 fn open_trace(reference: &str) -> Result<Option<Trace>> {
     let path = Path::new(reference);
     let is_file = path.extension().is_some() || path.components().count() > 1 || path.is_file();
-    if is_file { Ok(Some(Trace::open(path)?)) } else { Ok(None) }
+    if is_file {
+        return Ok(Some(Trace::open(path)?));
+    }
+    if !is_device_name(reference) {
+        let (kinds, found) = (device_kinds().join(", "), quote(reference));
+        return Err(Failure::new(format!(
+            "--ref: expected a device ({kinds}) or a trace file, found {found}, which is neither"
+        )));
+    }
+    Ok(None)
 }
 
 /// The prompt of a trace, which may span several steps, and the number of tokens after it.

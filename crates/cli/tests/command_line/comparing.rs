@@ -168,9 +168,9 @@ fn layers_are_placed_where_there_is_room() {
     trueup(&[&["run", &model, "--ids", "1 5 9", "-n", "3"], &place[..]].concat()).exits(0);
     trueup(&[&["verify", &model, "--ids", "1 5 9", "--steps", "1"], &place[..4]].concat()).exits(0);
     let small = ["run", &model, "--ids", "1 5 9", "--device", "cpu", "--device-memory", "1K"];
-    trueup(&small).refuses(&["bytes of memory", "are free"]);
+    trueup(&small).refuses(&["bytes of memory", "are available"]);
     trueup(&["run", &model, "--ids", "1", "--device-memory", "1G,1G"]).refuses(&["2 memory sizes for 1 devices"]);
-    trueup(&["run", &model, "--ids", "1", "--device", "cpu,cpu"]).refuses(&["named twice"]);
+    trueup(&["run", &model, "--ids", "1", "--device", "cpu,cpu"]).refuses(&["listed twice"]);
 }
 
 /// Two texts, one of which outgrows a cache that cannot grow: the other one is told whole, and what there is of the

@@ -62,7 +62,7 @@ fn a_baseline_is_kept_or_drifted_from() {
     report["coverage"]["checked"] = 10_000.into();
     fs::write(&before, report.to_string()).expect("a file");
     let told = trueup(&["verify", &model, "--steps", "3", "-q", "--baseline", &before]).exits(3);
-    assert!(told.stdout.contains("is not a baseline for this run: its number of steps is 2, not 3"), "{told:?}");
+    assert!(told.stdout.contains("cannot be used as a baseline: its number of steps is 2, not 3"), "{told:?}");
     let told = trueup(&["verify", &model, "--steps", "2", "-q", "--baseline", &before]).exits(1);
     // Each of the four fused nodes stands for three.
     assert!(told.stdout.contains("nodes checked went from 10008 to"), "{told:?}");

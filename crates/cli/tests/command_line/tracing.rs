@@ -44,6 +44,10 @@ fn a_trace_is_written_printed_and_verified() {
     trueup(&["verify", &model, "--ref", &file, "--ids", "1 7 42", "-q"]).exits(0);
     trueup(&["verify", &model, "--ref", &file, "--ids", "1 7 42", "--ids", "3"]).refuses(&["found 2 prompts"]);
     trueup(&["verify", &model, "--ref", &scratch.path("missing.safetensors")]).refuses(&["missing.safetensors"]);
+    trueup(&["verify", &model, "--ref", "nofile"])
+        .refuses(&["--ref: expected a device (ref, cpu, ", ") or a trace file, found nofile, which is neither"]);
+    let weights = tiny("llama2").join("model.safetensors").to_string_lossy().into_owned();
+    trueup(&["verify", &model, "--ref", &weights]).refuses(&["expected a trace, found a model checkpoint"]);
 }
 
 #[test]
@@ -59,8 +63,8 @@ fn traces_of_other_programs_are_compared() {
     let coarse = scratch.path("coarse.gguf");
     trueup(&["quantize", &model, &coarse, "-b", "4"]).exits(0);
     let told = trueup(&["verify", &coarse, "--ref", &traces("llama2.safetensors")]).exits(1);
-    assert!(told.stdout.starts_with("FAIL: The first bad node of the trace "), "{told:?}");
-    assert!(told.stdout.contains(" is inp_embd (get_rows) with token_embd.weight"), "{told:?}");
+    assert!(told.stdout.starts_with("FAIL: First faulty node of the trace "), "{told:?}");
+    assert!(told.stdout.contains(": inp_embd (get_rows), weight token_embd.weight"), "{told:?}");
     trueup(&["verify", &scratch.gguf(&stories(), "stories.gguf"), "--ref", &traces("llama2.safetensors")])
         .refuses(&["expected shape"]);
 }
@@ -93,7 +97,7 @@ fn printed_tensors_have_step_operator_shapes_ends_and_sum() {
     assert_eq!(trueup::formats::Trace::open(&file).unwrap().tokens(1).unwrap(), [1]);
     trueup(&["trace", &model, "--ids", "3", "-o", &scratch.path("none/trace")]).refuses(&["does not exist; create it"]);
     trueup(&["trace", &model, "--ids", "3", "-o", &scratch.path("")]).refuses(&["found a directory"]);
-    trueup(&["trace", &model, "--ids", "3", "-o", "-"]).refuses(&["give a file name"]);
+    trueup(&["trace", &model, "--ids", "3", "-o", "-"]).refuses(&["pass a file name"]);
     trueup(&["trace", &model, "--ids", "3", "--print", "--nodes", "^none$"]).refuses(&["matches no node"]);
 }
 
@@ -146,14 +150,14 @@ fn traces_of_other_models_are_refused() {
     trueup(&["trace", &model, "--ids", "1 7 42", "--steps", "0", "-o", &file, "-q"]).exits(0);
     let other = scratch.gguf(&tiny("llama2"), "llama2.gguf");
     trueup(&["verify", &other, "--ref", &file]).refuses(&[
-        "is a trace of another model",
-        "in the trace's model and",
+        "expected a trace of this model, found one of another model",
+        "in the trace and",
         "more tensors differ",
     ]);
     let coarse = scratch.path("coarse.gguf");
     trueup(&["quantize", &model, &coarse, "-b", "8"]).exits(0);
     trueup(&["verify", &coarse, "--ref", &file]).refuses(&[
-        "is a trace of another model",
+        "expected a trace of this model, found one of another model",
         "sha256",
         "token_embd.weight",
     ]);

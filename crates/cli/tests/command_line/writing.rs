@@ -81,14 +81,14 @@ fn a_vocabulary_can_be_slimmed_and_lists_of_tokens_lie() {
     let answer = slim(&format!("ids:{list}")).exits(0).json();
     assert_eq!(answer["equal"].as_bool(), Some(true));
     let notes = answer["report"]["notes"].to_string();
-    assert!(notes.contains("tokens are kept, with new ids"), "{notes}");
+    assert!(notes.contains("tokens are kept and renumbered"), "{notes}");
     let metadata = &trueup(&["inspect", &target, "--json"]).exits(0).json()["metadata"];
     assert_eq!(metadata["trueup.vocabulary.source_size"], 400);
     trueup(&["run", &target, "-p", "fox", "-n", "2"]).exits(0);
     fs::remove_file(&target).expect("it was just written");
     let lies: [(&[u8], &str); 6] = [
-        (b"", "expected at least one token to keep, found none"),
-        (b"# nothing", "expected at least one token to keep, found none"),
+        (b"", "expected at least one token ID, found none; list the IDs to keep"),
+        (b"# nothing", "expected at least one token ID, found none; list the IDs to keep"),
         (b"0-4294967295", "expected token IDs from 0 to 399, found 4294967295"),
         (b"9999999999999999999999", "line 1: expected an ID"),
         (b"7\n9-3", "line 2: expected the lower ID first, as in 3-9, found \"9-3\""),

@@ -394,14 +394,14 @@ const FILE: &[Lie] = &[
 
 /// The file can be looked at, but is no model.
 const MEANING: &[Lie] = &[
-    ("no class", "expected one class name, found 0", |p, _| {
+    ("no class", "expected a list with one class name, found no such key", |p, _| {
         p.drop_key("architectures");
         p.drop_key("model_type");
     }),
     ("unknown class", "expected a supported class, found \"UnheardOfForCausalLM\"", |p, _| {
         p.set("architectures", "['UnheardOfForCausalLM']")
     }),
-    ("two classes", "expected one class name, found 2", |p, _| {
+    ("two classes", "expected a list with one class name, found 2 class names", |p, _| {
         p.set("architectures", "['LlamaForCausalLM', 'Qwen2ForCausalLM']")
     }),
     ("width 0", "hidden_size: expected 1 to 4194304, found 0", |p, _| p.set("hidden_size", "0")),

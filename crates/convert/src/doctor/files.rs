@@ -3,7 +3,7 @@
 use super::finding::{Findings, Place, Rule};
 use super::left_out::TOKENIZER_JSON;
 use super::patient::Patient;
-use trueup_formats::{Error, Facts, FaultKind, StandIn, counted, quote};
+use trueup_formats::{Error, Facts, FaultKind, StandIn, counted, json};
 
 /// Where a sound copy comes from.
 const AGAIN: &str = "get the file again from its source, and compare its size and hash";
@@ -139,7 +139,7 @@ pub(super) fn tokenizer_json_fault(patient: &Patient) -> Option<(&'static Rule, 
         None => {}
     }
     let error = serde_json::from_slice::<serde::de::IgnoredAny>(bytes).err()?;
-    Some((&FILE_UNREADABLE, format!("not the expected JSON: {}", quote(&error.to_string()))))
+    Some((&FILE_UNREADABLE, format!("{}: {}", json::place(&error), json::problem(&error))))
 }
 
 fn rule_of(kind: FaultKind) -> &'static Rule {

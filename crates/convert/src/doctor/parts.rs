@@ -31,7 +31,7 @@ const ONE_RUN: &str = "get all files of the model again, from one source and one
 static NOT_FIRST: Rule = Rule::note(
     "not-the-first-file",
     "a split model is opened by its first file, which describes it; the whole model was checked",
-    "give the first file to other commands",
+    "pass the first file to other commands",
 );
 static PART_MISSING: Rule = Rule::error(
     "part-missing",

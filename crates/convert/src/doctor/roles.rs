@@ -13,7 +13,7 @@ pub(super) const RULES: &[&Rule] =
 
 static ROLE_OUTSIDE: Rule = Rule::error(
     "role-outside-vocabulary",
-    "the token does not exist: text may never end, and some programs read outside their memory",
+    "the token does not exist: text may never end, and some programs read out of bounds",
     "correct the key, or use the files of this model",
 );
 static ROLE_UNKNOWN: Rule = Rule::warning(

@@ -12,6 +12,7 @@ pub(super) const RULES: &[&Rule] = &[
     &NOT_A_MODEL,
     &ARCHITECTURE_MISSING,
     &ARCHITECTURE_UNKNOWN,
+    &QUANTIZED,
     &HYPER_INVALID,
     &NO_TENSORS,
     &TENSOR_MISSING,
@@ -23,7 +24,7 @@ pub(super) const RULES: &[&Rule] = &[
 static NOT_A_MODEL: Rule = Rule::error(
     "not-a-model",
     "the file belongs to a model but is not a model: it cannot run alone",
-    "give the model file; merge an adapter into its model first",
+    "pass the model file; merge an adapter into its model first",
 );
 static ARCHITECTURE_MISSING: Rule = Rule::error(
     "architecture-missing",
@@ -34,6 +35,11 @@ static ARCHITECTURE_UNKNOWN: Rule = Rule::note(
     "architecture-not-known",
     "trueup does not support it: tensor names, shapes and model parameters were not checked",
     "check the model with a program that supports it",
+);
+static QUANTIZED: Rule = Rule::error(
+    "checkpoint-quantized",
+    "trueup reads the weights of unquantized checkpoints only: tensors and model parameters were not checked",
+    "convert the original unquantized checkpoint",
 );
 static HYPER_INVALID: Rule = Rule::error(
     "hyper-parameters-invalid",
@@ -82,7 +88,11 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         && patient.is_description_whole()
         && !is_about_tokens(error)
     {
-        findings.add(&HYPER_INVALID, Place::file(&patient.path), error.problem.clone());
+        let (rule, place) = match is_quantized(checkpoint.description()) {
+            true => (&QUANTIZED, Place::file(&patient.path).key("quantization_config")),
+            false => (&HYPER_INVALID, Place::file(&patient.path)),
+        };
+        findings.add(rule, place, error.problem.clone());
     }
     if checkpoint.tensors().is_empty() {
         if patient.faults.kept().is_empty() {
@@ -92,6 +102,14 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     }
     if let Some(spec) = patient.valid_spec() {
         look_at_tensors(patient, spec, findings);
+    }
+}
+
+/// Whether a description says that its checkpoint is quantized.
+fn is_quantized(description: Description) -> bool {
+    match description {
+        Description::Gguf(_) => false,
+        Description::Json(config) => config.get("quantization_config").is_some_and(|value| !value.is_null()),
     }
 }
 
@@ -184,6 +202,6 @@ fn type_problem(expected: &[u64], found: &TensorInfo, is_gguf: bool) -> Option<S
     let dtype = found.dtype;
     let is_vector = expected.len() == 1;
     let fits = dtype.is_float() || is_gguf && dtype.is_quantized() && !is_vector;
-    let wanted = if is_vector || !is_gguf { "plain floating point" } else { "floating point or blocks" };
+    let wanted = if is_vector || !is_gguf { "f32, f16 or bf16" } else { "a floating-point or block type" };
     (!fits).then(|| format!("expected {wanted}, found {dtype}"))
 }

@@ -44,7 +44,7 @@ static TOKENIZER_FAILS: Rule = Rule::error(
 );
 static PRE_TOKENIZER_MISSING: Rule = Rule::warning(
     "pre-tokenizer-missing",
-    "the rule that splits text into words is guessed: tokens can differ from those of the original model",
+    "the pre-tokenizer is guessed: tokens can differ from those of the original model",
     "convert the model again from its checkpoint",
 );
 static TOKEN_LISTS: Rule = Rule::error(

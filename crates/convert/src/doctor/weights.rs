@@ -80,11 +80,8 @@ static LAYER_OUT_OF_SCALE: Rule = Rule::warning(
     "layers of a model have similar magnitudes: a scale was lost or applied twice, or the tensor is from another model",
     AGAIN,
 );
-static NOT_READ: Rule = Rule::note(
-    "values-not-read",
-    "damage in these values is not detected",
-    "check the model before it was quantized to these types",
-);
+static NOT_READ: Rule =
+    Rule::note("values-not-read", "damage in these values is not detected", "check the original model");
 
 static HOLE: Rule = Rule::warning(
     "file-sparse",
@@ -226,7 +223,7 @@ fn look_at_layers(patient: &Patient, tensors: &[Tensor], findings: &mut Findings
             let name = &tensor.info.name;
             let place = Place::file(patient.file_of(name)).tensor(name);
             let found = format!(
-                "its median magnitude is about {median:e}, that of {} of this kind about {usual:e}",
+                "median magnitude {median:e}; the median of the {} of this kind is {usual:e}",
                 counted(layers.len(), "layer")
             );
             findings.add(&LAYER_OUT_OF_SCALE, place, found);

@@ -54,7 +54,7 @@ pub const CASES: &[Case] = &[
     case("file-missing", &["config.json"], folders::no_config),
     case("file-missing", &["model-00002-of-00002.safetensors"], folders::shard_missing),
     case("file-unreadable", &["tokenizer_config.json", "line 1"], folders::tokenizer_config_broken),
-    case("file-unreadable", &["tokenizer.json", "not the expected JSON", "EOF"], |s| {
+    case("file-unreadable", &["tokenizer.json", "line 1, column 1: expected valid JSON, found the end"], |s| {
         folders::with_text(s, "tokenizer.json", "{")
     }),
     case("lfs-pointer", &["model-00002-of-00003.gguf", "a file of 12345 bytes"], gguf_files::part_is_pointer),
@@ -119,6 +119,7 @@ pub const CASES: &[Case] = &[
     case("architecture-missing", &["general.architecture"], gguf_files::no_architecture),
     case("architecture-missing", &["architectures"], folders::no_architecture),
     case("architecture-not-known", &["toaster", "trueup convert --help"], gguf_files::unknown_architecture),
+    case("checkpoint-quantized", &["quantization_config", "gptq"], folders::quantized),
     case("hyper-parameters-invalid", &["3 attention heads"], gguf_files::heads),
     case("no-tensors", &["model.gguf"], gguf_files::no_tensors),
     case("tensor-missing", &["blk.1.ffn_up.weight"], gguf_files::tensor_missing),

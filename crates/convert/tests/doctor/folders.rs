@@ -98,6 +98,11 @@ pub fn no_config(scratch: &Scratch) -> PathBuf {
     folder
 }
 
+pub fn quantized(scratch: &Scratch) -> PathBuf {
+    let quantization = json!({"quant_method": "gptq", "bits": 4});
+    with_key(scratch, "qwen2", "config.json", "quantization_config", quantization)
+}
+
 pub fn shard_missing(scratch: &Scratch) -> PathBuf {
     let (folder, _) = sharded(scratch);
     fs::remove_file(folder.join("model-00002-of-00002.safetensors")).expect("it was there");

@@ -258,6 +258,6 @@ mod tests {
     fn a_folder_that_is_missing_is_named_as_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let error = claim(folder.path().join("none/.out.partial")).err().unwrap().to_string();
-        assert!(error.contains("does not exist; create it first"), "{error}");
+        assert!(error.contains("does not exist; create it, or choose"), "{error}");
     }
 }

@@ -99,14 +99,22 @@ fn read_version(reader: &mut Reader<'_>, source: &SourceFile) -> Result<u32> {
         return Err(explained(Error::new(source.path(), problem).at("magic at byte 0")));
     }
     let version = reader.u32(&"version")?;
-    let problem = match version {
+    let (problem, help) = match version {
         2 | VERSION => return Ok(version),
-        other if other & 0xffff == 0 => "expected a little-endian file, found a big-endian one".to_owned(),
-        other => format!("expected version 2 or {VERSION} of GGUF, found {other}"),
+        other if other & 0xffff == 0 => (
+            "expected a little-endian file, found a big-endian one".to_owned(),
+            "convert the model again without --bigendian",
+        ),
+        other => (
+            format!("expected version 2 or {VERSION} of GGUF, found {other}"),
+            if other > VERSION {
+                "use a newer version of trueup"
+            } else {
+                "convert the model again with a current program"
+            },
+        ),
     };
-    Err(Error::new(source.path(), problem)
-        .at("version at byte 4")
-        .help("convert the model again with a current program"))
+    Err(Error::new(source.path(), problem).at("version at byte 4").help(help))
 }
 
 /// How the keys of the tokenizer begin.

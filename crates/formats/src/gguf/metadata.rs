@@ -81,7 +81,7 @@ impl Metadata {
 
     /// An integer of any width that is not negative.
     pub fn u64(&self, key: &str) -> Found<u64> {
-        self.typed(key, "an integer that is not negative", Value::as_u64)
+        self.typed(key, "a non-negative integer", Value::as_u64)
     }
 
     /// A float of either width.
@@ -120,7 +120,7 @@ impl Metadata {
 
     /// An array of integers of any width, none negative.
     pub fn u64s(&self, key: &str) -> Found<Vec<u64>> {
-        self.typed(key, "an array of integers that are not negative", |value| {
+        self.typed(key, "an array of non-negative integers", |value| {
             let Value::Array(array) = value else { return None };
             (0..array.len()).map(|index| array.value(index)?.as_u64()).collect()
         })

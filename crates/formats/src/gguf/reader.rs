@@ -198,12 +198,13 @@ fn split_files(path: &Path, metadata: &Metadata) -> Result<Vec<PathBuf>> {
     let Some(name) = SplitName::parse(path).filter(|name| (name.number, name.count) == (number, count)) else {
         let expected = SplitName::new(path, number, count).path(number);
         let expected = expected.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        return Err(Error::new(
-            path,
-            format!("expected a name for part {number} (from 0) of {count}, found another name"),
-        )
-        .at(format!("key {KEY_SPLIT_NUMBER}"))
-        .help(format!("restore its original name, such as {}", crate::quote(&expected))));
+        // The rest of the original name is not known.
+        let start = expected.rmatch_indices('-').nth(2).map_or(0, |(place, _)| place);
+        let ending = expected.get(start..).unwrap_or(&expected);
+        let found = path.file_name().unwrap_or_default().to_string_lossy();
+        let problem =
+            format!("expected a file name ending in {}, found {}", crate::quote(ending), crate::quote(&found));
+        return Err(Error::new(path, problem).at(format!("key {KEY_SPLIT_NUMBER}")).help("restore the original name"));
     };
     if number != 0 {
         return Err(Error::new(
@@ -211,7 +212,7 @@ fn split_files(path: &Path, metadata: &Metadata) -> Result<Vec<PathBuf>> {
             format!("expected the first file of a model in {count} files, found a later one"),
         )
         .at(format!("key {KEY_SPLIT_NUMBER}"))
-        .help(format!("give {}", crate::quote(&name.path(0).to_string_lossy()))));
+        .help(format!("pass {}", crate::quote(&name.path(0).to_string_lossy()))));
     }
     Ok((1..count).map(|number| name.path(number)).collect())
 }

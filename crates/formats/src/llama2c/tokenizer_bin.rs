@@ -48,7 +48,7 @@ impl TokenizerBin {
                 ),
             )
             .at("tokens")
-            .help("give the tokenizer file of this model")
+            .help("pass the tokenizer file of this model")
         })
     }
 }

@@ -87,7 +87,7 @@ impl PrintedTrace {
         }
         if parser.tensors.is_empty() {
             return Err(Error::new(source.path(), "expected a trace, found no tensor in it")
-                .help("give a safetensors or .npz file, or the output of llama.cpp's eval-callback"));
+                .help("pass a safetensors or .npz file, or the output of llama.cpp's eval-callback"));
         }
         // Each tensor ends with its sum.
         if let Some(cut) =

@@ -34,7 +34,6 @@ pub static CHATGLM: Architecture = Architecture {
         ] {
             config.only(key, &[allowed]);
         }
-        config.only("quantization_config", &[]);
         let groups = config.count(USUAL.kv_heads);
         let ratio = config.number_or(USUAL.rope_base.0, 1.0);
         let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Neighbours);

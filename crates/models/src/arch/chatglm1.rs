@@ -27,7 +27,6 @@ pub static CHATGLM1: Architecture = Architecture {
         // Prefixes that training put before the cache.
         config.only("pre_seq_len", &["0"]);
         config.only("quantization_bit", &["0"]);
-        config.only("quantization_config", &[]);
         let [end, mark, other_mark] = IDS.map(|(key, absent)| config.token_or(key, absent));
         let decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
         with_scaled_norms(decoder.spec(&STYLE)).with_prefix(Prefix { end, mark, other_mark })

@@ -24,7 +24,6 @@ pub static FALCON: Architecture = Architecture {
         config.only("alibi", &["false"]);
         config.only("bias", &["false"]);
         config.only("parallel_attn", &["true"]);
-        config.only("quantization_config", &[]);
         let is_new = config.flag_or("new_decoder_architecture", false);
         let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
         let heads = decoder.heads.first().copied().unwrap_or(1);

@@ -25,7 +25,6 @@ pub static GEMMA: Architecture = Architecture {
             );
         }
         config.only("attention_bias", &["false"]);
-        config.only("quantization_config", &[]);
         config.only("tie_word_embeddings", &["true"]);
         with_scaled_embedding(Decoder::from_config(config, &USUAL, RopePairs::Halves).spec(&STYLE))
     },

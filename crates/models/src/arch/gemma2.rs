@@ -23,7 +23,6 @@ pub static GEMMA2: Architecture = Architecture {
         config.only("hidden_activation", &["\"gelu_pytorch_tanh\""]);
         config.only("attention_bias", &["false"]);
         config.only("use_bidirectional_attention", &["false"]);
-        config.only("quantization_config", &[]);
         config.only("tie_word_embeddings", &["true"]);
         let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
         decoder.window = config.windows_by_period(PERIOD, decoder.layers);

@@ -24,7 +24,6 @@ pub static GEMMA3: Architecture = Architecture {
         config.only("attention_bias", &["false"]);
         config.only("use_bidirectional_attention", &["false"]);
         config.only("attn_logit_softcapping", &[]);
-        config.only("quantization_config", &[]);
         let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
         let period = config.count_or("sliding_window_pattern", PERIOD);
         decoder.window = config.windows_by_period(period, decoder.layers);

@@ -16,7 +16,6 @@ pub static GPTNEOX: Architecture = Architecture {
     from_config: |config| {
         config.only("hidden_act", &["\"gelu\""]);
         config.only("attention_bias", &["true"]);
-        config.only("quantization_config", &[]);
         let style = style(config.flag_or(PARALLEL, true));
         Decoder::from_config(config, &USUAL, RopePairs::Halves).spec(&style)
     },

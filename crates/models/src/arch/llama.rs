@@ -89,5 +89,4 @@ pub(super) const INVERSE_FREQUENCIES: &[&str] =
 /// Refuses any activation but silu, and quantized weights.
 pub(super) fn gated_silu(config: &mut Config) {
     config.only("hidden_act", &["\"silu\"", "\"swish\""]);
-    config.only("quantization_config", &[]);
 }

@@ -28,7 +28,6 @@ pub static MOSS: Architecture = Architecture {
         config.only("activation_function", &["\"gelu_new\""]);
         // Codes of a separate quantizer.
         config.only("wbits", &["32"]);
-        config.only("quantization_config", &[]);
         Decoder::from_config(config, &USUAL, RopePairs::Neighbours).spec(&STYLE)
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Neighbours, STYLE.norm).spec(&STYLE),

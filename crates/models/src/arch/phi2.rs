@@ -15,7 +15,6 @@ pub static PHI2: Architecture = Architecture {
     from_config: |config| {
         config.only("hidden_act", &["\"gelu_new\"", "\"gelu_pytorch_tanh\""]);
         config.only("qk_layernorm", &["false"]);
-        config.only("quantization_config", &[]);
         Decoder::from_config(config, &USUAL, RopePairs::Halves).spec(&STYLE)
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),

@@ -19,7 +19,6 @@ pub static QWEN: Architecture = Architecture {
         config.only("no_bias", &["true"]);
         config.only("scale_attn_weights", &["true"]);
         config.only("rotary_pct", &["1", "1.0"]);
-        config.only("quantization_config", &[]);
         let context = if config.value("seq_length").is_some() { "seq_length" } else { "max_position_embeddings" };
         let usual = Usual {
             head_size: "kv_channels",

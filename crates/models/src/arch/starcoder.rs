@@ -16,7 +16,6 @@ pub static STARCODER: Architecture = Architecture {
         config.only("multi_query", &["true"]);
         config.only("scale_attn_weights", &["true"]);
         config.only("add_cross_attention", &["false"]);
-        config.only("quantization_config", &[]);
         let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
         decoder.kv_heads.fill(1);
         with_learned_positions(decoder.spec(&STYLE))

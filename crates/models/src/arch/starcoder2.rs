@@ -14,7 +14,6 @@ pub static STARCODER2: Architecture = Architecture {
     from_config: |config| {
         config.only("hidden_act", &["\"gelu_pytorch_tanh\""]);
         config.only("use_bias", &["true"]);
-        config.only("quantization_config", &[]);
         let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
         decoder.window = config.windows(None, vec![true; decoder.layers]);
         decoder.spec(&Style::GPT)

@@ -90,8 +90,8 @@ impl Buffers {
                     return Ok(());
                 }
                 let problem = format!(
-                    "weights, KV cache and intermediate results need {needed} bytes of memory, and {free} are \
-                        free; reduce the context (-c), or use fewer sequences, shorter prompts or a smaller \
+                    "weights, KV cache and intermediate results need {needed} bytes of memory, but only {free} \
+                        are available; reduce the context (-c), or use fewer sequences, shorter prompts or a smaller \
                         model"
                 );
                 Err(Error::Device { device: about.name.clone(), problem })

@@ -74,8 +74,8 @@ impl Buffers {
             if needed > free {
                 let positions = counted(room, "position");
                 let problem = format!(
-                    "a KV cache of {positions} needs {needed} bytes of memory more, and {free} are free; end some \
-                        texts earlier, reduce the context (-c), or use fewer sequences"
+                    "a KV cache of {positions} needs {needed} more bytes of memory, but only {free} are \
+                        available; end some texts earlier, reduce the context (-c), or use fewer sequences"
                 );
                 return Err(Error::Device { device: about.name, problem });
             }

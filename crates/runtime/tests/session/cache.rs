@@ -179,7 +179,10 @@ fn a_cache_grows_by_less_where_there_is_less_memory() {
     let needed = 4 * 64 * 64 + 256 * 64;
     small.free.store(needed - 1, Ordering::SeqCst);
     let error = session.compute(&entries(0, &ids[250..270]), None).unwrap_err().to_string();
-    let part = format!("a KV cache of 320 positions needs {needed} bytes of memory more, and {} are free", needed - 1);
+    let part = format!(
+        "a KV cache of 320 positions needs {needed} more bytes of memory, but only {} are available",
+        needed - 1
+    );
     assert!(error.contains(&part), "{error}");
     assert_eq!(session.len(0), 250);
     small.free.store(1 << 40, Ordering::SeqCst);

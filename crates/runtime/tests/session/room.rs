@@ -45,7 +45,7 @@ fn a_session_beyond_the_memory_is_refused() {
     };
     let error = of(100_000).err().unwrap().to_string();
     assert!(
-        error.contains("bytes of memory, and 100000 are free") && error.contains("reduce the context (-c)"),
+        error.contains("bytes of memory, but only 100000 are available") && error.contains("reduce the context (-c)"),
         "{error}"
     );
     let plan = Session::plan(of(u64::MAX).unwrap().weights(), &options, 1, 1, 1).unwrap();
@@ -55,7 +55,7 @@ fn a_session_beyond_the_memory_is_refused() {
     // A larger batch needs more room for intermediate results, which is then not there.
     let mut session = of(needed as u64).unwrap();
     let error = session.compute(&entries(&prompts()[1..2]), None).unwrap_err().to_string();
-    assert!(error.contains("are free") && session.is_empty(0), "{error}");
+    assert!(error.contains("are available") && session.is_empty(0), "{error}");
 }
 
 /// The largest cache that indices allow, of a model that claims as large a context.

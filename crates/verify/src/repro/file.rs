@@ -170,7 +170,7 @@ fn array(name: String, ty: &TensorType, bytes: Vec<u8>) -> SafetensorsArray<'sta
 pub(super) fn read(path: &Path) -> Result<(About, Scene)> {
     let bad = |problem: String| Error::Request(format!("{}: {problem}", quote(&path.display().to_string())));
     let other = |found: &str| {
-        bad(format!("expected a repro file, found {found}; give a file that `trueup verify --repro-dir DIR` wrote"))
+        bad(format!("expected a repro file, found {found}; pass a file that `trueup verify --repro-dir DIR` wrote"))
     };
     let file = SafetensorsFile::open(path).map_err(|error| match what_instead(path) {
         Some(found) => other(&found),

@@ -106,10 +106,14 @@ fn one_row(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let place =
         if range.len() == 1 { range.start.to_string() } else { format!("{} to {}", range.start, range.end - 1) };
     if let Some(other) = neighbour_scale(evidence, row, range.start / BLOCK_LEN, factor).filter(|_| range.len() > 1) {
-        return Some(format!("{what} {place} of row {row} count {factor:.4} times: their block uses {other}"));
+        return Some(format!(
+            "{what} {place} of row {row} act as if multiplied by {factor:.4}: their block uses {other}"
+        ));
     }
+    let acts = if range.len() == 1 { "acts" } else { "act" };
     Some(format!(
-        "{what} {place} of row {row} count {factor:.4} times: the scale of a block, or a wrong value, in the upload"
+        "{what} {place} of row {row} {acts} as if multiplied by {factor:.4}; a block scale or a weight was probably \
+         uploaded wrong"
     ))
 }
 

@@ -136,11 +136,11 @@ fn sums_that_end_early_and_wrong_weights_are_found() {
         (product(&scene, |_, k, w, x| if k < 93 { w * x } else { 0.0 }), "the last 3 elements of 96 are omitted"),
         (
             product(&scene, |row, k, w, x| if row == 7 && k / 32 == 2 { 1.1 * w * x } else { w * x }),
-            "weights 64 to 95 of row 7 count 1.1000 times",
+            "weights 64 to 95 of row 7 act as if multiplied by 1.1000",
         ),
         (
             product(&scene, |row, k, w, x| if row == 7 && k == 33 { -2.0 * w * x } else { w * x }),
-            "weight 33 of row 7 count -2.0000 times",
+            "weight 33 of row 7 acts as if multiplied by -2.0000",
         ),
     ];
     for (device, text) in cases {

@@ -37,7 +37,8 @@ pub(super) fn expect_same_model(trace: &Trace, ours: &[TensorFacts]) -> Result<(
     let Some(difference) = difference(&theirs, ours) else { return Ok(()) };
     let path = quote(&trace.source().path().to_string_lossy());
     Err(Error::Request(format!(
-        "{path}: is a trace of another model: {difference}; compare it with the file that it was recorded from"
+        "{path}: expected a trace of this model, found one of another model: {difference}; pass the model that the \
+         trace was recorded from"
     )))
 }
 
@@ -49,29 +50,22 @@ fn difference(theirs: &[TensorFacts], ours: &[TensorFacts]) -> Option<String> {
     for tensor in ours {
         let name = quote(&tensor.name);
         match known.get(tensor.name.as_str()) {
-            None => other_shapes.push(format!("it lacks the tensor {name} of this file")),
+            None => other_shapes.push(format!("{name} is missing from the trace's model")),
             Some(other) if other.shape != tensor.shape => {
                 let (there, here) = (&other.shape, &tensor.shape);
-                other_shapes.push(format!(
-                    "tensor {name} is {there:?} in the trace's model and {here:?} in this \
-                    file"
-                ));
+                other_shapes.push(format!("{name} has shape {there:?} in the trace and {here:?} in the model"));
             }
             Some(other) if other.dtype != tensor.dtype => {
                 let there = quote(&other.dtype);
-                other_contents
-                    .push(format!("{name} is {there} in the trace's model and {} in this file", tensor.dtype));
+                other_contents.push(format!("{name} has type {there} in the trace and {} in the model", tensor.dtype));
             }
-            Some(other) if other.sha256 != tensor.sha256 => other_contents.push(format!(
-                "{name} has different \
-                values"
-            )),
+            Some(other) if other.sha256 != tensor.sha256 => other_contents.push(format!("{name} has different values")),
             Some(_) => {}
         }
     }
     let own: HashMap<&str, &TensorFacts> = ours.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
     let added = theirs.iter().filter(|tensor| !own.contains_key(tensor.name.as_str()));
-    other_shapes.extend(added.map(|tensor| format!("its tensor {} is not in this file", quote(&tensor.name))));
+    other_shapes.extend(added.map(|tensor| format!("{} is missing from the model", quote(&tensor.name))));
     if let Some(first) = other_shapes.first() {
         let more = match other_shapes.len() {
             1 => String::new(),
@@ -84,7 +78,7 @@ fn difference(theirs: &[TensorFacts], ours: &[TensorFacts]) -> Option<String> {
     let shown = |facts| model_hash(facts).chars().take(DIGITS_SHOWN).collect::<String>();
     let (there, here) = (shown(theirs), shown(ours));
     Some(format!(
-        "{count} of {all} tensors differ (sha256 {there} in the trace's model and {here} in this file), \
+        "{count} of {all} tensors differ (sha256 {there} in the trace and {here} in the model), \
         first {first}"
     ))
 }
@@ -111,8 +105,8 @@ mod tests {
         assert_eq!(told(&[("a", "f16", 4, "1"), ("b", "f16", 4, "other"), ("c", "f32", 4, "3")]), "", "one of three");
         let quantized = told(&[("a", "q8_0", 4, "x"), ("b", "q8_0", 4, "y"), ("c", "f32", 4, "3")]);
         assert!(quantized.starts_with("2 of 3 tensors differ (sha256 "), "{quantized}");
-        assert!(quantized.ends_with("first a is q8_0 in the trace's model and f16 in this file"), "{quantized}");
+        assert!(quantized.ends_with("first a has type q8_0 in the trace and f16 in the model"), "{quantized}");
         let smaller = told(&[("a", "f16", 2, "1"), ("b", "f16", 4, "2"), ("d", "f32", 4, "3")]);
-        assert_eq!(smaller, "tensor a is [2] in the trace's model and [4] in this file, and 2 more tensors differ");
+        assert_eq!(smaller, "a has shape [2] in the trace and [4] in the model, and 2 more tensors differ");
     }
 }

@@ -66,33 +66,33 @@ fn lack(report: &TraceReport, wanted: Option<f64>) -> String {
 
 fn failure(report: &TraceReport, bad: &BadNode) -> String {
     let (file, program) = (quote(&report.file), quote(&report.program));
-    let layer = bad.layer.map_or(String::new(), |layer| format!(" in layer {layer}"));
-    let tensor = bad.tensor.as_ref().map_or(String::new(), |tensor| format!(" with {}", quote(tensor)));
+    let layer = bad.layer.map_or(String::new(), |layer| format!(", layer {layer}"));
+    let tensor = bad.tensor.as_ref().map_or(String::new(), |tensor| format!(", weight {}", quote(tensor)));
     let before = match report.before_first_bad.as_slice() {
         [] => String::new(),
-        names => format!(", or {} before it, which the trace does not contain", names.join(", ")),
+        names => format!(" (or {} before it, which the trace does not contain)", names.join(", ")),
     };
     let number = |value: Option<f64>| value.map_or("not a finite number".to_owned(), |value| format!("{value:.6e}"));
     let place = bad.worst.as_ref().map_or(String::new(), |worst| {
         let (expected, found) = (number(worst.expected), number(worst.device));
-        format!(" at {} of step {}: expected {expected}, found {found}", worst.element, worst.step)
+        format!(". Worst element: {} of step {}: expected {expected}, found {found}", worst.element, worst.step)
     });
     let kind = match bad.verdict {
         Verdict::UndeclaredPrecision => {
-            "differs from the file's result by more than rounding in its program \
-            explains"
+            "Its result differs from the file's by more than rounding in its program \
+            can cause"
         }
-        Verdict::NotFinite => "is NaN or infinite where the file's result is finite",
+        Verdict::NotFinite => "Its result is NaN or infinite where the file's is finite",
         Verdict::StructuralBug | Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => {
-            "differs from the file's result by more than rounding explains"
+            "Its result differs from the file's by more than rounding can cause"
         }
-        Verdict::Unchecked | Verdict::Inconclusive => "could not be judged",
+        Verdict::Unchecked | Verdict::Inconclusive => "Its result could not be judged",
     };
     let cause = bad.cause.as_ref().map_or(String::new(), |cause| format!(". Likely cause: {cause}"));
     let next = next(report, bad);
     format!(
-        "The first bad node of the trace {file} of {program} is {} ({}){layer}{tensor}{before}: its result {kind}{place}{cause}. Next: \
-         {next}.",
+        "First faulty node of the trace {file} of {program}: {} ({}){layer}{tensor}{before}. \
+         {kind}{place}{cause}. Next: {next}.",
         bad.node, bad.op
     )
 }

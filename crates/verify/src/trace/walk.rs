@@ -286,7 +286,9 @@ impl Walk {
         match found.fingerprint.explained_by {
             Some(name) if found.known => Some(format!("{PROGRAM} {name}")),
             // There is no upload here.
-            Some(_) | None => (found.known || few).then(|| found.cause.replace(", in the upload", "")),
+            Some(_) | None => {
+                (found.known || few).then(|| found.cause.replace("was probably uploaded wrong", "is probably wrong"))
+            }
         }
     }
 

@@ -265,7 +265,7 @@ fn vendor() -> Result<(Vec<Opened>, Vec<String>), String> {
             &problems,
         )
     })?;
-    let without = "expected the operators of CANN, found no libnnopbase.so; source set_env.sh of the toolkit";
+    let without = "expected the CANN operator libraries, found no libnnopbase.so; source set_env.sh of the toolkit";
     let meta = find(&folders, &["libnnopbase.so"]).map_err(|problems| no_library(without, &problems))?;
     let (mut problems, mut operators) = (Vec::new(), Vec::new());
     for name in operator_names(&folders) {
@@ -275,7 +275,7 @@ fn vendor() -> Result<(Vec<Opened>, Vec<String>), String> {
         }
     }
     if operators.is_empty() {
-        let without = "expected the operators of CANN, found no libopapi.so; install the operators for your chip";
+        let without = "expected the CANN operator libraries, found no libopapi.so; install the operators for your chip";
         return Err(no_library(without, &problems));
     }
     let mut all = vec![runtime, meta];
