@@ -28,6 +28,7 @@ mod starcoder;
 mod starcoder2;
 
 /// Every architecture. If several share a GGUF name, the first one reads the GGUF file.
+mod xverse;
 pub static ARCHITECTURES: &[&Architecture] = &[
     &llama::LLAMA,
     &mistral::MISTRAL,
@@ -54,3 +55,4 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &starcoder::STARCODER,
     &starcoder2::STARCODER2,
 ];
+    &xverse::XVERSE,
