@@ -21,6 +21,7 @@ mod moss;
 mod olmo;
 mod olmo2;
 mod phi2;
+mod orion;
 mod qwen;
 mod qwen2;
 mod qwen3;
@@ -53,6 +54,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &olmo2::OLMO2,
     &phi2::PHI2,
     &starcoder::STARCODER,
+    &orion::ORION,
     &starcoder2::STARCODER2,
 ];
     &xverse::XVERSE,
