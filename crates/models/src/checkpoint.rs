@@ -298,6 +298,25 @@ pub(crate) fn split_by_kv_head(target: &Target) -> Transform {
     Transform { pieces: pieces.into_iter().flatten().collect(), ..Transform::same(0, 0) }
 }
 
+/// Queries alone from such a tensor.
+pub(crate) fn query_of_kv_heads(target: &Target) -> Transform {
+    kv_group_rows(target, Part::Query)
+}
+
+/// Keys alone from such a tensor.
+pub(crate) fn key_of_kv_heads(target: &Target) -> Transform {
+    kv_group_rows(target, Part::Key)
+}
+
+/// Values alone from such a tensor.
+pub(crate) fn value_of_kv_heads(target: &Target) -> Transform {
+    kv_group_rows(target, Part::Value)
+}
+
+fn kv_group_rows(target: &Target, part: Part) -> Transform {
+    Transform { pieces: kv_group_piece(target, part).into_iter().collect(), ..Transform::same(0, 0) }
+}
+
 /// What a row of a tensor with queries, keys and values is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
