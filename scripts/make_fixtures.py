@@ -47,12 +47,16 @@ def on_grid(values):
     return torch.where(rounded.abs() < 2.0 ** -14, torch.zeros_like(rounded), rounded)
 
 
+def is_head_norm(name):
+    return any(part in name for part in ("q_norm", "k_norm", "q_layernorm", "k_layernorm"))
+
+
 def spread(name, shape, one_plus):
     """Mean and standard deviation of one tensor, by its name: wide enough that every part shows in the logits. `one_plus` for classes
     whose norms multiply by `1 + w`."""
     if name.endswith("bias"):
         return 0.0, 0.4
-    if "q_norm" in name or "k_norm" in name:
+    if is_head_norm(name):
         return (0.3, 0.4) if one_plus else (1.3, 0.4)
     if one_plus and name == "model.norm.weight":
         # Large logits, though the tied embedding is small.
@@ -134,7 +138,7 @@ def without(model, feature):
     for name, parameter in other.named_parameters():
         if feature == "biases" and name.endswith("bias"):
             parameter.data.zero_()
-        if feature == "qk_norm" and ("q_norm" in name or "k_norm" in name):
+        if feature == "qk_norm" and is_head_norm(name):
             parameter.data.fill_(1.0)
     return other
 

@@ -26,6 +26,7 @@ mod phi2;
 mod qwen;
 mod qwen2;
 mod qwen3;
+mod stablelm;
 mod starcoder;
 mod starcoder2;
 mod xverse;
@@ -56,6 +57,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &olmo2::OLMO2,
     &orion::ORION,
     &phi2::PHI2,
+    &stablelm::STABLELM,
     &starcoder::STARCODER,
     &starcoder2::STARCODER2,
     &xverse::XVERSE,

@@ -243,7 +243,8 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
         let transform = Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None };
         return ExpectedTensor { name, layer, shape, kind, sources: Vec::new(), transform };
     };
-    let experts = match pattern.contains("{e}") {
+    let is_stacked = pattern.contains("{e}");
+    let experts = match is_stacked {
         true => shape.last().and_then(|count| usize::try_from(*count).ok()).unwrap_or(0),
         false => 1,
     };
@@ -256,7 +257,12 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
     let source = |number: usize| {
         let rows = rows_of(number);
         let columns = shape.first().copied().unwrap_or(0);
-        let shape = if shape.len() == 1 { vec![rows] } else { vec![columns, rows] };
+        let shape = match shape.len() {
+            1 => vec![rows],
+            // A stack of vectors.
+            2 if is_stacked => vec![columns],
+            _ => vec![columns, rows],
+        };
         SourceTensor { name: pattern.replace("{e}", &number.to_string()), shape }
     };
     let sources = (0..experts).map(source).collect();
