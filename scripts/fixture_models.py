@@ -84,6 +84,10 @@ def internlm_tokenizer(folder):
     return sentencepiece_tokenizer(folder, 392, 14, files=("model",))
 
 
+def xverse_tokenizer(folder):
+    return sentencepiece_tokenizer(folder, 392, 21, files=("json",))
+
+
 def chatglm_tokenizer(folder):
     """As ChatGLM2's: the sentencepiece model alone; five tokens that its program puts behind the pieces, two of them before every text."""
     size, behind = 384, [added(text) for text in ("[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>")]
@@ -329,6 +333,14 @@ MODELS = {
     "internlm": dict(remote="InternLm", tokenizer=internlm_tokenizer, pad_rows=0, features=["biases"],
                      config=dict(REMOTE, architectures=["InternLMForCausalLM"], model_type="internlm", max_position_embeddings=256,
                                  bias=True, rotary={"base": 10000, "type": "dynamic"})),
+    "internlm2": dict(remote="InternLm2", tokenizer=internlm_tokenizer, pad_rows=0, features=["biases"],
+                      config=dict(REMOTE, architectures=["InternLM2ForCausalLM"], model_type="internlm2", max_position_embeddings=256,
+                                  num_key_value_heads=2, bias=True, rope_theta=1000000, rope_scaling={"type": "dynamic", "factor": 2.0})),
+    "orion": dict(remote="Orion", tokenizer=tokenizer_model_only, pad_rows=0, features=["biases"],
+                  config=dict(REMOTE, architectures=["OrionForCausalLM"], model_type="orion", max_position_embeddings=256,
+                              num_key_value_heads=2, rms_norm_eps=1e-5, rope_theta=10000.0)),
+    "xverse": dict(remote="Xverse", tokenizer=xverse_tokenizer, pad_rows=0, features=[],
+                   config=dict(REMOTE, architectures=["XverseForCausalLM"], model_type="xverse", max_position_embeddings=256)),
     "qwen": dict(remote="Qwen", prompt=qwen_prompt, tokenizer=qwen_tokenizer, pad_rows=4, silent_rows=205, features=["biases"],
                  config=dict(architectures=["QWenLMHeadModel"], model_type="qwen", hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
                              kv_channels=16, intermediate_size=192, seq_length=256, max_position_embeddings=512, layer_norm_epsilon=1e-6,
@@ -369,6 +381,10 @@ MODELS = {
     "olmo2": dict(kind="Olmo2Config", tokenizer=digits_tokenizer, pad_rows=0, features=["qk_norm"], config=dict(SMALL)),
     "phi2": dict(kind="PhiConfig", tokenizer=digits_tokenizer, pad_rows=0, features=["biases"],
                  config=dict(SMALL, partial_rotary_factor=0.5, layer_norm_eps=1e-5)),
+    "stablelm": dict(kind="StableLmConfig", tokenizer=digits_tokenizer, pad_rows=0, features=["biases"],
+                     config=dict(SMALL, partial_rotary_factor=0.25, use_qkv_bias=True, layer_norm_eps=1e-5)),
+    "stablelm2-12b": dict(kind="StableLmConfig", tokenizer=qwen2_tokenizer, pad_rows=0, features=["qk_norm"],
+                          config=dict(SMALL, partial_rotary_factor=0.25, qk_layernorm=True, use_parallel_residual=True, layer_norm_eps=1e-5)),
     "starcoder": dict(kind="GPTBigCodeConfig", tokenizer=digits_tokenizer, pad_rows=0, features=["biases"],
                       config=dict(n_embd=64, n_layer=2, n_head=4, n_positions=256, n_inner=96, multi_query=True, tie_word_embeddings=True)),
     "starcoder2": dict(kind="Starcoder2Config", tokenizer=digits_tokenizer, pad_rows=0, features=["biases", "sliding_window"],

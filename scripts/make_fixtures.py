@@ -24,6 +24,7 @@ import numpy as np
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers.modeling_utils import no_init_weights
 
 from fixture_models import MODELS, write_generation_config
 from fixture_texts import CHAT, PROMPTS, hard_texts
@@ -46,24 +47,29 @@ def on_grid(values):
     return torch.where(rounded.abs() < 2.0 ** -14, torch.zeros_like(rounded), rounded)
 
 
+def is_head_norm(name):
+    return any(part in name for part in ("q_norm", "k_norm", "q_layernorm", "k_layernorm"))
+
+
 def spread(name, shape, one_plus):
     """Mean and standard deviation of one tensor, by its name: wide enough that every part shows in the logits. `one_plus` for classes
     whose norms multiply by `1 + w`."""
     if name.endswith("bias"):
         return 0.0, 0.4
-    if "q_norm" in name or "k_norm" in name:
+    if is_head_norm(name):
         return (0.3, 0.4) if one_plus else (1.3, 0.4)
     if one_plus and name == "model.norm.weight":
         # Large logits, though the tied embedding is small.
         return 5.0, 0.35
     if "norm" in name or ".ln_" in name:
         return (0.0, 0.35) if one_plus else (1.0, 0.35)
-    if any(part in name for part in ("embed", "wte", "wpe", "lm_head", "output_layer")):
+    if any(part in name for part in ("embed", "wte", "wpe", "lm_head", "output_layer")) or name == "output.weight":
         # These classes multiply the embedding by the square root of its width.
         return 0.0, 0.04 if one_plus else 0.3
     gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0,
             "c_attn": 1.3, "qkv_proj": 1.3, "out_proj": 1.8, "fc_in": 1.3, "fc_out": 2.0, "c_proj": 1.8, "w1": 1.3, "w2": 1.3,
-            "W_pack": 1.3, "c_fc": 1.3, "fc1": 1.3, "fc2": 2.0, "Wqkv": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0}
+            "W_pack": 1.3, "c_fc": 1.3, "fc1": 1.3, "fc2": 2.0, "Wqkv": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0,
+            "wqkv": 1.3, "wo": 1.6, "w3": 1.3}
     return 0.0, gain[name.split(".")[-2]] / shape[-1] ** 0.5
 
 
@@ -132,7 +138,7 @@ def without(model, feature):
     for name, parameter in other.named_parameters():
         if feature == "biases" and name.endswith("bias"):
             parameter.data.zero_()
-        if feature == "qk_norm" and ("q_norm" in name or "k_norm" in name):
+        if feature == "qk_norm" and is_head_norm(name):
             parameter.data.fill_(1.0)
     return other
 
@@ -215,7 +221,11 @@ def remote(kind, config):
 
 def build(config):
     config._attn_implementation = "eager"
-    return transformers.AutoModelForCausalLM.from_config(config).double().eval()
+    # The initialization of some classes fails at norms without a bias; `fill` sets every weight anyway.
+    with no_init_weights():
+        model = transformers.AutoModelForCausalLM.from_config(config).double().eval()
+    model.tie_weights()
+    return model
 
 
 def load_tokenizer(folder, value):

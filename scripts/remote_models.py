@@ -61,10 +61,10 @@ class Mlp(nn.Module):
 class Block(nn.Module):
     """One layer of the Llama kind; `attention` takes and gives [tokens, width]."""
 
-    def __init__(self, config, attention):
+    def __init__(self, config, attention, norm=RmsNorm):
         super().__init__()
         width, epsilon = config["hidden_size"], config["rms_norm_eps"]
-        self.input_layernorm, self.post_attention_layernorm = RmsNorm(width, epsilon), RmsNorm(width, epsilon)
+        self.input_layernorm, self.post_attention_layernorm = norm(width, epsilon), norm(width, epsilon)
         self.self_attn, self.mlp = attention, Mlp(width, config["intermediate_size"])
 
     def forward(self, x):
@@ -75,13 +75,13 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """Embedding, layers, norm, head, under the names of the Llama kind."""
 
-    def __init__(self, config, attention):
+    def __init__(self, config, attention, norm=RmsNorm):
         super().__init__()
         self.config = config
         self.model = nn.Module()
         self.model.embed_tokens = nn.Embedding(config["vocab_size"], config["hidden_size"])
-        self.model.layers = nn.ModuleList(Block(config, attention(config)) for _ in range(config["num_hidden_layers"]))
-        self.model.norm = RmsNorm(config["hidden_size"], config["rms_norm_eps"])
+        self.model.layers = nn.ModuleList(Block(config, attention(config), norm) for _ in range(config["num_hidden_layers"]))
+        self.model.norm = norm(config["hidden_size"], config["rms_norm_eps"])
         self.lm_head = nn.Linear(config["hidden_size"], config["vocab_size"], bias=False)
 
     def head(self):
@@ -92,6 +92,93 @@ class Decoder(nn.Module):
         for layer in self.model.layers:
             x = layer(x)
         return self.model.norm(x) @ self.head().T
+
+
+# ---------------------------------------------------------------- XVERSE and Orion
+
+class LlamaAttention(nn.Module):
+    """Separate projections without biases; groups of heads share keys and values; halves of heads are rotated."""
+
+    def __init__(self, config):
+        super().__init__()
+        width, self.heads = config["hidden_size"], config["num_attention_heads"]
+        self.kv_heads, self.base = config.get("num_key_value_heads", self.heads), config.get("rope_theta", 10000.0)
+        size = width // self.heads
+        self.q_proj, self.o_proj = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k_proj = nn.Linear(width, self.kv_heads * size, bias=False)
+        self.v_proj = nn.Linear(width, self.kv_heads * size, bias=False)
+
+    def forward(self, x):
+        query = self.q_proj(x).unflatten(-1, (self.heads, -1))
+        key, value = (p(x).unflatten(-1, (self.kv_heads, -1)) for p in (self.k_proj, self.v_proj))
+        positions = torch.arange(len(x))
+        query, key = turned(query, positions, self.base), turned(key, positions, self.base)
+        key, value = (part.repeat_interleave(self.heads // self.kv_heads, 1) for part in (key, value))
+        return self.o_proj(attention(query, key, value, causal(len(x), x.dtype)))
+
+
+class Xverse(Decoder):
+    def __init__(self, config):
+        super().__init__(config, LlamaAttention)
+
+
+class Orion(Decoder):
+    """Layer norms with biases in place of RMS norms."""
+
+    def __init__(self, config):
+        super().__init__(config, LlamaAttention, nn.LayerNorm)
+
+
+# ---------------------------------------------------------------- InternLM2
+
+class InternLm2Attention(nn.Module):
+    """One matrix with a group for each KV head: the queries that share it, its key, its value."""
+
+    def __init__(self, config):
+        super().__init__()
+        width, heads, bias = config["hidden_size"], config["num_attention_heads"], config["bias"]
+        self.kv_heads, self.size, self.base = config["num_key_value_heads"], width // heads, float(config["rope_theta"])
+        self.wqkv = nn.Linear(width, (heads + 2 * self.kv_heads) * self.size, bias=bias)
+        self.wo = nn.Linear(width, width, bias=bias)
+
+    def forward(self, x):
+        groups = self.wqkv(x).unflatten(-1, (self.kv_heads, -1, self.size))
+        query, key, value = groups[:, :, :-2], groups[:, :, -2], groups[:, :, -1]
+        shared, positions = query.shape[2], torch.arange(len(x))
+        query, key = turned(query.flatten(1, 2), positions, self.base), turned(key, positions, self.base)
+        key, value = key.repeat_interleave(shared, 1), value.repeat_interleave(shared, 1)
+        return self.wo(attention(query, key, value, causal(len(x), x.dtype)))
+
+
+class InternLm2Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width, epsilon, ffn = config["hidden_size"], config["rms_norm_eps"], config["intermediate_size"]
+        self.attention_norm, self.ffn_norm = RmsNorm(width, epsilon), RmsNorm(width, epsilon)
+        self.attention, self.feed_forward = InternLm2Attention(config), nn.Module()
+        self.feed_forward.w1, self.feed_forward.w3 = nn.Linear(width, ffn, bias=False), nn.Linear(width, ffn, bias=False)
+        self.feed_forward.w2 = nn.Linear(ffn, width, bias=False)
+
+    def forward(self, x):
+        x = x + self.attention(self.attention_norm(x))
+        y, ffn = self.ffn_norm(x), self.feed_forward
+        return x + ffn.w2(nn.functional.silu(ffn.w1(y)) * ffn.w3(y))
+
+
+class InternLm2(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.model = config, nn.Module()
+        self.model.tok_embeddings = nn.Embedding(config["vocab_size"], config["hidden_size"])
+        self.model.layers = nn.ModuleList(InternLm2Block(config) for _ in range(config["num_hidden_layers"]))
+        self.model.norm = RmsNorm(config["hidden_size"], config["rms_norm_eps"])
+        self.output = nn.Linear(config["hidden_size"], config["vocab_size"], bias=False)
+
+    def logits(self, ids):
+        x = self.model.tok_embeddings(torch.tensor(ids))
+        for layer in self.model.layers:
+            x = layer(x)
+        return self.output(self.model.norm(x))
 
 
 # ---------------------------------------------------------------- Baichuan 1 and 2

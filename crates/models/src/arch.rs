@@ -14,18 +14,22 @@ mod gemma3;
 mod gptneox;
 mod granite;
 mod internlm;
+mod internlm2;
 mod llama;
 mod llama2c;
 mod mistral;
 mod moss;
 mod olmo;
 mod olmo2;
+mod orion;
 mod phi2;
 mod qwen;
 mod qwen2;
 mod qwen3;
+mod stablelm;
 mod starcoder;
 mod starcoder2;
+mod xverse;
 
 /// Every architecture. If several share a GGUF name, the first one reads the GGUF file.
 pub static ARCHITECTURES: &[&Architecture] = &[
@@ -48,9 +52,13 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &gemma3::GEMMA3,
     &gptneox::GPTNEOX,
     &granite::GRANITE,
+    &internlm2::INTERNLM2,
     &olmo::OLMO,
     &olmo2::OLMO2,
+    &orion::ORION,
     &phi2::PHI2,
+    &stablelm::STABLELM,
     &starcoder::STARCODER,
     &starcoder2::STARCODER2,
+    &xverse::XVERSE,
 ];

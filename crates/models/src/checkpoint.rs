@@ -243,7 +243,8 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
         let transform = Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None };
         return ExpectedTensor { name, layer, shape, kind, sources: Vec::new(), transform };
     };
-    let experts = match pattern.contains("{e}") {
+    let is_stacked = pattern.contains("{e}");
+    let experts = match is_stacked {
         true => shape.last().and_then(|count| usize::try_from(*count).ok()).unwrap_or(0),
         false => 1,
     };
@@ -256,7 +257,12 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
     let source = |number: usize| {
         let rows = rows_of(number);
         let columns = shape.first().copied().unwrap_or(0);
-        let shape = if shape.len() == 1 { vec![rows] } else { vec![columns, rows] };
+        let shape = match shape.len() {
+            1 => vec![rows],
+            // A stack of vectors.
+            2 if is_stacked => vec![columns],
+            _ => vec![columns, rows],
+        };
         SourceTensor { name: pattern.replace("{e}", &number.to_string()), shape }
     };
     let sources = (0..experts).map(source).collect();
@@ -296,6 +302,25 @@ pub(crate) fn split_by_head(target: &Target) -> Transform {
 pub(crate) fn split_by_kv_head(target: &Target) -> Transform {
     let pieces = [Part::Query, Part::Key, Part::Value].map(|part| kv_group_piece(target, part));
     Transform { pieces: pieces.into_iter().flatten().collect(), ..Transform::same(0, 0) }
+}
+
+/// Queries alone from such a tensor.
+pub(crate) fn query_of_kv_heads(target: &Target) -> Transform {
+    kv_group_rows(target, Part::Query)
+}
+
+/// Keys alone from such a tensor.
+pub(crate) fn key_of_kv_heads(target: &Target) -> Transform {
+    kv_group_rows(target, Part::Key)
+}
+
+/// Values alone from such a tensor.
+pub(crate) fn value_of_kv_heads(target: &Target) -> Transform {
+    kv_group_rows(target, Part::Value)
+}
+
+fn kv_group_rows(target: &Target, part: Part) -> Transform {
+    Transform { pieces: kv_group_piece(target, part).into_iter().collect(), ..Transform::same(0, 0) }
 }
 
 /// What a row of a tensor with queries, keys and values is for.

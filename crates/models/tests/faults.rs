@@ -144,7 +144,16 @@ fn descriptions_of_other_classes_that_lie_are_refused() {
             json!({ "architectures": ["FalconForCausalLM"], "new_decoder_architecture": true, "num_kv_heads": 3 }),
             "expected a number of KV heads that divides the 4 attention heads, found 3",
         ),
-        (json!({ "architectures": ["StableLmForCausalLM"] }), "found \"StableLmForCausalLM\""),
+        (json!({ "architectures": ["OrionForCausalLM"], "attention_bias": true }), "attention_bias: expected false"),
+        (
+            json!({ "architectures": ["StableLMEpochForCausalLM"], "rotary_scaling_factor": 2.0 }),
+            "rotary_scaling_factor: expected 1.0 or 1, found 2.0",
+        ),
+        (
+            json!({ "architectures": ["StableLMEpochForCausalLM"], "rope_pct": 0.01 }),
+            "rotated elements must be even and at most the head size 16, found 0",
+        ),
+        (json!({ "architectures": ["PersimmonForCausalLM"] }), "found \"PersimmonForCausalLM\""),
     ]);
 }
 
