@@ -240,7 +240,7 @@ fn without_config(folder: &Path) -> Error {
         return missing_config(folder);
     }
     Error::new(folder, format!("expected a model folder, found no {CONFIG} and no safetensors files in it"))
-        .help("give a model file, or a folder in the Hugging Face layout")
+        .help("pass a model file, or a folder in the Hugging Face layout")
 }
 
 /// The files of a folder without an index, or why there are none.
@@ -258,7 +258,7 @@ fn open_all(folder: &Path, names: &[String]) -> Result<Vec<SafetensorsFile>> {
             let count = weights::part_numbers(part).map_or(0, |(_, count)| count);
             format!("get all {count} files of the model, and {INDEX}")
         }
-        (None, Some(file)) => format!("give the safetensors file to read, for example {}", quote(file)),
+        (None, Some(file)) => format!("pass the safetensors file to read, for example {}", quote(file)),
         (None, None) => {
             return Err(foreign::of_folder(folder)
                 .unwrap_or_else(|| Error::new(folder, problem).help("get the weights of the model")));

@@ -384,7 +384,7 @@ fn a_folder_without_a_model_says_what_to_do() {
     let open = || SafetensorsDir::open(path).map_err(|error| error.at("x"));
     faults.refused("empty", open(), "", &["an empty folder", "get the files of the model"]);
     write(path, "README.md", b"# A model");
-    faults.refused("no model", open(), "", &["expected a model folder, found no config.json", "give a model file"]);
+    faults.refused("no model", open(), "", &["expected a model folder, found no config.json", "pass a model file"]);
     write(path, "model.safetensors", b"");
     faults.refused("no configuration", open(), "config.json", &["found no such file", "get config.json"]);
     std::fs::remove_file(path.join("model.safetensors")).unwrap();
@@ -395,9 +395,9 @@ fn a_folder_without_a_model_says_what_to_do() {
     write(path, "model.gguf", b"GGUF");
     faults.refused("GGUF", open(), "", &["pass the GGUF file"]);
     write(path, "pytorch_model.bin", b"PK\x03\x04");
-    faults.refused("pickle", open(), "", &["pickles", "convert it to safetensors"]);
+    faults.refused("pickle", open(), "", &["pickle files", "convert them to safetensors"]);
     write(path, "adapter.safetensors", b"");
-    faults.refused("other name", open(), "", &["give the safetensors file"]);
+    faults.refused("other name", open(), "", &["pass the safetensors file"]);
     std::fs::create_dir(path.join("model.safetensors")).unwrap();
     faults.refused("folder", open(), "model.safetensors", &["found a folder"]);
     faults.report();

@@ -118,7 +118,7 @@ fn template(arguments: &Arguments, opened: &ModelWithTokenizer) -> Result<ChatTe
         }
         None => ChatTemplate::of(vocabulary)?.ok_or_else(|| {
             Failure::new(format!(
-                "{}: expected a chat template, found none; give one with --chat-template FILE, or generate text with \
+                "{}: expected a chat template, found none; pass one with --chat-template FILE, or generate text with \
                  `trueup run` instead",
                 quote(&arguments.model.to_string_lossy())
             ))

@@ -120,7 +120,7 @@ impl Weights {
             format!("expected one set of weights, found two: {SINGLE}, and {listed}; they differ in {difference}");
         let shown = quote(&folder.to_string_lossy());
         let help =
-            format!("delete the set that you do not want, or choose one: give {shown}/{SINGLE} or {shown}/{INDEX}");
+            format!("delete the set that you do not want, or choose one: pass {shown}/{SINGLE} or {shown}/{INDEX}");
         Err(Error::new(folder, problem).help(help))
     }
 }
