@@ -42,6 +42,7 @@ def log(level, text, data):
 
 def generated(path, prompt, count):
     """Greedy continuation of a prompt by llama.cpp on one thread, or the reason why it does not load the file."""
+    llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
     messages.clear()
     model_params = llama_cpp.llama_model_default_params()
     model_params.use_mmap = False
@@ -101,8 +102,6 @@ def main():
     parser.add_argument("trueup")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
-    llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
-    llama_cpp.llama_backend_init()
     folders = sorted(folder for folder in FIXTURES.iterdir() if (folder / "golden.json").exists())
     passes = True
     with tempfile.TemporaryDirectory() as scratch:
