@@ -73,12 +73,27 @@ def spread(name, shape, one_plus):
     return 0.0, gain[name.split(".")[-2]] / shape[-1] ** 0.5
 
 
+def spread_of_class(model_type, name, mean, deviation):
+    """The spread in classes whose tokens would drown in biases of every part, or repeat because of a tied head."""
+    if name.endswith("bias") and model_type in ("bloom", "gpt2"):
+        return mean, 0.15 if model_type == "gpt2" else 0.05
+    if model_type == "bloom" and name == "transformer.ln_f.weight":
+        return 0.0, 1.4
+    if model_type == "bloom" and ".dense" in name:
+        return mean, 2 * deviation
+    return mean, deviation
+
+
 def fill(model, seed, pad_rows):
     generator = torch.Generator().manual_seed(seed)
-    one_plus = getattr(model.config, "model_type", "").startswith("gemma") if not isinstance(model.config, dict) else False
+    model_type = "" if isinstance(model.config, dict) else getattr(model.config, "model_type", "")
+    one_plus = model_type.startswith("gemma")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            mean, deviation = spread(name, parameter.shape, one_plus)
+            is_transposed = type(model.get_submodule(name.rpartition(".")[0])).__name__ == "Conv1D"
+            shape = parameter.shape[::-1] if is_transposed else parameter.shape
+            mean, deviation = spread(name, shape, one_plus)
+            mean, deviation = spread_of_class(model_type, name, mean, deviation)
             parameter.copy_(on_grid(torch.randn(parameter.shape, generator=generator) * deviation + mean))
             if pad_rows and any(part in name for part in ("embed", "wte", "lm_head", "output_layer")):
                 parameter[-pad_rows:] = 0

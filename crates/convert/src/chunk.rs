@@ -54,7 +54,7 @@ pub(crate) enum Order {
 impl Order {
     /// The order of the rows that a transform reads; `None` if it is that of the file.
     pub fn of(transform: &Transform) -> Option<Order> {
-        let is_same = !transform.gathers() && transform.interleaved_heads.is_none();
+        let is_same = !transform.gathers() && transform.interleaved_heads.is_none() && !transform.is_transposed;
         (!is_same).then(|| Order::Rows(Arc::new(transform.clone())))
     }
 }
@@ -186,7 +186,33 @@ impl Chunk {
         if tensor.expected.transform.values != ValueChange::None || !tensor.has_one_type(source) {
             return self.read_changed(source, tensor, out);
         }
+        if tensor.expected.transform.is_transposed {
+            return self.read_transposed(source, tensor, out);
+        }
         self.read_runs(source, &tensor.sources, out)
+    }
+
+    /// Rows that are columns in the checkpoint: a part of each of its rows is read.
+    fn read_transposed(&self, source: &dyn Checkpoint, tensor: &MappedTensor, out: &mut [u8]) -> Result<()> {
+        let columns = row_elements(&tensor.expected.shape);
+        let mut rest = out;
+        for (number, range) in &self.sources {
+            let number = tensor.sources[*number];
+            let info = &source.tensors()[number];
+            let (size, rows) = (bytes_of(1, info.dtype) as usize, row_elements(&info.shape));
+            let (first, count) = (range.start / columns, (range.end - range.start) / columns);
+            let (here, after) = rest.split_at_mut((count * columns) as usize * size);
+            let mut line = vec![0; count as usize * size];
+            for column in 0..columns {
+                source.read(number, (column * rows + first) * size as u64, &mut line)?;
+                for (row, value) in line.chunks_exact(size).enumerate() {
+                    let at = (row * columns as usize + column as usize) * size;
+                    here[at..at + size].copy_from_slice(value);
+                }
+            }
+            rest = after;
+        }
+        Ok(())
     }
 
     /// Fills `out` with the bytes of the checkpoint's tensors of these numbers, which have one type, run by run.
@@ -344,8 +370,7 @@ mod tests {
             offset: kind * head_rows,
             rows: head_rows,
         };
-        let values = ValueChange::None;
-        Transform { pieces: (0..3).map(piece).collect(), interleaved_heads, values }
+        Transform { pieces: (0..3).map(piece).collect(), interleaved_heads, ..Transform::same(0, 0) }
     }
 
     #[test]

@@ -199,6 +199,7 @@ impl<'a> Stream<'a> {
             let measured = to.is_quantized().then_some(&mut loss);
             transcoder.transcode(source, bytes, &mut own.rooms, measured).map_err(|unfit| {
                 let (number, element) = chunk.source_element(unfit.place);
+                let element = tensor.expected.source_element(element);
                 let name = tensor.expected.sources.get(number).map_or(&tensor.expected.name, |source| &source.name);
                 unfit.in_tensor(self.source.path(), &quote(name), element)
             })?;

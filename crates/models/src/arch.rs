@@ -12,6 +12,7 @@ mod gemma;
 mod gemma2;
 mod gemma3;
 mod gptneox;
+mod gpt2;
 mod granite;
 mod internlm;
 mod internlm2;
@@ -52,6 +53,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &gemma3::GEMMA3,
     &gptneox::GPTNEOX,
     &granite::GRANITE,
+    &gpt2::GPT2,
     &internlm2::INTERNLM2,
     &olmo::OLMO,
     &olmo2::OLMO2,

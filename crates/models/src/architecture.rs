@@ -46,6 +46,8 @@ pub struct Architecture {
     pub tensors: &'static [&'static [TensorRule]],
     /// Tensors of old checkpoints whose values follow from the description.
     pub ignorable: &'static [&'static str],
+    /// Other names that a tensor of the table may have in a checkpoint, by its name there.
+    pub aliases: fn(&str) -> Vec<String>,
 }
 
 impl Architecture {
@@ -64,6 +66,7 @@ impl Architecture {
         compatibility: |_| Vec::new(),
         tensors: &[],
         ignorable: &[],
+        aliases: |_| Vec::new(),
     };
 }
 
@@ -117,6 +120,20 @@ impl Architecture {
         let rule = self.rules().find_map(|rule| rule.source_of(name, None))?;
         (!rule.contains('{')).then_some(rule)
     }
+
+    /// The name that a tensor of the table has in a checkpoint: its own or an alias. `has` says which names exist; if
+    /// none does, the result is the name of the table.
+    pub fn name_in(&self, name: &str, has: impl Fn(&str) -> bool) -> String {
+        if has(name) {
+            return name.to_owned();
+        }
+        (self.aliases)(name).into_iter().find(|alias| has(alias)).unwrap_or_else(|| name.to_owned())
+    }
+}
+
+/// The name without the prefix of the whole class, which a checkpoint of the inner model lacks.
+pub(crate) fn without_prefix(name: &str) -> Vec<String> {
+    name.strip_prefix("transformer.").map(str::to_owned).into_iter().collect()
 }
 
 impl ModelSpec {

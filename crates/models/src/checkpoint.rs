@@ -27,6 +27,19 @@ pub struct ExpectedTensor {
     pub transform: Transform,
 }
 
+impl ExpectedTensor {
+    /// The element of a source that is element `element` of its rows, which differs if the source is transposed.
+    pub fn source_element(&self, element: u64) -> u64 {
+        let (Some(&columns), Some(source)) = (self.shape.first(), self.sources.first()) else { return element };
+        match (source.shape.first(), element.checked_div(columns), element.checked_rem(columns)) {
+            (Some(rows), Some(row), Some(column)) if self.transform.is_transposed => {
+                column.saturating_mul(*rows).saturating_add(row)
+            }
+            _ => element,
+        }
+    }
+}
+
 /// A tensor of a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceTensor {
@@ -46,6 +59,8 @@ pub struct Transform {
     pub interleaved_heads: Option<usize>,
     /// What is computed from the values of each row.
     pub values: ValueChange,
+    /// Whether the sources store the transposed matrix: their columns are the rows of the pieces.
+    pub is_transposed: bool,
 }
 
 /// Rows of one source: of each of `groups` groups of `stride` rows the `rows` rows from `offset` on.
@@ -118,7 +133,7 @@ impl Transform {
     /// The rows of the sources one after the other, each of `rows` rows.
     pub fn same(sources: usize, rows: u64) -> Transform {
         let pieces = (0..sources).map(|source| Piece::whole(source, rows)).collect();
-        Transform { pieces, interleaved_heads: None, values: ValueChange::None }
+        Transform { pieces, interleaved_heads: None, values: ValueChange::None, is_transposed: false }
     }
 
     /// Whether rows are gathered in another order than the source has them.
@@ -240,7 +255,7 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
     let mut rules = spec.architecture.rules().filter(|rule| (rule.when)(spec));
     let found = rules.find_map(|rule| Some((rule.how, rule.source_of(&name, layer)?)));
     let Some((how, pattern)) = found.filter(|_| kind != TensorKind::RopeFactors) else {
-        let transform = Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None };
+        let transform = Transform::same(0, 0);
         return ExpectedTensor { name, layer, shape, kind, sources: Vec::new(), transform };
     };
     let is_stacked = pattern.contains("{e}");
@@ -261,6 +276,7 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
             1 => vec![rows],
             // A stack of vectors.
             2 if is_stacked => vec![columns],
+            _ if transform.is_transposed => vec![rows, columns],
             _ => vec![columns, rows],
         };
         SourceTensor { name: pattern.replace("{e}", &number.to_string()), shape }
@@ -285,6 +301,11 @@ pub(crate) fn interleave_heads(target: &Target) -> Transform {
 pub(crate) fn unit_rows(target: &Target) -> Transform {
     let values = if target.spec.head.has_unit_rows { ValueChange::NormalizeRows } else { ValueChange::None };
     Transform { values, ..same(target) }
+}
+
+/// A matrix that its class stores transposed, as GPT-2's `Conv1D` does. Biases are kept as they are.
+pub(crate) fn transposed(target: &Target) -> Transform {
+    Transform { is_transposed: target.shape.len() > 1, ..same(target) }
 }
 
 /// A norm whose class multiplies by `1 + w`; GGUF stores the sum.
@@ -358,7 +379,7 @@ fn split_groups(target: &Target, groups: u64, places: [u64; 3]) -> Transform {
         .spec
         .attention(target.layer)
         .is_some_and(|attention| attention.heads == attention.kv_heads && wide(attention.heads).is_multiple_of(groups));
-    let nothing = Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None };
+    let nothing = Transform::same(0, 0);
     if !is_even {
         return nothing;
     }
@@ -383,7 +404,7 @@ mod tests {
 
     fn split(groups: u64, size: u64, places: [u64; 3]) -> Transform {
         let piece = |place: u64| Piece { source: 0, groups, stride: 3 * size, offset: place * size, rows: size };
-        Transform { pieces: places.map(piece).to_vec(), interleaved_heads: None, values: ValueChange::None }
+        Transform { pieces: places.map(piece).to_vec(), ..Transform::same(0, 0) }
     }
 
     /// `numpy.arange(12).reshape(2, 3, 2).swapaxes(0, 1).ravel()`: two heads of two rows of each kind.

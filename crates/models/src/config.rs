@@ -142,6 +142,11 @@ impl Config<'_> {
         self.object.contains_key(key)
     }
 
+    /// The key under which a number is stored: `alias`, which comes first in the class, or `key`.
+    pub fn key_or_alias(&self, key: &'static str, alias: &'static str) -> &'static str {
+        if self.has(alias) { alias } else { key }
+    }
+
     /// Whether a marker is found.
     pub fn is_marked(&self, marker: Marker) -> bool {
         marker.is_in(self.object)

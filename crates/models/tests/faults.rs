@@ -153,6 +153,14 @@ fn descriptions_of_other_classes_that_lie_are_refused() {
             json!({ "architectures": ["StableLMEpochForCausalLM"], "rope_pct": 0.01 }),
             "rotated elements must be even and at most the head size 16, found 0",
         ),
+        (
+            json!({ "architectures": ["GPT2LMHeadModel"], "scale_attn_by_inverse_layer_idx": true }),
+            "scale_attn_by_inverse_layer_idx: expected false",
+        ),
+        (
+            json!({ "architectures": ["BloomForCausalLM"], "apply_residual_connection_post_layernorm": true }),
+            "apply_residual_connection_post_layernorm: expected false",
+        ),
         (json!({ "architectures": ["PersimmonForCausalLM"] }), "found \"PersimmonForCausalLM\""),
     ]);
 }
