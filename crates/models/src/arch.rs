@@ -3,6 +3,7 @@
 use crate::architecture::Architecture;
 
 mod baichuan;
+mod bloom;
 mod chatglm;
 mod chatglm1;
 mod cohere2;
@@ -11,8 +12,8 @@ mod falcon;
 mod gemma;
 mod gemma2;
 mod gemma3;
-mod gptneox;
 mod gpt2;
+mod gptneox;
 mod granite;
 mod internlm;
 mod internlm2;
@@ -45,15 +46,16 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &chatglm::CHATGLM,
     &chatglm1::CHATGLM1,
     &moss::MOSS,
+    &bloom::BLOOM,
     &command_r::COMMAND_R,
     &cohere2::COHERE2,
     &falcon::FALCON,
     &gemma::GEMMA,
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
+    &gpt2::GPT2,
     &gptneox::GPTNEOX,
     &granite::GRANITE,
-    &gpt2::GPT2,
     &internlm2::INTERNLM2,
     &olmo::OLMO,
     &olmo2::OLMO2,

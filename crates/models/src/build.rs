@@ -66,7 +66,10 @@ fn embedding(builder: &mut Builder, spec: &ModelSpec) -> Built {
         let position = builder.node("inp_position", Op::get_rows(builder.batch.activation), &[table, positions])?;
         stream = builder.node("inp_sum", Arithmetic::Add, &[stream, position])?;
     }
-    Ok(stream)
+    match &spec.embedding.norm {
+        Some(norm) => norm.build(builder, "inp_norm", stream, "token_embd_norm"),
+        None => Ok(stream),
+    }
 }
 
 /// Logits of the wanted tokens, `[vocabulary size, outputs]`.

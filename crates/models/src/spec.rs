@@ -41,6 +41,8 @@ pub(crate) struct Embedding {
     pub scale: Option<f32>,
     /// Rows of the table of learned positions, which are added.
     pub positions: Option<usize>,
+    /// Norm of the sum.
+    pub norm: Option<Norm>,
 }
 
 /// One layer: a mixer of tokens and a feed-forward, each with its norms.
@@ -270,6 +272,9 @@ impl ModelSpec {
         if let Some(positions) = self.embedding.positions {
             list.matrix("position_embd", self.hidden_size, positions);
         }
+        if let Some(norm) = &self.embedding.norm {
+            norm.tensors("token_embd_norm", self.hidden_size, &mut list);
+        }
         if let Some(rope) = self.rope().filter(|rope| rope.has_factors()) {
             list.add("rope_freqs", "weight", &[rope.dimensions / 2], TensorKind::RopeFactors);
         }
@@ -318,7 +323,7 @@ impl ModelSpec {
             let size = self.vocabulary_size;
             diagnostics.add(format!("a special token has the id {id}, but the vocabulary has {size} tokens"));
         }
-        self.head.norm.iter().for_each(|norm| norm.check(diagnostics));
+        self.embedding.norm.iter().chain(&self.head.norm).for_each(|norm| norm.check(diagnostics));
         for factor in [self.embedding.scale, self.head.scale, self.head.softcap].into_iter().flatten() {
             if !(factor.is_finite() && factor != 0.0) {
                 diagnostics.add(format!(
