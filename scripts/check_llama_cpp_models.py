@@ -29,6 +29,8 @@ DIFFERENT = {
     "glm4": "expects heads of hidden_size / heads elements",
     "mistral": "ignores the sliding window",
     "moss": "has no such architecture",
+    "phi3": "ignores the sliding window",
+    "refact": "computes RMS norms in place of layer norms",
     "starcoder2": "ignores the sliding window",
 }
 messages = []

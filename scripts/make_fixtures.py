@@ -12,6 +12,7 @@ feature (rope scaling, window, biases ...) does not show in its logits.
 import argparse
 import copy
 import json
+import math
 import os
 import shutil
 import sys
@@ -69,7 +70,7 @@ def spread(name, shape, one_plus):
     gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0,
             "c_attn": 1.3, "qkv_proj": 1.3, "out_proj": 1.8, "fc_in": 1.3, "fc_out": 2.0, "c_proj": 1.8, "w1": 1.3, "w2": 1.3,
             "W_pack": 1.3, "c_fc": 1.3, "fc1": 1.3, "fc2": 2.0, "Wqkv": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0,
-            "wqkv": 1.3, "wo": 1.6, "w3": 1.3}
+            "wqkv": 1.3, "wo": 1.6, "w3": 1.3, "q": 1.3, "kv": 1.2, "gate_up_proj": 1.3, "proj_1": 1.3, "proj_2": 2.0}
     return 0.0, gain[name.split(".")[-2]] / shape[-1] ** 0.5
 
 
@@ -77,7 +78,8 @@ def spread_of_class(model_type, name, mean, deviation):
     """The spread in classes whose tokens would drown in biases of every part, or repeat because of a tied head."""
     if name.endswith("bias") and model_type in ("bloom", "gpt2"):
         return mean, 0.15 if model_type == "gpt2" else 0.05
-    if model_type == "bloom" and name == "transformer.ln_f.weight":
+    if name in {"bloom": ("transformer.ln_f.weight",), "mpt": ("transformer.norm_f.weight",),
+                "openelm": ("transformer.norm.weight",)}.get(model_type, ()):
         return 0.0, 1.4
     if model_type == "bloom" and ".dense" in name:
         return mean, 2 * deviation
@@ -86,7 +88,7 @@ def spread_of_class(model_type, name, mean, deviation):
 
 def fill(model, seed, pad_rows):
     generator = torch.Generator().manual_seed(seed)
-    model_type = "" if isinstance(model.config, dict) else getattr(model.config, "model_type", "")
+    model_type = model.config["model_type"] if isinstance(model.config, dict) else getattr(model.config, "model_type", "")
     one_plus = model_type.startswith("gemma")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -105,6 +107,8 @@ def logits_of(model, ids):
     with torch.no_grad():
         if hasattr(model, "logits"):
             return model.logits(ids).double()
+        # The masks of some classes are made in the default type, which must hold the least f64.
+        torch.set_default_dtype(torch.float64 if model.config.model_type == "mpt" else torch.float32)
         return model(torch.tensor([ids]), use_cache=False).logits[0].double()
 
 
@@ -144,7 +148,9 @@ def without(model, feature):
         config.rope_scaling = None
     if feature == "sliding_window":
         config.sliding_window = 4096 if config.model_type.startswith(("gemma", "cohere")) else None
-    if feature in ("attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"):
+    if config.model_type == "mpt" and feature == "clip_qkv":
+        config.attn_config.clip_qkv = None
+    elif feature in ("attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"):
         setattr(config, feature, None)
     if feature == "query_pre_attn_scalar":
         config.query_pre_attn_scalar = config.head_dim
@@ -160,6 +166,10 @@ def without(model, feature):
 
 def remote_without(model, feature):
     other = copy.deepcopy(model)
+    if feature in ("scale_emb", "scale_depth", "dim_model_base"):
+        neutral = {"scale_emb": 1, "scale_depth": math.sqrt(other.config["num_hidden_layers"]), "dim_model_base": other.config["hidden_size"]}
+        other = type(model)(dict(other.config, **{feature: neutral[feature]})).double().eval()
+        other.load_state_dict(model.state_dict())
     if feature == "alibi":
         other.config["max_position_embeddings"] = 256
         other = type(model)(other.config).double().eval()
@@ -185,6 +195,8 @@ def remote_without(model, feature):
     for name, parameter in other.named_parameters():
         if feature == "biases" and name.endswith("bias"):
             parameter.data.zero_()
+        if feature == "qk_norm" and is_head_norm(name):
+            parameter.data.fill_(1.0)
     return other
 
 
