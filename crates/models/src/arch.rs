@@ -26,6 +26,7 @@ mod olmo2;
 mod orion;
 mod phi2;
 mod qwen;
+mod mpt;
 mod qwen2;
 mod qwen3;
 mod stablelm;
@@ -66,3 +67,5 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &starcoder2::STARCODER2,
     &xverse::XVERSE,
 ];
+    &minicpm::MINICPM,
+    &mpt::MPT,

@@ -46,6 +46,9 @@ pub(crate) struct Usual {
     pub tied_absent: bool,
 }
 
+/// The name of a key for a number that the class fixes, so that the default always holds.
+pub(crate) const NO_KEY: &str = "";
+
 /// How much of a head is rotated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rotated {

@@ -2,7 +2,7 @@
 
 use crate::architecture::{Architecture, without_prefix};
 use crate::checkpoint::{TensorRule, split_by_head};
-use crate::decoder::{Decoder, Style, Usual};
+use crate::decoder::{Decoder, NO_KEY, Style, Usual};
 use crate::part::attention::Position;
 use crate::spec::ModelSpec;
 use trueup_graph::op::RopePairs;
@@ -13,7 +13,6 @@ pub static BLOOM: Architecture = Architecture {
     classes: &["BloomForCausalLM", "BloomModel"],
     from_config: |config| {
         config.only("apply_residual_connection_post_layernorm", &["false"]);
-        config.only("quantization_config", &[]);
         let usual = Usual {
             hidden_size: config.key_or_alias(USUAL.hidden_size, "n_embed"),
             layers: config.key_or_alias(USUAL.layers, "num_hidden_layers"),
@@ -42,8 +41,7 @@ pub static BLOOM: Architecture = Architecture {
 const USUAL: Usual = Usual {
     layers: "n_layer",
     heads: "n_head",
-    // The feed-forward is always four times as wide as the residual stream.
-    intermediate: "n_inner",
+    intermediate: NO_KEY,
     intermediate_absent: Some(4),
     context: "seq_length",
     epsilon: ("layer_norm_epsilon", 1e-5),
