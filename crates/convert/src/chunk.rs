@@ -54,7 +54,8 @@ pub(crate) enum Order {
 impl Order {
     /// The order of the rows that a transform reads; `None` if it is that of the file.
     pub fn of(transform: &Transform) -> Option<Order> {
-        let is_same = !transform.gathers() && transform.interleaved_heads.is_none() && !transform.is_transposed;
+        let has_rows = !transform.gathers() && transform.interleaved_heads.is_none();
+        let is_same = has_rows && !transform.is_transposed && transform.columns.is_empty();
         (!is_same).then(|| Order::Rows(Arc::new(transform.clone())))
     }
 }
@@ -189,7 +190,13 @@ impl Chunk {
         if tensor.expected.transform.is_transposed {
             return self.read_transposed(source, tensor, out);
         }
-        self.read_runs(source, &tensor.sources, out)
+        self.read_runs(source, &tensor.sources, out)?;
+        let columns = tensor.expected.transform.source_columns();
+        if !columns.is_empty() {
+            let row = row_elements(&tensor.expected.shape);
+            gather_columns(&columns, bytes_of(row, tensor.dtype) as usize, bytes_of(1, tensor.dtype) as usize, out);
+        }
+        Ok(())
     }
 
     /// Rows that are columns in the checkpoint: a part of each of its rows is read.
@@ -271,6 +278,18 @@ impl Chunk {
         let moved = first_bytes(room, bytes.len() as u64);
         rows(bytes, moved, head_rows, bytes_of(row, dtype) as usize);
         moved
+    }
+}
+
+/// Puts the columns of each row into the order of these runs; a row has `row_bytes` bytes, an element `size`.
+fn gather_columns(runs: &[Range<u64>], row_bytes: usize, size: usize, rows: &mut [u8]) {
+    let mut gathered = Vec::with_capacity(row_bytes);
+    for row in rows.chunks_exact_mut(row_bytes) {
+        gathered.clear();
+        for run in runs {
+            gathered.extend_from_slice(&row[run.start as usize * size..run.end as usize * size]);
+        }
+        row.copy_from_slice(&gathered);
     }
 }
 
