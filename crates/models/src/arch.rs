@@ -37,6 +37,7 @@ mod xverse;
 /// Every architecture. If several share a GGUF name, the first one reads the GGUF file.
 pub static ARCHITECTURES: &[&Architecture] = &[
     &llama::LLAMA,
+mod refact;
     &mistral::MISTRAL,
     &llama2c::LLAMA2C,
     &internlm::INTERNLM,
@@ -69,3 +70,6 @@ pub static ARCHITECTURES: &[&Architecture] = &[
 ];
     &minicpm::MINICPM,
     &mpt::MPT,
+    &plamo::PLAMO,
+    &refact::REFACT,
+    &phi3::PHI3,
