@@ -6,6 +6,7 @@ mod baichuan;
 mod bloom;
 mod chatglm;
 mod chatglm1;
+mod codeshell;
 mod cohere2;
 mod command_r;
 mod falcon;
@@ -59,6 +60,7 @@ mod refact;
     &gptneox::GPTNEOX,
     &granite::GRANITE,
     &internlm2::INTERNLM2,
+    &codeshell::CODESHELL,
     &olmo::OLMO,
     &olmo2::OLMO2,
     &orion::ORION,
