@@ -23,6 +23,7 @@ mod llama2c;
 mod mistral;
 mod moss;
 mod olmo;
+mod minicpm;
 mod olmo2;
 mod orion;
 mod phi2;
@@ -60,7 +61,8 @@ mod refact;
     &gptneox::GPTNEOX,
     &granite::GRANITE,
     &internlm2::INTERNLM2,
-    &codeshell::CODESHELL,
+    &minicpm::MINICPM,
+    &mpt::MPT,
     &olmo::OLMO,
     &olmo2::OLMO2,
     &orion::ORION,
@@ -70,8 +72,3 @@ mod refact;
     &starcoder2::STARCODER2,
     &xverse::XVERSE,
 ];
-    &minicpm::MINICPM,
-    &mpt::MPT,
-    &plamo::PLAMO,
-    &refact::REFACT,
-    &phi3::PHI3,
