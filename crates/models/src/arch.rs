@@ -29,6 +29,7 @@ mod orion;
 mod phi2;
 mod qwen;
 mod mpt;
+mod openelm;
 mod qwen2;
 mod qwen3;
 mod stablelm;
@@ -72,3 +73,4 @@ mod refact;
     &starcoder2::STARCODER2,
     &xverse::XVERSE,
 ];
+    &openelm::OPENELM,
