@@ -32,6 +32,8 @@ mod mpt;
 mod openelm;
 mod qwen2;
 mod qwen3;
+mod phi3;
+mod plamo;
 mod stablelm;
 mod starcoder;
 mod starcoder2;
@@ -74,3 +76,6 @@ mod refact;
     &xverse::XVERSE,
 ];
     &openelm::OPENELM,
+    &plamo::PLAMO,
+    &refact::REFACT,
+    &phi3::PHI3,
