@@ -20,6 +20,7 @@ mod internlm;
 mod internlm2;
 mod llama;
 mod llama2c;
+mod internlm3;
 mod mistral;
 mod moss;
 mod olmo;
@@ -48,6 +49,7 @@ mod refact;
     &internlm::INTERNLM,
     &qwen2::QWEN2,
     &qwen::QWEN,
+    &internlm3::INTERNLM3,
     &qwen3::QWEN3,
     &baichuan::BAICHUAN,
     &chatglm::CHATGLM,

@@ -12,7 +12,7 @@ use trueup_graph::op::RopePairs;
 /// interleaved rows of queries and keys.
 pub static LLAMA: Architecture = Architecture {
     gguf_name: "llama",
-    classes: &["LlamaForCausalLM", "LLaMAForCausalLM"],
+    classes: &["LlamaForCausalLM", "LLaMAForCausalLM", "AquilaForCausalLM"],
     flm_name: Some("llama"),
     from_config: |config| {
         gated_silu(config);
