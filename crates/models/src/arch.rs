@@ -13,6 +13,8 @@ mod falcon;
 mod gemma;
 mod gemma2;
 mod gemma3;
+mod glm;
+mod glm4;
 mod gpt2;
 mod gptneox;
 mod granite;
@@ -53,6 +55,7 @@ mod refact;
     &qwen3::QWEN3,
     &baichuan::BAICHUAN,
     &chatglm::CHATGLM,
+    &glm::GLM,
     &chatglm1::CHATGLM1,
     &moss::MOSS,
     &bloom::BLOOM,
@@ -63,6 +66,7 @@ mod refact;
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
     &gpt2::GPT2,
+    &glm4::GLM4,
     &gptneox::GPTNEOX,
     &granite::GRANITE,
     &internlm2::INTERNLM2,
