@@ -12,8 +12,8 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, counted, listed, quote};
 use trueup_models::{
-    Architecture, ExpectedTensor, ModelSpec, OUTPUT, Piece, RopeSpec, SourceTensor, TOKEN_EMBEDDING, TensorKind,
-    ValueChange, expected_tensors,
+    Architecture, ExpectedTensor, ModelSpec, OUTPUT, Piece, SourceTensor, TOKEN_EMBEDDING, TensorKind, ValueChange,
+    expected_tensors,
 };
 
 /// A checkpoint that is known to fit its architecture.
@@ -171,7 +171,7 @@ impl Mapping {
     /// The values of a tensor that no checkpoint holds.
     pub(crate) fn computed(&self, tensor: &MappedTensor) -> Vec<f32> {
         debug_assert_eq!(tensor.expected.kind, TensorKind::RopeFactors);
-        self.spec.rope().and_then(RopeSpec::computed_factors).unwrap_or_default()
+        self.spec.rope().and_then(|rope| rope.factors_of(&tensor.expected.name)).unwrap_or_default()
     }
 }
 

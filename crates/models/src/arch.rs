@@ -20,23 +20,24 @@ mod gptneox;
 mod granite;
 mod internlm;
 mod internlm2;
+mod internlm3;
 mod llama;
 mod llama2c;
-mod internlm3;
+mod minicpm;
 mod mistral;
 mod moss;
+mod mpt;
 mod olmo;
-mod minicpm;
 mod olmo2;
+mod openelm;
 mod orion;
 mod phi2;
-mod qwen;
-mod mpt;
-mod openelm;
-mod qwen2;
-mod qwen3;
 mod phi3;
 mod plamo;
+mod qwen;
+mod qwen2;
+mod qwen3;
+mod refact;
 mod stablelm;
 mod starcoder;
 mod starcoder2;
@@ -45,13 +46,12 @@ mod xverse;
 /// Every architecture. If several share a GGUF name, the first one reads the GGUF file.
 pub static ARCHITECTURES: &[&Architecture] = &[
     &llama::LLAMA,
-mod refact;
     &mistral::MISTRAL,
     &llama2c::LLAMA2C,
     &internlm::INTERNLM,
+    &internlm3::INTERNLM3,
     &qwen2::QWEN2,
     &qwen::QWEN,
-    &internlm3::INTERNLM3,
     &qwen3::QWEN3,
     &baichuan::BAICHUAN,
     &chatglm::CHATGLM,
@@ -60,13 +60,14 @@ mod refact;
     &moss::MOSS,
     &bloom::BLOOM,
     &command_r::COMMAND_R,
+    &codeshell::CODESHELL,
     &cohere2::COHERE2,
     &falcon::FALCON,
     &gemma::GEMMA,
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
-    &gpt2::GPT2,
     &glm4::GLM4,
+    &gpt2::GPT2,
     &gptneox::GPTNEOX,
     &granite::GRANITE,
     &internlm2::INTERNLM2,
@@ -74,14 +75,14 @@ mod refact;
     &mpt::MPT,
     &olmo::OLMO,
     &olmo2::OLMO2,
+    &openelm::OPENELM,
     &orion::ORION,
     &phi2::PHI2,
+    &plamo::PLAMO,
+    &refact::REFACT,
+    &phi3::PHI3,
     &stablelm::STABLELM,
     &starcoder::STARCODER,
     &starcoder2::STARCODER2,
     &xverse::XVERSE,
 ];
-    &openelm::OPENELM,
-    &plamo::PLAMO,
-    &refact::REFACT,
-    &phi3::PHI3,

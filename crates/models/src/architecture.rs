@@ -4,6 +4,7 @@
 //! a path and never the class name alone.
 
 use crate::checkpoint::TensorRule;
+use crate::compatibility::long_factors_note;
 use crate::config::{Config, Object};
 use crate::metadata::{KeyWriter, Keys};
 use crate::spec::ModelSpec;
@@ -150,7 +151,9 @@ impl ModelSpec {
 
     /// What other programs do not take from a GGUF file of this model: one sentence each.
     pub fn compatibility_notes(&self) -> Vec<String> {
-        (self.architecture.compatibility)(self)
+        let mut notes = (self.architecture.compatibility)(self);
+        notes.extend(long_factors_note(self));
+        notes
     }
 }
 

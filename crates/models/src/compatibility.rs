@@ -18,6 +18,16 @@ pub(crate) fn gelu_note() -> String {
         .to_owned()
 }
 
+/// The factors of LongRoPE follow the size of the context, in transformers the length of the text.
+pub(crate) fn long_factors_note(spec: &ModelSpec) -> Option<String> {
+    let RopeFactors::Long(factors) = &spec.rope()?.factors else { return None };
+    let original = factors.original_context;
+    Some(format!(
+        "contexts of up to {original} tokens use the short factors of LongRoPE, larger contexts the long ones, as in \
+         llama.cpp; transformers chooses by the length of the text, so set a context of {original} for short texts"
+    ))
+}
+
 /// Other programs do not load a file with the tensor of frequency divisors.
 pub(crate) fn rope_factors_note(spec: &ModelSpec) -> Option<String> {
     let name = spec.architecture().gguf_name;

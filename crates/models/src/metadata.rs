@@ -10,7 +10,7 @@ use crate::diagnostics::Diagnostics;
 use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
 use crate::number::{nearest_f32, wide};
 use crate::other_kind::OtherKind;
-use crate::rope::{RopeFactors, RopeSpec, yarn_magnitude};
+use crate::rope::{LONG, LongFactors, RopeFactors, RopeSpec, yarn_magnitude};
 use crate::spec::{FeedForward, ModelSpec, Prefix};
 use crate::tensor::{ROPE_FACTORS, TOKEN_EMBEDDING};
 use std::collections::{HashMap, HashSet};
@@ -117,6 +117,9 @@ impl ModelSpec {
                 writer.value("rope.freq_base_swa", window.base);
             }
             writer.scaling(&rope.scaling);
+            if let RopeFactors::Long(factors) = &rope.factors {
+                writer.count("rope.scaling.original_context_length", factors.original_context);
+            }
         }
         if let Some(prefix) = self.prefix() {
             let ids = [prefix.end, prefix.mark, prefix.other_mark];
@@ -277,8 +280,11 @@ impl<'a> Keys<'a> {
     pub fn rope(&mut self, pairs: RopePairs, head_size: usize, context: usize, layers: usize) -> RopeSpec {
         let dimensions = self.shared_dimensions(head_size, layers);
         let base = self.number("rope.freq_base", Some(10_000.0));
-        let scaling = self.scaling(context);
-        let factors = if self.has_tensor(ROPE_FACTORS) { RopeFactors::Stored } else { RopeFactors::None };
+        let (scaling, factors) = match self.has_tensor(&format!("{LONG}.weight")) {
+            true => self.long_scaling(context),
+            false if self.has_tensor(ROPE_FACTORS) => (self.scaling(context), RopeFactors::Stored),
+            false => (self.scaling(context), RopeFactors::None),
+        };
         RopeSpec { pairs, dimensions, base: nearest_f32(base), scaling, factors }
     }
 
@@ -308,6 +314,14 @@ impl<'a> Keys<'a> {
                 RopeScaling::None
             }
         }
+    }
+
+    /// LongRoPE, whose tensors select it, whatever the type says.
+    fn long_scaling(&mut self, context: usize) -> (RopeScaling, RopeFactors) {
+        let magnitude = nearest_f32(self.number("rope.scaling.attn_factor", Some(1.0)));
+        let original_context = self.count_within("rope.scaling.original_context_length", CONTEXT_MAX, Some(context));
+        let factors = LongFactors { long: Vec::new(), short: Vec::new(), original_context };
+        (RopeScaling::Long { magnitude }, RopeFactors::Long(factors))
     }
 
     /// The magnitude is `attn_factor (1 + 0.1 ln factor)`, divided by `1 + 0.1 m ln factor` if a log multiplier `m` is

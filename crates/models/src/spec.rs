@@ -275,8 +275,10 @@ impl ModelSpec {
         if let Some(norm) = &self.embedding.norm {
             norm.tensors("token_embd_norm", self.hidden_size, &mut list);
         }
-        if let Some(rope) = self.rope().filter(|rope| rope.has_factors()) {
-            list.add("rope_freqs", "weight", &[rope.dimensions / 2], TensorKind::RopeFactors);
+        if let Some(rope) = self.rope() {
+            for stem in rope.factor_tensors() {
+                list.add(stem, "weight", &[rope.dimensions / 2], TensorKind::RopeFactors);
+            }
         }
         for (number, layer) in self.layers.iter().enumerate() {
             list.enter(Some(number));

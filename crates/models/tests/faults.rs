@@ -165,6 +165,64 @@ fn descriptions_of_other_classes_that_lie_are_refused() {
     ]);
 }
 
+/// Settings of decoders that are not Llama's, each with a wrong value.
+#[test]
+fn descriptions_of_more_decoders_that_lie_are_refused() {
+    let open_elm = |more: Value| {
+        let mut config = json!({ "architectures": ["OpenELMForCausalLM"], "model_dim": 64, "num_transformer_layers": 2,
+            "num_query_heads": [2, 4], "num_kv_heads": [1, 2], "head_dim": 16, "ffn_multipliers": [1.0, 2.0] });
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        config
+    };
+    let phi3 = |scaling: Value, original: Value| json!({ "architectures": ["Phi3ForCausalLM"], "rope_scaling": scaling, "original_max_position_embeddings": original });
+    let long =
+        |long: Value| json!({ "type": "longrope", "long_factor": long, "short_factor": [1, 1, 1, 1, 1, 1, 1, 1] });
+    expect_refusals([
+        (json!({ "architectures": ["MptForCausalLM"], "attn_config": 3 }), "attn_config: expected an object, found 3"),
+        (
+            json!({ "architectures": ["MptForCausalLM"], "attn_config": { "alibi": false } }),
+            "alibi: expected true, found false",
+        ),
+        (
+            json!({ "architectures": ["MptForCausalLM"], "attn_config": { "alibi_bias_max": 4 } }),
+            "alibi_bias_max: expected 8 or 8.0, found 4",
+        ),
+        (
+            json!({ "architectures": ["MptForCausalLM"], "attn_config": { "clip_qkv": -2 } }),
+            "attention clamp: expected a finite number above 0, found -2",
+        ),
+        (json!({ "architectures": ["GPTRefactForCausalLM"], "multi_query": false }), "multi_query: expected true"),
+        (
+            json!({ "architectures": ["CodeShellForCausalLM"] }),
+            "position_embedding_type: expected \"rope\", found nothing",
+        ),
+        (
+            json!({ "architectures": ["MiniCPMForCausalLM"], "mup_denominator": 3 }),
+            "mup_denominator: expected 2, found 3",
+        ),
+        (
+            json!({ "architectures": ["MiniCPMForCausalLM"], "dim_model_base": 0 }),
+            "dim_model_base: expected a positive",
+        ),
+        (
+            json!({ "architectures": ["PlamoForCausalLM"], "n_shared_head": 3 }),
+            "n_shared_head: expected a divisor of 4",
+        ),
+        (open_elm(json!({ "ffn_multipliers": [1.0] })), "ffn_multipliers: expected a list of 2 numbers, found [1.0]"),
+        (open_elm(json!({ "ffn_multipliers": [1.0, -1.0] })), "ffn_multipliers: expected positive numbers, found -1"),
+        (open_elm(json!({ "ffn_multipliers": [1.0, 1e9] })), "ffn_multipliers: expected positive numbers"),
+        (open_elm(json!({ "num_kv_heads": [1, 3] })), "KV heads that divides the 4 attention heads, found 3"),
+        (phi3(long(json!([1, 2])), json!(64)), "long_factor in rope_scaling: expected 8 numbers, found 2"),
+        (phi3(long(json!([])), json!(64)), "long_factor in rope_scaling: expected a list of numbers"),
+        (
+            phi3(long(json!([1, 1, 1, 1, 1, 1, 1, 0])), json!(64)),
+            "long_factor in rope_scaling: expected finite numbers",
+        ),
+        (phi3(long(json!([1, 1, 1, 1, 1, 1, 1, 1])), json!(0)), "original_max_position_embeddings: expected 1 to"),
+        (phi3(long(json!([1, 1, 1, 1, 1, 1, 1, 1])), json!(null)), "original_max_position_embeddings in rope_scaling"),
+    ]);
+}
+
 fn expect_refusals(cases: impl IntoIterator<Item = (Value, &'static str)>) {
     let mut failures = Vec::new();
     for (more, expected) in cases {

@@ -224,6 +224,37 @@ fn the_factors_of_llama3_enter_both_rotations() {
 }
 
 #[test]
+fn classes_that_rename_llama_have_its_tensors() {
+    let tensors = |class, more| gguf(&config(class, more)).2.tensors();
+    let llama = tensors("LlamaForCausalLM", json!({}));
+    for class in ["AquilaForCausalLM", "InternLM3ForCausalLM", "XverseForCausalLM"] {
+        assert_eq!(tensors(class, json!({})), llama, "{class}");
+    }
+    let biases = |more| -> Vec<String> {
+        let biases = tensors("InternLM3ForCausalLM", more).into_iter().filter(|tensor| tensor.layer == Some(0));
+        biases.filter_map(|tensor| tensor.name.strip_suffix(".bias").map(str::to_owned)).collect()
+    };
+    assert_eq!(biases(json!({ "qkv_bias": true })), ["blk.0.attn_q", "blk.0.attn_k", "blk.0.attn_v"]);
+    let rest = ["blk.0.attn_output", "blk.0.ffn_gate", "blk.0.ffn_up", "blk.0.ffn_down"];
+    assert_eq!(biases(json!({ "bias": true })), rest);
+}
+
+#[test]
+fn the_size_of_the_context_chooses_the_factors_of_longrope() {
+    let scaling =
+        json!({ "type": "su", "long_factor": [1, 2, 3, 4, 5, 6, 7, 8], "short_factor": [1, 1, 1, 1, 1, 1, 1, 2] });
+    let more = json!({ "rope_scaling": scaling, "original_max_position_embeddings": 64 });
+    let model = model(&config("Phi3ForCausalLM", more));
+    for (context, expected, other) in [(64, "short", "long"), (65, "long", "short")] {
+        let graph = model.graph(&Batch { context, ..BATCH }).unwrap();
+        let name = |which: &str| format!("rope_factors_{which}.weight");
+        let factors = graph.find(&name(expected)).unwrap();
+        assert_eq!(graph.nodes().iter().filter(|node| node.inputs.get(2) == Some(&factors)).count(), 4);
+        assert!(graph.find(&name(other)).is_none(), "{context}");
+    }
+}
+
+#[test]
 fn scaling_is_read_in_the_words_of_transformers_4_and_5_and_comes_back() {
     let yarn = |more: Value| {
         let mut scaling = json!({ "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64 });

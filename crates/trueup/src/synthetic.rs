@@ -16,7 +16,7 @@ use std::path::Path;
 use trueup_blocks::DType;
 use trueup_formats::gguf::Metadata;
 use trueup_formats::{Error as FileError, TensorInfo, quote};
-use trueup_models::{Architecture, ModelSpec, RopeSpec, TensorKind, TensorSpec};
+use trueup_models::{Architecture, ModelSpec, TensorKind, TensorSpec};
 use trueup_quantize::{Recipe, file_type};
 use trueup_runtime::{Error, ModelFile, Result};
 
@@ -156,7 +156,9 @@ fn described(spec: &ModelSpec, name: &str, dtype: DType) -> Metadata {
 fn filling(expected: &TensorSpec, spec: &ModelSpec) -> Filling {
     let columns = expected.shape.first().copied().and_then(|columns| u32::try_from(columns).ok()).unwrap_or(1);
     match expected.kind {
-        TensorKind::RopeFactors => Filling::Given(spec.rope().and_then(RopeSpec::computed_factors).unwrap_or_default()),
+        TensorKind::RopeFactors => {
+            Filling::Given(spec.rope().and_then(|rope| rope.factors_of(&expected.name)).unwrap_or_default())
+        }
         TensorKind::NormWeight => Filling::Random { mean: 1.0, deviation: 0.1 },
         TensorKind::Bias | TensorKind::TokenBias => SMALL,
         TensorKind::TokenRows | TensorKind::Matrix => matrix(columns),

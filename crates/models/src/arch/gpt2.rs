@@ -53,7 +53,6 @@ pub(super) fn only_plain_scores(config: &mut Config) {
     config.only("scale_attn_weights", &["true"]);
     config.only("scale_attn_by_inverse_layer_idx", &["false"]);
     config.only("add_cross_attention", &["false"]);
-    config.only("quantization_config", &[]);
 }
 
 /// The same model with a row of a table for each position, added to the embedding.
