@@ -257,10 +257,14 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
     let source = |number: usize| {
         let rows = rows_of(number);
         let columns = shape.first().copied().unwrap_or(0);
-        let shape = match shape.len() {
-            1 => vec![rows],
+        // A stack that is one tensor of the checkpoint is a stack there too.
+        let shape = match (shape.len(), shape.get(2)) {
+            (1, _) => vec![rows],
             // A stack of vectors.
-            2 if is_stacked => vec![columns],
+            (2, _) if is_stacked => vec![columns],
+            (_, Some(matrices)) if !is_stacked => {
+                vec![columns, rows.checked_div(*matrices).unwrap_or(0), *matrices]
+            }
             _ => vec![columns, rows],
         };
         SourceTensor { name: pattern.replace("{e}", &number.to_string()), shape }
@@ -290,6 +294,23 @@ pub(crate) fn unit_rows(target: &Target) -> Transform {
 /// A norm whose class multiplies by `1 + w`; GGUF stores the sum.
 pub(crate) fn plus_one(target: &Target) -> Transform {
     Transform { values: ValueChange::Affine { scale: 1.0, offset: 1.0 }, ..same(target) }
+}
+
+/// The first half of the rows of each matrix of the source.
+pub(crate) fn first_half_rows(target: &Target) -> Transform {
+    half_rows(target, 0)
+}
+
+/// The second half of the rows of each matrix of the source.
+pub(crate) fn second_half_rows(target: &Target) -> Transform {
+    half_rows(target, 1)
+}
+
+fn half_rows(target: &Target, half: u64) -> Transform {
+    let groups = target.shape.get(2).copied().unwrap_or(1);
+    let rows = target.rows().checked_div(groups).unwrap_or(0);
+    let piece = Piece { source: 0, groups, stride: rows.saturating_mul(2), offset: rows.saturating_mul(half), rows };
+    Transform { pieces: vec![piece], ..same(target) }
 }
 
 /// Queries of all heads, then keys, then values, from a tensor with one group of `q k v` for each head.

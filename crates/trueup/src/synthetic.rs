@@ -159,7 +159,7 @@ fn filling(expected: &TensorSpec, spec: &ModelSpec) -> Filling {
         TensorKind::RopeFactors => Filling::Given(spec.rope().and_then(RopeSpec::computed_factors).unwrap_or_default()),
         TensorKind::NormWeight => Filling::Random { mean: 1.0, deviation: 0.1 },
         TensorKind::Bias | TensorKind::TokenBias => SMALL,
-        TensorKind::TokenRows | TensorKind::Matrix => matrix(columns),
+        TensorKind::TokenRows | TensorKind::Matrix | TensorKind::Router => matrix(columns),
     }
 }
 
