@@ -400,6 +400,9 @@ MODELS = {
                                rope_theta=1000000.0, rope_local_base_freq=10000.0, rope_scaling={"rope_type": "linear", "factor": 8.0},
                                layer_types=["sliding_attention", "sliding_attention", "full_attention"], query_pre_attn_scalar=12,
                                **SENTENCEPIECE_IDS)),
+    "mixtral": dict(kind="MixtralConfig", tokenizer=mistral_tokenizer, pad_rows=0, features=["router"],
+                    config=dict(SMALL, intermediate_size=32, num_local_experts=4, num_experts_per_tok=2, head_dim=16, rope_theta=1000000.0,
+                                sliding_window=None, **SENTENCEPIECE_IDS)),
     "qwen3": dict(kind="Qwen3Config", tokenizer=qwen3_tokenizer, pad_rows=1, features=["qk_norm"],
                   config=dict(SMALL, head_dim=32, rms_norm_eps=1e-6, rope_theta=1000000.0)),
 }

@@ -18,6 +18,7 @@ mod internlm2;
 mod llama;
 mod llama2c;
 mod mistral;
+mod mixtral;
 mod moss;
 mod olmo;
 mod olmo2;
@@ -35,6 +36,7 @@ mod xverse;
 pub static ARCHITECTURES: &[&Architecture] = &[
     &llama::LLAMA,
     &mistral::MISTRAL,
+    &mixtral::MIXTRAL,
     &llama2c::LLAMA2C,
     &internlm::INTERNLM,
     &qwen2::QWEN2,
