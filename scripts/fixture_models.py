@@ -403,6 +403,9 @@ MODELS = {
     "mixtral": dict(kind="MixtralConfig", tokenizer=mistral_tokenizer, pad_rows=0, features=["router"],
                     config=dict(SMALL, intermediate_size=32, num_local_experts=4, num_experts_per_tok=2, head_dim=16, rope_theta=1000000.0,
                                 sliding_window=None, **SENTENCEPIECE_IDS)),
+    "qwen3moe": dict(kind="Qwen3MoeConfig", tokenizer=qwen3_tokenizer, pad_rows=1, features=["router", "qk_norm", "norm_topk_prob"],
+                     config=dict(SMALL, head_dim=32, rms_norm_eps=1e-6, rope_theta=1000000.0, num_experts=8, num_experts_per_tok=3,
+                                 moe_intermediate_size=32, norm_topk_prob=True, mlp_only_layers=[], decoder_sparse_step=1)),
     "qwen3": dict(kind="Qwen3Config", tokenizer=qwen3_tokenizer, pad_rows=1, features=["qk_norm"],
                   config=dict(SMALL, head_dim=32, rms_norm_eps=1e-6, rope_theta=1000000.0)),
 }

@@ -28,6 +28,7 @@ mod qwen;
 mod qwen2;
 mod qwen3;
 mod stablelm;
+mod qwen3moe;
 mod starcoder;
 mod starcoder2;
 mod xverse;
@@ -42,6 +43,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &qwen2::QWEN2,
     &qwen::QWEN,
     &qwen3::QWEN3,
+    &qwen3moe::QWEN3MOE,
     &baichuan::BAICHUAN,
     &chatglm::CHATGLM,
     &chatglm1::CHATGLM1,
