@@ -26,6 +26,7 @@ mod orion;
 mod phi2;
 mod qwen;
 mod qwen2;
+mod qwen2moe;
 mod qwen3;
 mod stablelm;
 mod qwen3moe;
@@ -41,6 +42,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &llama2c::LLAMA2C,
     &internlm::INTERNLM,
     &qwen2::QWEN2,
+    &qwen2moe::QWEN2MOE,
     &qwen::QWEN,
     &qwen3::QWEN3,
     &qwen3moe::QWEN3MOE,
