@@ -410,6 +410,8 @@ MODELS = {
     "qwen3moe": dict(kind="Qwen3MoeConfig", tokenizer=qwen3_tokenizer, pad_rows=1, features=["router", "qk_norm", "norm_topk_prob"],
                      config=dict(SMALL, head_dim=32, rms_norm_eps=1e-6, rope_theta=1000000.0, num_experts=8, num_experts_per_tok=3,
                                  moe_intermediate_size=32, norm_topk_prob=True, mlp_only_layers=[], decoder_sparse_step=1)),
+    "olmoe": dict(kind="OlmoeConfig", tokenizer=digits_tokenizer, pad_rows=0, features=["router", "qk_norm", "norm_topk_prob"],
+                  config=dict(SMALL, num_key_value_heads=4, intermediate_size=32, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False)),
     "qwen3": dict(kind="Qwen3Config", tokenizer=qwen3_tokenizer, pad_rows=1, features=["qk_norm"],
                   config=dict(SMALL, head_dim=32, rms_norm_eps=1e-6, rope_theta=1000000.0)),
 }

@@ -23,6 +23,7 @@ mod moss;
 mod olmo;
 mod olmo2;
 mod orion;
+mod olmoe;
 mod phi2;
 mod qwen;
 mod qwen2;
@@ -62,6 +63,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &olmo::OLMO,
     &olmo2::OLMO2,
     &orion::ORION,
+    &olmoe::OLMOE,
     &phi2::PHI2,
     &stablelm::STABLELM,
     &starcoder::STARCODER,
