@@ -412,6 +412,9 @@ MODELS = {
                                  moe_intermediate_size=32, norm_topk_prob=True, mlp_only_layers=[], decoder_sparse_step=1)),
     "olmoe": dict(kind="OlmoeConfig", tokenizer=digits_tokenizer, pad_rows=0, features=["router", "qk_norm", "norm_topk_prob"],
                   config=dict(SMALL, num_key_value_heads=4, intermediate_size=32, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False)),
+    "granitemoe": dict(kind="GraniteMoeSharedConfig", tokenizer=digits_tokenizer, pad_rows=0, features=["router", "shared_expert"],
+                       config=dict(SMALL, intermediate_size=32, shared_intermediate_size=48, num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=2.0,
+                                   residual_multiplier=0.75, attention_multiplier=0.2, logits_scaling=0.5)),
     "qwen3": dict(kind="Qwen3Config", tokenizer=qwen3_tokenizer, pad_rows=1, features=["qk_norm"],
                   config=dict(SMALL, head_dim=32, rms_norm_eps=1e-6, rope_theta=1000000.0)),
 }

@@ -13,6 +13,7 @@ mod gemma2;
 mod gemma3;
 mod gptneox;
 mod granite;
+mod granitemoe;
 mod internlm;
 mod internlm2;
 mod llama;
@@ -60,6 +61,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &gptneox::GPTNEOX,
     &granite::GRANITE,
     &internlm2::INTERNLM2,
+    &granitemoe::GRANITEMOE,
     &olmo::OLMO,
     &olmo2::OLMO2,
     &orion::ORION,
