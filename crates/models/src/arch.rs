@@ -23,15 +23,15 @@ mod mixtral;
 mod moss;
 mod olmo;
 mod olmo2;
-mod orion;
 mod olmoe;
+mod orion;
 mod phi2;
 mod qwen;
 mod qwen2;
 mod qwen2moe;
 mod qwen3;
-mod stablelm;
 mod qwen3moe;
+mod stablelm;
 mod starcoder;
 mod starcoder2;
 mod xverse;
@@ -60,12 +60,12 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &gemma3::GEMMA3,
     &gptneox::GPTNEOX,
     &granite::GRANITE,
-    &internlm2::INTERNLM2,
     &granitemoe::GRANITEMOE,
+    &internlm2::INTERNLM2,
     &olmo::OLMO,
     &olmo2::OLMO2,
-    &orion::ORION,
     &olmoe::OLMOE,
+    &orion::ORION,
     &phi2::PHI2,
     &stablelm::STABLELM,
     &starcoder::STARCODER,
