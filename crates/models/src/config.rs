@@ -157,6 +157,11 @@ impl Config<'_> {
         !self.diagnostics.list().is_empty()
     }
 
+    /// The number of tensors of the checkpoint, which limits the counts that are believed.
+    pub fn tensors(&self) -> usize {
+        self.tensors
+    }
+
     /// Adds a problem.
     pub fn problem(&mut self, problem: impl Into<String>) {
         self.diagnostics.add(problem);
@@ -170,20 +175,6 @@ impl Config<'_> {
     /// Elements of a row, or `absent` if the key is absent or null.
     pub fn size_or(&mut self, key: &str, absent: usize) -> usize {
         self.optional(key, SIZE_MAX).unwrap_or(absent)
-    }
-
-    /// Experts in each of `layers` layers that have separate tensors for each, so that the number of tensors limits
-    /// them. The key's default follows its name.
-    pub fn experts(&mut self, (key, absent): (&str, usize), layers: usize) -> usize {
-        let experts = self.count_or(key, absent);
-        if experts.saturating_mul(layers) > self.tensors {
-            let tensors = self.tensors;
-            self.problem(format!(
-                "{key}: {experts} experts in each of {layers} layers are claimed, but the file has {tensors} tensors"
-            ));
-            return 1;
-        }
-        experts
     }
 
     /// Layers, heads or elements of a head, `1 ..= 2^16`.
@@ -283,15 +274,6 @@ impl Config<'_> {
                 id.unwrap_or_else(|| self.wrong(key, "the id of a token", &found, absent))
             }
         }
-    }
-
-    /// A list of layers; empty if the key is absent or null.
-    pub fn indices(&mut self, key: &str, layers: usize) -> Vec<usize> {
-        let Some(found) = self.value(key).cloned() else { return Vec::new() };
-        let index = |value: &Value| value.as_u64().and_then(|index| usize::try_from(index).ok());
-        let list: Option<Vec<usize>> = found.as_array().and_then(|list| list.iter().map(index).collect());
-        let list = list.filter(|list| list.iter().all(|layer| *layer < layers));
-        list.unwrap_or_else(|| self.wrong(key, &format!("a list of layers below {layers}"), &found, Vec::new()))
     }
 
     /// Refuses any value but these, as JSON prints them. An absent key and null are fine.

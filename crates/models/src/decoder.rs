@@ -376,6 +376,9 @@ fn share_of(head_size: usize, share: f64) -> usize {
 /// if divisors of the frequencies are stored, because the numbers that they were computed from are lost.
 pub(crate) fn usual_config(spec: &ModelSpec, usual: &Usual) -> Option<Object> {
     let (_, attention) = spec.attentions().next()?;
+    if spec.experts().is_some() {
+        return None;
+    }
     let FeedForward::Dense(dense) = spec.layers.first().map(|layer| &layer.feed_forward)? else { return None };
     let mut config = Object::new();
     config.insert("architectures".to_owned(), json!([spec.architecture.classes.first()?]));

@@ -273,7 +273,10 @@ fn files_that_lie_are_refused() {
         (|m, _| drop(m.insert("llama.rope.freq_base", f32::NAN)), "RoPE base"),
         (|m, _| drop(m.insert("llama.rope.scaling.type", "longrope")), "found \"longrope\""),
         (|m, _| drop(m.insert("llama.attention.layer_norm_rms_epsilon", f32::INFINITY)), "epsilon"),
-        (|m, _| drop(m.insert("llama.expert_count", 8u32)), "key llama.expert_used_count: expected an integer"),
+        (
+            |m, _| drop(m.insert("llama.expert_count", 8u32)),
+            "key llama.expert_used_count: expected a non-negative integer",
+        ),
         (
             |m, _| drop(m.insert("llama.expert_group_count", 2u32)),
             "llama.expert_group_count: the value 2 is not supported",
@@ -336,7 +339,10 @@ fn files_with_wrong_keys_of_experts_are_refused() {
     expect_files_refused(
         gguf_with_experts,
         &[
-            (|m, _| drop(m.remove("qwen2moe.expert_count")), "key qwen2moe.expert_count: expected an integer"),
+            (
+                |m, _| drop(m.remove("qwen2moe.expert_count")),
+                "key qwen2moe.expert_count: expected a non-negative integer",
+            ),
             (
                 |m, _| drop(m.insert("qwen2moe.expert_count", 0u32)),
                 "qwen2moe.expert_count: expected 1 to 65536, found 0",
@@ -351,19 +357,25 @@ fn files_with_wrong_keys_of_experts_are_refused() {
                 |m, _| drop(m.insert("qwen2moe.expert_count", 8u32)),
                 "tensor blk.0.ffn_gate_inp.weight: expected shape [64, 8], found [64, 4]",
             ),
-            (|m, _| drop(m.insert("qwen2moe.expert_count", 1u32)), "each token uses 2 experts, but a layer has 1"),
-            (|m, _| drop(m.insert("qwen2moe.expert_used_count", 5u32)), "each token uses 5 experts, but a layer has 4"),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_count", 1u32)),
+                "experts that each token uses: expected 1 to 1, found 2",
+            ),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_used_count", 5u32)),
+                "experts that each token uses: expected 1 to 4, found 5",
+            ),
             (
                 |m, _| drop(m.insert("qwen2moe.expert_used_count", 0u32)),
                 "expert_used_count: expected 1 to 65536, found 0",
             ),
             (
                 |m, _| drop(m.remove("qwen2moe.expert_used_count")),
-                "key qwen2moe.expert_used_count: expected an integer",
+                "key qwen2moe.expert_used_count: expected a non-negative integer",
             ),
             (
                 |m, _| drop(m.insert("qwen2moe.expert_feed_forward_length", 1u32 << 22)),
-                "2 of 4 experts of 4194304 elements are more than",
+                "expected at most 4194304 elements, found 2 experts of 4194304",
             ),
             (
                 |m, _| drop(m.insert("qwen2moe.expert_feed_forward_length", 33u32)),
@@ -380,11 +392,11 @@ fn files_with_wrong_keys_of_experts_are_refused() {
             (|m, _| drop(m.insert("qwen2moe.expert_weights_norm", 1u32)), "qwen2moe.expert_weights_norm"),
             (
                 |m, _| drop(m.insert("qwen2moe.expert_weights_scale", f32::NAN)),
-                "the scale of expert weights must be finite",
+                "scale of expert weights: expected a finite number",
             ),
             (
                 |m, _| drop(m.insert("qwen2moe.expert_weights_scale", -1.0f32)),
-                "the scale of expert weights must be finite",
+                "scale of expert weights: expected a finite number",
             ),
         ],
     );
@@ -449,7 +461,7 @@ fn descriptions_that_lie_about_experts_are_refused() {
         (mixtral(json!({ "num_local_experts": "8" })), "num_local_experts: expected a count, found \"8\""),
         (
             mixtral(json!({ "num_local_experts": 4, "num_experts_per_tok": 5 })),
-            "each token uses 5 experts, but a layer has 4",
+            "experts that each token uses: expected 1 to 4, found 5",
         ),
         (mixtral(json!({ "num_experts_per_tok": -2 })), "num_experts_per_tok: expected a count, found -2"),
         (mixtral(json!({ "hidden_act": "gelu" })), "hidden_act: expected \"silu\""),

@@ -8,6 +8,8 @@ use crate::compatibility::{dense_layers_note, renormalization_note, rope_factors
 use crate::config::Config;
 use crate::decoder::{Decoder, Usual};
 use crate::part::experts::{ExpertKeys, Routing, SparseLayers};
+use serde_json::Value;
+use trueup_formats::quote;
 use trueup_graph::op::RopePairs;
 
 /// `Qwen3MoeForCausalLM`.
@@ -53,8 +55,20 @@ const EXPERTS: ExpertKeys = ExpertKeys {
 /// The layers that have experts: the last of each `decoder_sparse_step`, those of `mlp_only_layers` excepted.
 pub(super) fn sparse_layers(config: &mut Config, layers: usize) -> Vec<bool> {
     let step = config.count_or("decoder_sparse_step", 1);
-    let dense = config.indices("mlp_only_layers", layers);
+    let dense = dense_layers(config, layers);
     (0..layers).map(|layer| layer.saturating_add(1).is_multiple_of(step) && !dense.contains(&layer)).collect()
+}
+
+/// `mlp_only_layers`: a list of layers; empty if the key is absent or null.
+fn dense_layers(config: &mut Config, layers: usize) -> Vec<usize> {
+    let Some(found) = config.value("mlp_only_layers").cloned() else { return Vec::new() };
+    let index = |value: &Value| value.as_u64().and_then(|index| usize::try_from(index).ok());
+    let list: Option<Vec<usize>> = found.as_array().and_then(|list| list.iter().map(index).collect());
+    list.filter(|list| list.iter().all(|layer| *layer < layers)).unwrap_or_else(|| {
+        let found = quote(&found.to_string()).to_string();
+        config.problem(format!("mlp_only_layers: expected a list of layers below {layers}, found {found}"));
+        Vec::new()
+    })
 }
 
 pub(super) const EXPERT_NAMES: &[TensorRule] = &[

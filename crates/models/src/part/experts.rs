@@ -105,7 +105,7 @@ impl SparseLayers {
         let sparse = layers.iter().filter(|is_sparse| **is_sparse).count();
         let matrices = if keys.is_stacked { 0 } else { sparse };
         let experts = Experts {
-            count: config.experts(keys.count, matrices),
+            count: count_of(config, keys.count, matrices),
             used: config.count_or(keys.used.0, keys.used.1),
             size: match keys.size {
                 Some((key, absent)) => config.size_or(key, absent),
@@ -149,6 +149,19 @@ impl SparseLayers {
         };
         Some(SparseLayers { experts, layers })
     }
+}
+
+/// Experts in each of `layers` layers that have separate tensors for each, so that the number of tensors limits them.
+/// The key's default follows its name.
+fn count_of(config: &mut Config, (key, absent): (&str, usize), layers: usize) -> usize {
+    let (experts, tensors) = (config.count_or(key, absent), config.tensors());
+    if experts.saturating_mul(layers) <= tensors {
+        return experts;
+    }
+    config.problem(format!(
+        "{key}: {experts} experts in each of {layers} layers are claimed, but the file has {tensors} tensors"
+    ));
+    1
 }
 
 impl Routing {
@@ -225,16 +238,16 @@ impl Experts {
     pub fn check(&self, hidden_size: usize, diagnostics: &mut Diagnostics) {
         let Experts { count, used, .. } = *self;
         if used == 0 || used > count {
-            diagnostics.add(format!("each token uses {used} experts, but a layer has {count}"));
+            diagnostics.add(format!("experts that each token uses: expected 1 to {count}, found {used}"));
         }
         if self.widest_row(hidden_size) > SIZE_MAX {
+            let size = self.size.max(hidden_size);
             diagnostics.add(format!(
-                "{used} of {count} experts of {} elements are more than the {SIZE_MAX} elements that are supported",
-                self.size.max(hidden_size)
+                "experts that each token uses: expected at most {SIZE_MAX} elements, found {used} experts of {size}"
             ));
         }
         if let Some(scale) = self.routing.scale.filter(|scale| !(scale.is_finite() && *scale > 0.0)) {
-            diagnostics.add(format!("the scale of expert weights must be finite and positive, found {scale}"));
+            diagnostics.add(format!("scale of expert weights: expected a finite number above 0, found {scale}"));
         }
     }
 
