@@ -34,6 +34,8 @@ import remote_models
 
 GREEDY_TOKENS = 16
 GAP_MIN = 0.05
+ROUTING_GAP_MIN = 0.01
+ROUTERS = (".gate.weight", ".router.layer.weight")
 DISTINCT_MIN = 9
 FEATURE_NMSE_MIN = 1e-3
 SEEDS_MAX = 2000
@@ -67,10 +69,13 @@ def spread(name, shape, one_plus):
     if any(part in name for part in ("embed", "wte", "wpe", "lm_head", "output_layer")) or name == "output.weight":
         # These classes multiply the embedding by the square root of its width.
         return 0.0, 0.04 if one_plus else 0.3
+    if name.endswith(ROUTERS):
+        # Routers whose choices are far from ties.
+        return 0.0, 3.0 / shape[-1] ** 0.5
     gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0,
-            "c_attn": 1.3, "qkv_proj": 1.3, "out_proj": 1.8, "fc_in": 1.3, "fc_out": 2.0, "c_proj": 1.8, "w1": 1.3, "w2": 1.3,
-            "W_pack": 1.3, "c_fc": 1.3, "fc1": 1.3, "fc2": 2.0, "Wqkv": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0,
-            "wqkv": 1.3, "wo": 1.6, "w3": 1.3, "q": 1.3, "kv": 1.2, "gate_up_proj": 1.3, "proj_1": 1.3, "proj_2": 2.0}
+            "c_attn": 1.3, "qkv_proj": 1.3, "out_proj": 1.8, "fc_in": 1.3, "fc_out": 2.0, "c_proj": 1.8, "w1": 1.3, "w2": 1.3, "w3": 1.3, "wqkv": 1.3, "wo": 1.6,
+            "shared_expert_gate": 2.0, "input_linear": 1.3, "output_linear": 2.0, "q": 1.3, "kv": 1.2, "gate_up_proj": 1.3, "proj_1": 1.3, "proj_2": 2.0,
+            "W_pack": 1.3, "c_fc": 1.3, "fc1": 1.3, "fc2": 2.0, "Wqkv": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0}
     return 0.0, gain[name.split(".")[-2]] / shape[-1] ** 0.5
 
 
@@ -125,13 +130,32 @@ def greedy(model, ids, forbidden):
     return (ids[start:], smallest) if len(set(ids[start:])) >= DISTINCT_MIN else None
 
 
+def routing_gap(model, ids):
+    """The smallest distance between the score of the last chosen expert and that of the next one."""
+    gaps, hooks = [float("inf")], []
+
+    def look(count):
+        def hook(_module, _inputs, output):
+            best = torch.topk(output[0].float() if isinstance(output, tuple) else output.float(), count + 1, dim=-1).values
+            gaps.append(float((best[..., count - 1] - best[..., count]).min()))
+        return hook
+
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and f"{name}.weight".endswith(ROUTERS):
+            hooks.append(module.register_forward_hook(look(model.config.num_experts_per_tok)))
+    logits_of(model, ids)
+    for hook in hooks:
+        hook.remove()
+    return min(gaps)
+
+
 def find_seed(model, prompts, forbidden, pad_rows):
     for seed in range(SEEDS_MAX):
         fill(model, seed, pad_rows)
         results = []
         for ids in prompts:
             result = greedy(model, ids, forbidden)
-            if result is None:
+            if result is None or routing_gap(model, list(ids) + result[0]) < ROUTING_GAP_MIN:
                 break
             results.append(result)
         if len(results) == len(prompts):
@@ -152,6 +176,8 @@ def without(model, feature):
         config.attn_config.clip_qkv = None
     elif feature in ("attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"):
         setattr(config, feature, None)
+    if feature == "norm_topk_prob":
+        config.norm_topk_prob = not config.norm_topk_prob
     if feature == "query_pre_attn_scalar":
         config.query_pre_attn_scalar = config.head_dim
     other = build(config)
@@ -161,6 +187,13 @@ def without(model, feature):
             parameter.data.zero_()
         if feature == "qk_norm" and is_head_norm(name):
             parameter.data.fill_(1.0)
+        if feature == "router" and name.endswith(ROUTERS):
+            # Every token goes to other experts.
+            parameter.data.copy_(parameter.data.roll(1, 0))
+        if feature == "shared_expert" and any(part in name for part in ("shared_expert.down_proj", "shared_mlp.output_linear")):
+            parameter.data.zero_()
+        if feature == "shared_expert_gate" and "shared_expert_gate" in name:
+            parameter.data.zero_()
     return other
 
 

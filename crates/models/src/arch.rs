@@ -18,6 +18,7 @@ mod glm4;
 mod gpt2;
 mod gptneox;
 mod granite;
+mod granitemoe;
 mod internlm;
 mod internlm2;
 mod internlm3;
@@ -25,10 +26,12 @@ mod llama;
 mod llama2c;
 mod minicpm;
 mod mistral;
+mod mixtral;
 mod moss;
 mod mpt;
 mod olmo;
 mod olmo2;
+mod olmoe;
 mod openelm;
 mod orion;
 mod phi2;
@@ -36,7 +39,9 @@ mod phi3;
 mod plamo;
 mod qwen;
 mod qwen2;
+mod qwen2moe;
 mod qwen3;
+mod qwen3moe;
 mod refact;
 mod stablelm;
 mod starcoder;
@@ -47,12 +52,15 @@ mod xverse;
 pub static ARCHITECTURES: &[&Architecture] = &[
     &llama::LLAMA,
     &mistral::MISTRAL,
+    &mixtral::MIXTRAL,
     &llama2c::LLAMA2C,
     &internlm::INTERNLM,
     &internlm3::INTERNLM3,
     &qwen2::QWEN2,
+    &qwen2moe::QWEN2MOE,
     &qwen::QWEN,
     &qwen3::QWEN3,
+    &qwen3moe::QWEN3MOE,
     &baichuan::BAICHUAN,
     &chatglm::CHATGLM,
     &glm::GLM,
@@ -70,12 +78,14 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &gpt2::GPT2,
     &gptneox::GPTNEOX,
     &granite::GRANITE,
+    &granitemoe::GRANITEMOE,
     &internlm2::INTERNLM2,
     &minicpm::MINICPM,
     &mpt::MPT,
     &olmo::OLMO,
     &olmo2::OLMO2,
     &openelm::OPENELM,
+    &olmoe::OLMOE,
     &orion::ORION,
     &phi2::PHI2,
     &plamo::PLAMO,

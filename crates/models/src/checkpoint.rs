@@ -301,10 +301,14 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
     let source = |number: usize| {
         let rows = rows_of(number);
         let columns = shape.first().copied().unwrap_or(0);
-        let shape = match shape.len() {
-            1 => vec![rows],
+        // A stack that is one tensor of the checkpoint is a stack there too.
+        let shape = match (shape.len(), shape.get(2)) {
+            (1, _) => vec![rows],
             // A stack of vectors.
-            2 if is_stacked => vec![columns],
+            (2, _) if is_stacked => vec![columns],
+            (_, Some(matrices)) if !is_stacked => {
+                vec![columns, rows.checked_div(*matrices).unwrap_or(0), *matrices]
+            }
             _ if transform.is_transposed => vec![rows, columns],
             _ => vec![columns, rows],
         };

@@ -177,6 +177,11 @@ impl Config<'_> {
         !self.diagnostics.list().is_empty()
     }
 
+    /// The number of tensors of the checkpoint, which limits the counts that are believed.
+    pub fn tensors(&self) -> usize {
+        self.tensors
+    }
+
     /// Adds a problem.
     pub fn problem(&mut self, problem: impl Into<String>) {
         self.diagnostics.add(problem);
@@ -185,6 +190,11 @@ impl Config<'_> {
     /// Elements of a row, `1 ..= 2^22`.
     pub fn size(&mut self, key: &str) -> usize {
         self.required(key, SIZE_MAX)
+    }
+
+    /// Elements of a row, or `absent` if the key is absent or null.
+    pub fn size_or(&mut self, key: &str, absent: usize) -> usize {
+        self.optional(key, SIZE_MAX).unwrap_or(absent)
     }
 
     /// Layers, heads or elements of a head, `1 ..= 2^16`.

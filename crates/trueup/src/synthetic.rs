@@ -161,7 +161,7 @@ fn filling(expected: &TensorSpec, spec: &ModelSpec) -> Filling {
         }
         TensorKind::NormWeight => Filling::Random { mean: 1.0, deviation: 0.1 },
         TensorKind::Bias | TensorKind::TokenBias => SMALL,
-        TensorKind::TokenRows | TensorKind::Matrix => matrix(columns),
+        TensorKind::TokenRows | TensorKind::Matrix | TensorKind::Router => matrix(columns),
     }
 }
 

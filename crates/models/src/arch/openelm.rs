@@ -77,7 +77,8 @@ fn feed_forward_sizes(config: &mut Config, decoder: &Decoder) -> Vec<usize> {
 
 /// The multiple of `divisor` nearest to `size`, but not more than a tenth below it; `None` if it is no valid size.
 fn nearest_multiple(size: f64, divisor: usize) -> Option<usize> {
-    let rounded = usize::try_from(whole_u32((size + real(divisor) / 2.0).floor())).ok().filter(|rounded| *rounded > 0)?;
+    let rounded =
+        usize::try_from(whole_u32((size + real(divisor) / 2.0).floor())).ok().filter(|rounded| *rounded > 0)?;
     let multiple = rounded.checked_div(divisor)?.checked_mul(divisor)?.max(divisor);
     let multiple = if real(multiple) < 0.9 * size { multiple.checked_add(divisor)? } else { multiple };
     (size > 0.0 && multiple <= SIZE_MAX).then_some(multiple)
