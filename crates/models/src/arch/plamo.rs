@@ -1,5 +1,5 @@
-//! PLaMo: attention and feed-forward in parallel after one norm. In the checkpoint, heads that share keys and values are
-//! a fixed number of heads apart; in GGUF they are neighbours.
+//! PLaMo: attention and feed-forward in parallel after one norm. In the checkpoint, heads that share keys and values
+//! are a fixed number of heads apart; in GGUF they are neighbours.
 
 use super::llama::{NAMES, gated_silu};
 use crate::architecture::Architecture;
