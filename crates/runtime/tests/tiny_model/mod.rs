@@ -36,6 +36,9 @@ pub enum Kind {
     /// With four experts in each layer, of which a token uses two.
     #[allow(dead_code, reason = "not every test program has use for it")]
     Experts,
+    /// The same, where the first two experts of each layer have the same score for every token.
+    #[allow(dead_code, reason = "not every test program has use for it")]
+    TiedExperts,
     /// The first ChatGLM, whose prompts see themselves to the token `END`.
     #[allow(dead_code, reason = "not every test program has use for it")]
     ChatGlm,
@@ -48,7 +51,7 @@ pub const DIVIDING: [u32; 3] = [45, 46, 47];
 impl Kind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Llama | Kind::Wide | Kind::Experts => "llama",
+            Kind::Llama | Kind::Wide | Kind::Experts | Kind::TiedExperts => "llama",
             Kind::Qwen2 => "qwen2",
             Kind::Qwen3 => "qwen3",
             Kind::ChatGlm => "chatglm1",
@@ -57,14 +60,14 @@ impl Kind {
 
     fn head_size(self) -> u64 {
         match self {
-            Kind::Llama | Kind::Qwen2 | Kind::Qwen3 | Kind::ChatGlm | Kind::Experts => HEAD_SIZE,
+            Kind::Llama | Kind::Qwen2 | Kind::Qwen3 | Kind::ChatGlm | Kind::Experts | Kind::TiedExperts => HEAD_SIZE,
             Kind::Wide => 2 * HEAD_SIZE,
         }
     }
 
     fn has_window(self) -> bool {
         match self {
-            Kind::Llama | Kind::Wide | Kind::ChatGlm | Kind::Experts => false,
+            Kind::Llama | Kind::Wide | Kind::ChatGlm | Kind::Experts | Kind::TiedExperts => false,
             Kind::Qwen2 | Kind::Qwen3 => true,
         }
     }
@@ -76,7 +79,7 @@ impl Kind {
     /// What a layer has beside a Llama's.
     fn of_layer(self) -> Vec<(&'static str, u64)> {
         match self {
-            Kind::Llama | Kind::Wide | Kind::Experts => vec![],
+            Kind::Llama | Kind::Wide | Kind::Experts | Kind::TiedExperts => vec![],
             Kind::Qwen2 => vec![("attn_q.bias", WIDTH), ("attn_k.bias", WIDTH / 2), ("attn_v.bias", WIDTH / 2)],
             Kind::Qwen3 => vec![("attn_q_norm.weight", HEAD_SIZE), ("attn_k_norm.weight", HEAD_SIZE)],
             Kind::ChatGlm => vec![
@@ -103,7 +106,11 @@ pub fn write_kind(path: &Path, kind: Kind, context: usize, dtype: DType, split: 
     for (seed, (name, shape)) in (1..).zip(tensors(kind)) {
         let dtype = if shape.len() == 1 { DType::F32 } else { dtype };
         let info = TensorInfo::new(name, &shape, dtype).unwrap();
-        let bytes = encoded(&info, seed);
+        let mut bytes = encoded(&info, seed);
+        if kind == Kind::TiedExperts && info.name.ends_with("ffn_gate_inp.weight") {
+            let row = bytes.len() / EXPERTS as usize;
+            bytes.copy_within(..row, row);
+        }
         match SplitScale::of(dtype).filter(|_| split) {
             None => {
                 infos.push(info);
@@ -147,7 +154,7 @@ fn metadata(kind: Kind, context: usize) -> Metadata {
     for (key, count) in counts {
         metadata.insert(format!("{architecture}.{key}"), count);
     }
-    if kind == Kind::Experts {
+    if matches!(kind, Kind::Experts | Kind::TiedExperts) {
         metadata.insert("llama.expert_count", EXPERTS as u32);
         metadata.insert("llama.expert_used_count", 2u32);
     }
@@ -188,7 +195,7 @@ fn tensors(kind: Kind) -> Vec<(String, Vec<u64>)> {
         };
         let fed = match kind {
             Kind::ChatGlm => vec![("ffn_up", vec![WIDTH, FFN]), ("ffn_down", vec![FFN, WIDTH])],
-            Kind::Experts => vec![
+            Kind::Experts | Kind::TiedExperts => vec![
                 ("ffn_gate_inp", vec![WIDTH, EXPERTS]),
                 ("ffn_gate_exps", vec![WIDTH, FFN, EXPERTS]),
                 ("ffn_up_exps", vec![WIDTH, FFN, EXPERTS]),
