@@ -27,8 +27,11 @@ DIFFERENT = {
     "chatglm1": "has no such architecture",
     "command-r": "expects norms of heads only in models with at least 64 layers",
     "glm4": "expects heads of hidden_size / heads elements",
+    "internlm2": "does not load the bias of the attention's output",
     "mistral": "ignores the sliding window",
     "moss": "has no such architecture",
+    "phi4": "ignores the sliding window",
+    "refact": "computes RMS norms in place of layer norms",
     "starcoder2": "ignores the sliding window",
 }
 messages = []

@@ -20,7 +20,7 @@ import tempfile
 
 FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures")
 MODELS = ("models/llama2", "models/llama3", "models/llama3-tied", "models/llama-linear", "models/llama-yarn",
-          "models/mistral", "models/qwen2", "models/qwen3", "stories-1M")
+          "models/mistral", "models/mixtral", "models/qwen2", "models/qwen3", "stories-1M")
 TYPES = ("q8_0", "q4_0", "f32", "q4_1", "q5_0", "f16", "bf16", "q5_1")
 NMSE_MAX, COSINE_MIN = 5e-4, 0.99
 # Longer than the sliding window of the fixture that has one.
@@ -57,7 +57,7 @@ def reported(done):
 
 def plant(trueup, folder, name):
     """(node, model, type, found, verdict, NMSE, cosine) of one fault."""
-    for fixture in ("stories-1M", "models/qwen2", "models/mistral", "models/llama2"):
+    for fixture in ("stories-1M", "models/qwen2", "models/mistral", "models/llama2", "models/mixtral"):
         for dtype in TYPES:
             path = model(trueup, folder, fixture, dtype)
             done = call(trueup, "verify", path, "--inject-fault", name, *PROMPTS, "--steps", "3", "--json", "-", "-q")

@@ -12,6 +12,7 @@ feature (rope scaling, window, biases ...) does not show in its logits.
 import argparse
 import copy
 import json
+import math
 import os
 import shutil
 import sys
@@ -33,6 +34,8 @@ import remote_models
 
 GREEDY_TOKENS = 16
 GAP_MIN = 0.05
+ROUTING_GAP_MIN = 0.01
+ROUTERS = (".gate.weight", ".router.layer.weight")
 DISTINCT_MIN = 9
 FEATURE_NMSE_MIN = 1e-3
 SEEDS_MAX = 2000
@@ -66,19 +69,38 @@ def spread(name, shape, one_plus):
     if any(part in name for part in ("embed", "wte", "wpe", "lm_head", "output_layer")) or name == "output.weight":
         # These classes multiply the embedding by the square root of its width.
         return 0.0, 0.04 if one_plus else 0.3
+    if name.endswith(ROUTERS):
+        # Routers whose choices are far from ties.
+        return 0.0, 3.0 / shape[-1] ** 0.5
     gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0,
-            "c_attn": 1.3, "qkv_proj": 1.3, "out_proj": 1.8, "fc_in": 1.3, "fc_out": 2.0, "c_proj": 1.8, "w1": 1.3, "w2": 1.3,
-            "W_pack": 1.3, "c_fc": 1.3, "fc1": 1.3, "fc2": 2.0, "Wqkv": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0,
-            "wqkv": 1.3, "wo": 1.6, "w3": 1.3}
+            "c_attn": 1.3, "qkv_proj": 1.3, "out_proj": 1.8, "fc_in": 1.3, "fc_out": 2.0, "c_proj": 1.8, "w1": 1.3, "w2": 1.3, "w3": 1.3, "wqkv": 1.3, "wo": 1.6,
+            "shared_expert_gate": 2.0, "input_linear": 1.3, "output_linear": 2.0, "q": 1.3, "kv": 1.2, "gate_up_proj": 1.3, "proj_1": 1.3, "proj_2": 2.0,
+            "W_pack": 1.3, "c_fc": 1.3, "fc1": 1.3, "fc2": 2.0, "Wqkv": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0}
     return 0.0, gain[name.split(".")[-2]] / shape[-1] ** 0.5
+
+
+def spread_of_class(model_type, name, mean, deviation):
+    """The spread in classes whose tokens would drown in biases of every part, or repeat because of a tied head."""
+    if name.endswith("bias") and model_type in ("bloom", "gpt2"):
+        return mean, 0.15 if model_type == "gpt2" else 0.05
+    if name in {"bloom": ("transformer.ln_f.weight",), "mpt": ("transformer.norm_f.weight",),
+                "openelm": ("transformer.norm.weight",)}.get(model_type, ()):
+        return 0.0, 1.4
+    if model_type == "bloom" and ".dense" in name:
+        return mean, 2 * deviation
+    return mean, deviation
 
 
 def fill(model, seed, pad_rows):
     generator = torch.Generator().manual_seed(seed)
-    one_plus = getattr(model.config, "model_type", "").startswith("gemma") if not isinstance(model.config, dict) else False
+    model_type = model.config["model_type"] if isinstance(model.config, dict) else getattr(model.config, "model_type", "")
+    one_plus = model_type.startswith("gemma")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            mean, deviation = spread(name, parameter.shape, one_plus)
+            is_transposed = type(model.get_submodule(name.rpartition(".")[0])).__name__ == "Conv1D"
+            shape = parameter.shape[::-1] if is_transposed else parameter.shape
+            mean, deviation = spread(name, shape, one_plus)
+            mean, deviation = spread_of_class(model_type, name, mean, deviation)
             parameter.copy_(on_grid(torch.randn(parameter.shape, generator=generator) * deviation + mean))
             if pad_rows and any(part in name for part in ("embed", "wte", "lm_head", "output_layer")):
                 parameter[-pad_rows:] = 0
@@ -90,6 +112,8 @@ def logits_of(model, ids):
     with torch.no_grad():
         if hasattr(model, "logits"):
             return model.logits(ids).double()
+        # The masks of some classes are made in the default type, which must hold the least f64.
+        torch.set_default_dtype(torch.float64 if model.config.model_type == "mpt" else torch.float32)
         return model(torch.tensor([ids]), use_cache=False).logits[0].double()
 
 
@@ -106,13 +130,32 @@ def greedy(model, ids, forbidden):
     return (ids[start:], smallest) if len(set(ids[start:])) >= DISTINCT_MIN else None
 
 
+def routing_gap(model, ids):
+    """The smallest distance between the score of the last chosen expert and that of the next one."""
+    gaps, hooks = [float("inf")], []
+
+    def look(count):
+        def hook(_module, _inputs, output):
+            best = torch.topk(output[0].float() if isinstance(output, tuple) else output.float(), count + 1, dim=-1).values
+            gaps.append(float((best[..., count - 1] - best[..., count]).min()))
+        return hook
+
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and f"{name}.weight".endswith(ROUTERS):
+            hooks.append(module.register_forward_hook(look(model.config.num_experts_per_tok)))
+    logits_of(model, ids)
+    for hook in hooks:
+        hook.remove()
+    return min(gaps)
+
+
 def find_seed(model, prompts, forbidden, pad_rows):
     for seed in range(SEEDS_MAX):
         fill(model, seed, pad_rows)
         results = []
         for ids in prompts:
             result = greedy(model, ids, forbidden)
-            if result is None:
+            if result is None or routing_gap(model, list(ids) + result[0]) < ROUTING_GAP_MIN:
                 break
             results.append(result)
         if len(results) == len(prompts):
@@ -129,8 +172,12 @@ def without(model, feature):
         config.rope_scaling = None
     if feature == "sliding_window":
         config.sliding_window = 4096 if config.model_type.startswith(("gemma", "cohere")) else None
-    if feature in ("attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"):
+    if config.model_type == "mpt" and feature == "clip_qkv":
+        config.attn_config.clip_qkv = None
+    elif feature in ("attn_logit_softcapping", "final_logit_softcapping", "clip_qkv"):
         setattr(config, feature, None)
+    if feature == "norm_topk_prob":
+        config.norm_topk_prob = not config.norm_topk_prob
     if feature == "query_pre_attn_scalar":
         config.query_pre_attn_scalar = config.head_dim
     other = build(config)
@@ -140,11 +187,22 @@ def without(model, feature):
             parameter.data.zero_()
         if feature == "qk_norm" and is_head_norm(name):
             parameter.data.fill_(1.0)
+        if feature == "router" and name.endswith(ROUTERS):
+            # Every token goes to other experts.
+            parameter.data.copy_(parameter.data.roll(1, 0))
+        if feature == "shared_expert" and any(part in name for part in ("shared_expert.down_proj", "shared_mlp.output_linear")):
+            parameter.data.zero_()
+        if feature == "shared_expert_gate" and "shared_expert_gate" in name:
+            parameter.data.zero_()
     return other
 
 
 def remote_without(model, feature):
     other = copy.deepcopy(model)
+    if feature in ("scale_emb", "scale_depth", "dim_model_base"):
+        neutral = {"scale_emb": 1, "scale_depth": math.sqrt(other.config["num_hidden_layers"]), "dim_model_base": other.config["hidden_size"]}
+        other = type(model)(dict(other.config, **{feature: neutral[feature]})).double().eval()
+        other.load_state_dict(model.state_dict())
     if feature == "alibi":
         other.config["max_position_embeddings"] = 256
         other = type(model)(other.config).double().eval()
@@ -170,6 +228,8 @@ def remote_without(model, feature):
     for name, parameter in other.named_parameters():
         if feature == "biases" and name.endswith("bias"):
             parameter.data.zero_()
+        if feature == "qk_norm" and is_head_norm(name):
+            parameter.data.fill_(1.0)
     return other
 
 

@@ -133,6 +133,11 @@ def get_rows():
     rng = np.random.default_rng(31)
     table, index = normal(rng, 9, 31), np.array([8, 0, 0, 3], np.int32)
     yield {"GetRows": {"output": "f32"}}, [table, index], torch.nn.functional.embedding(tensor(index).long(), tensor(table)).numpy()
+    # Weights of chosen experts, and rows of each of several tables.
+    for width in [1, 5]:
+        tables, index = normal(rng, 3, 9, width), rng.integers(0, 9, (3, 4)).astype(np.int32)
+        wanted = tensor(index).long()[:, :, None].expand(-1, -1, width)
+        yield {"GetRows": {"output": "f32"}}, [tables, index], torch.gather(tensor(tables), 1, wanted).numpy()
 
 
 GOLDENS = {

@@ -181,6 +181,229 @@ class InternLm2(nn.Module):
         return self.output(self.model.norm(x))
 
 
+# ---------------------------------------------------------------- MiniCPM
+
+class MiniCpmBlock(Block):
+    """The outputs of both branches are multiplied before they are added."""
+
+    def __init__(self, config):
+        super().__init__(config, LlamaAttention(config))
+        self.scale = config["scale_depth"] / math.sqrt(config["num_hidden_layers"])
+
+    def forward(self, x):
+        x = x + self.scale * self.self_attn(self.input_layernorm(x))
+        return x + self.scale * self.mlp(self.post_attention_layernorm(x))
+
+
+class MiniCpm(Decoder):
+    """The embedding is multiplied too, and logits are divided."""
+
+    def __init__(self, config):
+        super().__init__(config, LlamaAttention)
+        self.model.layers = nn.ModuleList(MiniCpmBlock(config) for _ in range(config["num_hidden_layers"]))
+
+    def logits(self, ids):
+        x = self.config["scale_emb"] * self.model.embed_tokens(torch.tensor(ids))
+        for layer in self.model.layers:
+            x = layer(x)
+        return self.lm_head(self.model.norm(x) / (self.config["hidden_size"] / self.config["dim_model_base"]))
+
+
+# ---------------------------------------------------------------- OpenELM
+
+class OpenElmBlock(nn.Module):
+    """Each layer has its own number of heads and its own feed-forward; heads are normed before they are rotated."""
+
+    def __init__(self, config, layer):
+        super().__init__()
+        width, self.size, self.base = config["model_dim"], config["head_dim"], float(config["rope_freq_constant"])
+        self.heads, self.kv_heads = config["num_query_heads"][layer], config["num_kv_heads"][layer]
+        wanted, divisor = config["ffn_multipliers"][layer] * width, config["ffn_dim_divisor"]
+        ffn = max(divisor, int(wanted + divisor / 2) // divisor * divisor)
+        ffn += divisor if ffn < 0.9 * wanted else 0
+        self.attn_norm, self.ffn_norm = RmsNorm(width, 1e-6), RmsNorm(width, 1e-6)
+        self.attn, self.ffn = nn.Module(), nn.Module()
+        self.attn.qkv_proj = nn.Linear(width, (self.heads + 2 * self.kv_heads) * self.size, bias=False)
+        self.attn.q_norm, self.attn.k_norm = RmsNorm(self.size, 1e-6), RmsNorm(self.size, 1e-6)
+        self.attn.out_proj = nn.Linear(self.heads * self.size, width, bias=False)
+        self.ffn.proj_1, self.ffn.proj_2 = nn.Linear(width, 2 * ffn, bias=False), nn.Linear(ffn, width, bias=False)
+
+    def forward(self, x):
+        heads = self.attn.qkv_proj(self.attn_norm(x)).unflatten(-1, (-1, self.size))
+        query, key, value = heads.split([self.heads, self.kv_heads, self.kv_heads], 1)
+        positions = torch.arange(len(x))
+        query = turned(self.attn.q_norm(query), positions, self.base)
+        key = turned(self.attn.k_norm(key), positions, self.base)
+        key, value = (part.repeat_interleave(self.heads // self.kv_heads, 1) for part in (key, value))
+        x = x + self.attn.out_proj(attention(query, key, value, causal(len(x), x.dtype)))
+        gate, up = self.ffn.proj_1(self.ffn_norm(x)).chunk(2, -1)
+        return x + self.ffn.proj_2(nn.functional.silu(gate) * up)
+
+
+class OpenElm(nn.Module):
+    """The head is the embedding."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.transformer = config, nn.Module()
+        self.transformer.token_embeddings = nn.Embedding(config["vocab_size"], config["model_dim"])
+        self.transformer.layers = nn.ModuleList(OpenElmBlock(config, layer) for layer in range(config["num_transformer_layers"]))
+        self.transformer.norm = RmsNorm(config["model_dim"], 1e-6)
+
+    def logits(self, ids):
+        x = self.transformer.token_embeddings(torch.tensor(ids))
+        for layer in self.transformer.layers:
+            x = layer(x)
+        return self.transformer.norm(x) @ self.transformer.token_embeddings.weight.T
+
+
+# ---------------------------------------------------------------- PLaMo
+
+class PlamoAttention(nn.Module):
+    """Head `i` takes the keys and values of head `i mod kv_heads`; halves of heads are rotated."""
+
+    def __init__(self, config):
+        super().__init__()
+        width, self.heads, self.shared = config["hidden_size"], config["num_attention_heads"], config["n_shared_head"]
+        size, kv_heads = width // self.heads, self.heads // self.shared
+        self.q_proj, self.o_proj = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
+        self.k_proj, self.v_proj = nn.Linear(width, kv_heads * size, bias=False), nn.Linear(width, kv_heads * size, bias=False)
+        self.size = size
+
+    def forward(self, x):
+        query, key, value = (p(x).unflatten(-1, (-1, self.size)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        positions = torch.arange(len(x))
+        query, key = turned(query, positions, 10000.0), turned(key, positions, 10000.0)
+        key, value = key.repeat(1, self.shared, 1), value.repeat(1, self.shared, 1)
+        return self.o_proj(attention(query, key, value, causal(len(x), x.dtype)))
+
+
+class PlamoBlock(nn.Module):
+    """Attention and feed-forward after one norm."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.norm = RmsNorm(config["hidden_size"], config["rms_norm_eps"])
+        self.self_attn, self.mlp = PlamoAttention(config), Mlp(config["hidden_size"], config["intermediate_size"])
+
+    def forward(self, x):
+        normed = self.norm(x)
+        return x + self.self_attn(normed) + self.mlp(normed)
+
+
+class Plamo(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.model = config, nn.Module()
+        self.model.embed_tokens = nn.Embedding(config["vocab_size"], config["hidden_size"])
+        self.model.layers = nn.Module()
+        self.model.layers.layers = nn.ModuleList(PlamoBlock(config) for _ in range(config["num_hidden_layers"]))
+        self.model.norm = RmsNorm(config["hidden_size"], config["rms_norm_eps"])
+        self.lm_head = nn.Linear(config["hidden_size"], config["vocab_size"], bias=False)
+
+    def logits(self, ids):
+        x = self.model.embed_tokens(torch.tensor(ids))
+        for layer in self.model.layers.layers:
+            x = layer(x)
+        return self.lm_head(self.model.norm(x))
+
+
+# ---------------------------------------------------------------- Refact
+
+class ScaleNorm(nn.Module):
+    """A layer norm with a weight and no bias."""
+
+    def __init__(self, width, epsilon):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.epsilon = epsilon
+
+    def forward(self, x):
+        return nn.functional.layer_norm(x, self.weight.shape, self.weight, None, self.epsilon)
+
+
+class RefactBlock(nn.Module):
+    """ALiBi; all heads share one head of keys and values; gate and up are one matrix."""
+
+    def __init__(self, config):
+        super().__init__()
+        width, epsilon, self.heads = config["n_embd"], config["layer_norm_epsilon"], config["n_head"]
+        size, inner = width // self.heads, config["n_inner"] or 4 * width
+        ffn = 256 * math.ceil(int(2 * inner / 3) / 256)
+        self.ln_1, self.ln_2 = ScaleNorm(width, epsilon), ScaleNorm(width, epsilon)
+        self.attn, self.mlp = nn.Module(), nn.Module()
+        self.attn.q, self.attn.kv = nn.Linear(width, width, bias=False), nn.Linear(width, 2 * size, bias=False)
+        self.attn.c_proj = nn.Linear(width, width, bias=False)
+        self.mlp.gate_up_proj, self.mlp.c_proj = nn.Linear(width, 2 * ffn, bias=False), nn.Linear(ffn, width, bias=False)
+
+    def forward(self, x):
+        y, tokens = self.ln_1(x), len(x)
+        query = self.attn.q(y).unflatten(-1, (self.heads, -1))
+        key, value = (part[:, None].expand(-1, self.heads, -1) for part in self.attn.kv(y).chunk(2, -1))
+        distance = torch.arange(tokens)[None, :] - torch.arange(tokens)[:, None]
+        bias = causal(tokens, x.dtype) + alibi_slopes(self.heads).to(x.dtype)[:, None, None] * distance
+        x = x + self.attn.c_proj(attention(query, key, value, bias))
+        gate, up = self.mlp.gate_up_proj(self.ln_2(x)).chunk(2, -1)
+        return x + self.mlp.c_proj(nn.functional.silu(gate) * up)
+
+
+class Refact(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.transformer = config, nn.Module()
+        self.transformer.wte = nn.Embedding(config["vocab_size"], config["n_embd"])
+        self.transformer.h = nn.ModuleList(RefactBlock(config) for _ in range(config["n_layer"]))
+        self.transformer.ln_f = ScaleNorm(config["n_embd"], config["layer_norm_epsilon"])
+        self.lm_head = nn.Linear(config["n_embd"], config["vocab_size"], bias=False)
+
+    def logits(self, ids):
+        x = self.transformer.wte(torch.tensor(ids))
+        for layer in self.transformer.h:
+            x = layer(x)
+        return self.lm_head(self.transformer.ln_f(x))
+
+
+# ---------------------------------------------------------------- CodeShell
+
+class CodeShellBlock(nn.Module):
+    """Queries, keys and values in one matrix with a bias; groups of heads share keys; halves of heads are rotated."""
+
+    def __init__(self, config):
+        super().__init__()
+        width, epsilon, self.heads = config["n_embd"], config["layer_norm_epsilon"], config["n_head"]
+        self.groups, self.size, inner = config["num_query_groups"], width // self.heads, config["n_inner"]
+        self.ln_1, self.ln_2 = nn.LayerNorm(width, epsilon), nn.LayerNorm(width, epsilon)
+        self.attn, self.mlp = nn.Module(), nn.Module()
+        self.attn.c_attn = nn.Linear(width, width + 2 * self.groups * self.size)
+        self.attn.c_proj = nn.Linear(width, width)
+        self.mlp.c_fc, self.mlp.c_proj = nn.Linear(width, inner), nn.Linear(inner, width)
+
+    def forward(self, x):
+        sizes = [self.heads * self.size, self.groups * self.size, self.groups * self.size]
+        query, key, value = (part.unflatten(-1, (-1, self.size)) for part in self.attn.c_attn(self.ln_1(x)).split(sizes, -1))
+        positions = torch.arange(len(x))
+        query, key = turned(query, positions, 10000.0), turned(key, positions, 10000.0)
+        key, value = (part.repeat_interleave(self.heads // self.groups, 1) for part in (key, value))
+        x = x + self.attn.c_proj(attention(query, key, value, causal(len(x), x.dtype)))
+        return x + self.mlp.c_proj(nn.functional.gelu(self.mlp.c_fc(self.ln_2(x)), approximate="tanh"))
+
+
+class CodeShell(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.config, self.transformer = config, nn.Module()
+        self.transformer.wte = nn.Embedding(config["vocab_size"], config["n_embd"])
+        self.transformer.h = nn.ModuleList(CodeShellBlock(config) for _ in range(config["n_layer"]))
+        self.transformer.ln_f = nn.LayerNorm(config["n_embd"], config["layer_norm_epsilon"])
+        self.lm_head = nn.Linear(config["n_embd"], config["vocab_size"], bias=False)
+
+    def logits(self, ids):
+        x = self.transformer.wte(torch.tensor(ids))
+        for layer in self.transformer.h:
+            x = layer(x)
+        return self.lm_head(self.transformer.ln_f(x))
+
+
 # ---------------------------------------------------------------- Baichuan 1 and 2
 
 class BaichuanAttention(nn.Module):

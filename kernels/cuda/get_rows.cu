@@ -1,29 +1,31 @@
-// y[k, i] = table[k, index[i]], decoded: table [width, rows] of any stored type, index i32 [count], y f32 [width,
-// count]. A thread for each element. Of weights in planes (split_blocks.cuh) too.
+// y[k, i, t] = table[k, index[i, t], t], decoded: table [width, rows, tables] of any stored type, index i32 [count,
+// tables], y f32 [width, count, tables]. A thread for each element. Of weights in planes (split_blocks.cuh) too.
 #include "split_blocks.cuh"
 
-// Writes element k of a row, as `element(row, k)` gives it.
+// Writes element k of a row, as `element(distance, k)` gives it for the row that starts at that distance.
 template <class Element>
 DEVICE void get_rows(const View& table, const View& index, const View& y, Fault* fault, Element element) {
     wait_for_turn();
     const Index number = thread_number(), width = y.sizes[0];
     if (number >= elements(y)) return;
-    const Index k = number % width, i = number / width;
-    const Index row = integer_at(index, i);
+    const Index k = number % width, place = number / width;
+    const Index i = place % y.sizes[1], t = place / y.sizes[1];
+    const Index row = integer_at(index, i, t);
     if (!lies_within(row, table.sizes[1], fault)) return;
-    cells_to_write<float>(y)[k * y.steps[0] + i * y.steps[1]] = element(row, k);
+    const Index distance = row * table.steps[1] + t * table.steps[2];
+    cells_to_write<float>(y)[k * y.steps[0] + i * y.steps[1] + t * y.steps[2]] = element(distance, k);
 }
 
 #define GET_ROWS(type, F)                                                                                                     \
     KERNEL(get_rows_##type, View table, View index, View y, Fault* fault) {                                                   \
-        get_rows(table, index, y, fault, [&](Index row, Index k) { return row_at<F>(table, row * table.steps[1])[k]; });      \
+        get_rows(table, index, y, fault, [&](Index distance, Index k) { return row_at<F>(table, distance)[k]; });              \
     }
 
 #define GET_ROWS_SPLIT(type, S)                                                                                               \
     KERNEL(get_rows_split_##type, View table, unsigned char* rest, unsigned char* heads, View index, View y, Fault* fault) {  \
         const Planes planes{table.data, rest, heads};                                                                         \
-        get_rows(table, index, y, fault, [&](Index row, Index k) {                                                            \
-            return split_element<S>(planes, (row * table.steps[1] + k) / S::File::LEN, (int)(k % S::File::LEN));              \
+        get_rows(table, index, y, fault, [&](Index distance, Index k) {                                                       \
+            return split_element<S>(planes, (distance + k) / S::File::LEN, (int)(k % S::File::LEN));                          \
         });                                                                                                                   \
     }
 

@@ -19,14 +19,7 @@ pub enum Storage {
 
 /// Copies the Hugging Face directory `source` to `target`, its weights as `storage` in `shards` files.
 pub fn write_variant(source: &Path, target: &Path, storage: Storage, shards: usize) {
-    fs::create_dir_all(target).expect("a scratch folder can be made");
-    for entry in fs::read_dir(source).expect("a fixture can be read") {
-        let path = entry.expect("entries can be read").path();
-        let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
-        if !name.starts_with("golden") && name != "model.safetensors" {
-            fs::copy(&path, target.join(name)).expect("files can be copied");
-        }
-    }
+    copy_description(source, target);
     let file = fs::read(source.join("model.safetensors")).expect("a fixture has weights");
     let weights = SafeTensors::deserialize(&file).expect("a fixture is safetensors");
     let converted: Vec<(String, Vec<usize>, Vec<u8>)> = weights
@@ -52,6 +45,34 @@ pub fn write_variant(source: &Path, target: &Path, storage: Storage, shards: usi
     if shards > 1 {
         let index = json!({"metadata": {}, "weight_map": map}).to_string();
         fs::write(target.join("model.safetensors.index.json"), index).expect("an index can be written");
+    }
+}
+
+/// A tensor to be written: name, type, shape and bytes.
+pub type NewTensor = (String, Dtype, Vec<usize>, Vec<u8>);
+
+/// Copies the Hugging Face directory `source` to `target` with other names of tensors, and with `more` tensors.
+pub fn write_renamed(source: &Path, target: &Path, rename: impl Fn(&str) -> String, more: &[NewTensor]) {
+    copy_description(source, target);
+    let file = fs::read(source.join("model.safetensors")).expect("a fixture has weights");
+    let weights = SafeTensors::deserialize(&file).expect("a fixture is safetensors");
+    let renamed = weights.tensors().into_iter().map(|(name, tensor)| (rename(&name), tensor));
+    let more = more.iter().map(|(name, dtype, shape, bytes)| {
+        (name.clone(), TensorView::new(*dtype, shape.clone(), bytes).expect("sizes fit"))
+    });
+    let all: Vec<(String, TensorView)> = renamed.chain(more).collect();
+    safetensors::serialize_to_file(all, None, &target.join("model.safetensors")).expect("a file can be written");
+}
+
+/// Copies all files but weights and goldens.
+fn copy_description(source: &Path, target: &Path) {
+    fs::create_dir_all(target).expect("a scratch folder can be made");
+    for entry in fs::read_dir(source).expect("a fixture can be read") {
+        let path = entry.expect("entries can be read").path();
+        let name = path.file_name().expect("a file has a name").to_string_lossy().into_owned();
+        if !name.starts_with("golden") && name != "model.safetensors" {
+            fs::copy(&path, target.join(name)).expect("files can be copied");
+        }
     }
 }
 

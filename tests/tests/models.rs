@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+
+use safetensors::tensor::Dtype;
 use trueup::blocks::DType;
 use trueup::convert::{Agreement, Options, Slim, TensorCheck};
 use trueup::formats::gguf::Split;
@@ -12,7 +14,7 @@ use trueup::quantize::NoProgress;
 use trueup::runtime::{
     DeviceOptions, GenerateOptions, ModelFile, Sampling, Session, SessionOptions, Weights, generate, open_device,
 };
-use trueup_tests::{Fixture, Prompt, Storage, convert, fixtures, nmse, say, write_variant};
+use trueup_tests::{Fixture, NewTensor, Prompt, Storage, convert, fixtures, nmse, say, write_renamed, write_variant};
 
 /// What the oracle's logits may differ from those that transformers computed in f64 and stored as f32.
 const NMSE_MAX: f64 = 1e-9;
@@ -85,6 +87,43 @@ fn every_storage_and_number_of_shards_gives_the_same_tensors() {
             assert!(one == other, "{}: {storage:?} in {shards} shards gives other tensors", fixture.name);
         }
     }
+}
+
+/// Checkpoints that were saved from the inner model lack the prefix of the whole class, and old ones store the causal
+/// mask and the score of the positions that it hides.
+#[test]
+fn checkpoints_of_the_inner_model_give_the_same_tensors() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for fixture in fixtures().into_iter().filter(|fixture| ["gpt2", "bloom"].contains(&fixture.name.as_str())) {
+        let [whole, bare] = ["whole", "bare"].map(|name| scratch.path().join(format!("{}-{name}.gguf", fixture.name)));
+        convert(&fixture.folder, &whole, None, None);
+        let folder = bare.with_extension("");
+        let rename = |name: &str| name.strip_prefix("transformer.").unwrap_or(name).to_owned();
+        let masks = if fixture.name == "gpt2" { masks(256) } else { Vec::new() };
+        write_renamed(&fixture.folder, &folder, rename, &masks);
+        let checks = convert(&folder, &bare, None, None);
+        assert!(tensors(&whole) == tensors(&bare), "{}: other tensors", fixture.name);
+        let wrong: Vec<&str> = checks.iter().filter(|check| !is_right(check)).filter_map(source_of).collect();
+        let expected: &[&str] = if masks.is_empty() { &[] } else { &["h.1.attn.masked_bias"] };
+        assert_eq!(wrong, expected, "{}", fixture.name);
+    }
+}
+
+fn source_of(check: &TensorCheck) -> Option<&str> {
+    check.source.as_deref()
+}
+
+/// The causal mask and the hidden score of two layers, as GPT-2 stores them; the last score hides nothing.
+fn masks(size: usize) -> Vec<NewTensor> {
+    let mask: Vec<u8> = (0..size * size).map(|place| u8::from(place % size <= place / size)).collect();
+    let float = |value: &u8| f32::from(*value).to_le_bytes();
+    let floats: Vec<u8> = mask.iter().flat_map(float).collect();
+    vec![
+        ("h.0.attn.bias".to_owned(), Dtype::F32, vec![1, 1, size, size], floats),
+        ("h.0.attn.masked_bias".to_owned(), Dtype::F32, vec![], (-1e4f32).to_le_bytes().to_vec()),
+        ("h.1.attn.bias".to_owned(), Dtype::BOOL, vec![1, 1, size, size], mask),
+        ("h.1.attn.masked_bias".to_owned(), Dtype::F32, vec![], 0f32.to_le_bytes().to_vec()),
+    ]
 }
 
 /// Name, type, shape and bytes of every tensor, by name.

@@ -54,7 +54,8 @@ pub(crate) enum Order {
 impl Order {
     /// The order of the rows that a transform reads; `None` if it is that of the file.
     pub fn of(transform: &Transform) -> Option<Order> {
-        let is_same = !transform.gathers() && transform.interleaved_heads.is_none();
+        let has_rows = !transform.gathers() && transform.interleaved_heads.is_none();
+        let is_same = has_rows && !transform.is_transposed && transform.columns.is_empty();
         (!is_same).then(|| Order::Rows(Arc::new(transform.clone())))
     }
 }
@@ -186,7 +187,39 @@ impl Chunk {
         if tensor.expected.transform.values != ValueChange::None || !tensor.has_one_type(source) {
             return self.read_changed(source, tensor, out);
         }
-        self.read_runs(source, &tensor.sources, out)
+        if tensor.expected.transform.is_transposed {
+            return self.read_transposed(source, tensor, out);
+        }
+        self.read_runs(source, &tensor.sources, out)?;
+        let columns = tensor.expected.transform.source_columns();
+        if !columns.is_empty() {
+            let row = row_elements(&tensor.expected.shape);
+            gather_columns(&columns, bytes_of(row, tensor.dtype) as usize, bytes_of(1, tensor.dtype) as usize, out);
+        }
+        Ok(())
+    }
+
+    /// Rows that are columns in the checkpoint: a part of each of its rows is read.
+    fn read_transposed(&self, source: &dyn Checkpoint, tensor: &MappedTensor, out: &mut [u8]) -> Result<()> {
+        let columns = row_elements(&tensor.expected.shape);
+        let mut rest = out;
+        for (number, range) in &self.sources {
+            let number = tensor.sources[*number];
+            let info = &source.tensors()[number];
+            let (size, rows) = (bytes_of(1, info.dtype) as usize, row_elements(&info.shape));
+            let (first, count) = (range.start / columns, (range.end - range.start) / columns);
+            let (here, after) = rest.split_at_mut((count * columns) as usize * size);
+            let mut line = vec![0; count as usize * size];
+            for column in 0..columns {
+                source.read(number, (column * rows + first) * size as u64, &mut line)?;
+                for (row, value) in line.chunks_exact(size).enumerate() {
+                    let at = (row * columns as usize + column as usize) * size;
+                    here[at..at + size].copy_from_slice(value);
+                }
+            }
+            rest = after;
+        }
+        Ok(())
     }
 
     /// Fills `out` with the bytes of the checkpoint's tensors of these numbers, which have one type, run by run.
@@ -245,6 +278,18 @@ impl Chunk {
         let moved = first_bytes(room, bytes.len() as u64);
         rows(bytes, moved, head_rows, bytes_of(row, dtype) as usize);
         moved
+    }
+}
+
+/// Puts the columns of each row into the order of these runs; a row has `row_bytes` bytes, an element `size`.
+fn gather_columns(runs: &[Range<u64>], row_bytes: usize, size: usize, rows: &mut [u8]) {
+    let mut gathered = Vec::with_capacity(row_bytes);
+    for row in rows.chunks_exact_mut(row_bytes) {
+        gathered.clear();
+        for run in runs {
+            gathered.extend_from_slice(&row[run.start as usize * size..run.end as usize * size]);
+        }
+        row.copy_from_slice(&gathered);
     }
 }
 
@@ -344,8 +389,7 @@ mod tests {
             offset: kind * head_rows,
             rows: head_rows,
         };
-        let values = ValueChange::None;
-        Transform { pieces: (0..3).map(piece).collect(), interleaved_heads, values }
+        Transform { pieces: (0..3).map(piece).collect(), interleaved_heads, ..Transform::same(0, 0) }
     }
 
     #[test]

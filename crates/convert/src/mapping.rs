@@ -12,8 +12,8 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, counted, listed, quote};
 use trueup_models::{
-    Architecture, ExpectedTensor, ModelSpec, OUTPUT, Piece, RopeSpec, SourceTensor, TOKEN_EMBEDDING, TensorKind,
-    ValueChange, expected_tensors,
+    Architecture, ExpectedTensor, ModelSpec, OUTPUT, Piece, SourceTensor, TOKEN_EMBEDDING, TensorKind, ValueChange,
+    expected_tensors,
 };
 
 /// A checkpoint that is known to fit its architecture.
@@ -74,10 +74,11 @@ impl Mapping {
         let mut used = vec![false; source.tensors().len()];
         let mut mismatch = Mismatch::default();
         let mut tensors = Vec::new();
-        for expected in expected_tensors(&spec) {
+        for mut expected in expected_tensors(&spec) {
             check_rows(&expected, &mut mismatch.misfits);
             let mut sources = Vec::with_capacity(expected.sources.len());
-            for wanted in &expected.sources {
+            for wanted in &mut expected.sources {
+                wanted.name = architecture.name_in(&wanted.name, |name| numbers.contains_key(name));
                 let Some(&number) = numbers.get(wanted.name.as_str()) else {
                     mismatch.add_missing(&wanted.name);
                     continue;
@@ -93,7 +94,7 @@ impl Mapping {
         notes.extend(head.note(source, architecture));
         let omitted = omit(source, architecture, &head, unused, &mut mismatch);
         mismatch.check(source, architecture)?;
-        notes.extend(note_of_computed(source, &spec, &omitted)?);
+        notes.extend(notes_of_computed(source, &spec, &omitted)?);
         Ok(Mapping { spec, tensors, omitted, notes, kept: None })
     }
 
@@ -170,7 +171,7 @@ impl Mapping {
     /// The values of a tensor that no checkpoint holds.
     pub(crate) fn computed(&self, tensor: &MappedTensor) -> Vec<f32> {
         debug_assert_eq!(tensor.expected.kind, TensorKind::RopeFactors);
-        self.spec.rope().and_then(RopeSpec::computed_factors).unwrap_or_default()
+        self.spec.rope().and_then(|rope| rope.factors_of(&tensor.expected.name)).unwrap_or_default()
     }
 }
 
@@ -223,7 +224,8 @@ enum TiedHead {
 impl TiedHead {
     /// Compares the head with the embedding when the description says that they are one.
     fn of(source: &dyn Checkpoint, architecture: &Architecture, spec: &ModelSpec) -> Result<TiedHead> {
-        let number = |name: &str| source.find(&architecture.source_name(name)?);
+        let has = |name: &str| source.find(name).is_some();
+        let number = |name: &str| source.find(&architecture.name_in(&architecture.source_name(name)?, has));
         let (Some(head), Some(embedding)) = (number(OUTPUT), number(TOKEN_EMBEDDING)) else {
             return Ok(TiedHead::Absent);
         };
@@ -240,7 +242,8 @@ impl TiedHead {
 
     fn note(&self, source: &dyn Checkpoint, architecture: &Architecture) -> Option<String> {
         let name = |number: usize| quote(&source.tensors()[number].name);
-        let embedding = architecture.source_name(TOKEN_EMBEDDING)?;
+        let has = |name: &str| source.find(name).is_some();
+        let embedding = architecture.name_in(&architecture.source_name(TOKEN_EMBEDDING)?, has);
         match *self {
             TiedHead::Absent => None,
             TiedHead::Copy(head) => Some(format!(
@@ -278,22 +281,26 @@ fn omit(
     omitted
 }
 
-/// What is said about tables that are computed anyway: that they are omitted, and which ones hold other values.
-fn note_of_computed(source: &dyn Checkpoint, spec: &ModelSpec, omitted: &[OmittedTensor]) -> Result<Vec<String>> {
-    let computed: Vec<OmittedTensor> =
-        omitted.iter().copied().filter(|omitted| omitted.stand_in != StandIn::Embedding).collect();
-    let Some(first) = computed.first() else { return Ok(Vec::new()) };
-    let what = match first.stand_in {
-        StandIn::CausalMask => "the causal mask",
-        StandIn::Frequencies | StandIn::Embedding => "the RoPE frequencies",
-    };
-    let tensors = counted(computed.len(), "tensor");
-    let verb = if computed.len() == 1 { "is" } else { "are" };
-    let mut notes = vec![format!("{tensors} with {what} {verb} omitted: config.json determines these values")];
-    let mut others = Vec::new();
-    for tensor in &computed {
-        if matches!(computed_agreement(source, spec, *tensor)?, Agreement::Wrong { .. }) {
-            others.push(quote(&source.tensors()[tensor.source].name));
+/// Notes on tables that are computed: that they are omitted, and which ones have other values.
+fn notes_of_computed(source: &dyn Checkpoint, spec: &ModelSpec, omitted: &[OmittedTensor]) -> Result<Vec<String>> {
+    let (mut notes, mut others) = (Vec::new(), Vec::new());
+    for (stand_in, what) in [
+        (StandIn::Frequencies, "the RoPE frequencies"),
+        (StandIn::CausalMask, "the causal mask"),
+        (StandIn::HiddenScore, "the score of hidden positions"),
+    ] {
+        let of_kind: Vec<OmittedTensor> =
+            omitted.iter().copied().filter(|omitted| omitted.stand_in == stand_in).collect();
+        if of_kind.is_empty() {
+            continue;
+        }
+        let verb = if of_kind.len() == 1 { "is" } else { "are" };
+        let tensors = counted(of_kind.len(), "tensor");
+        notes.push(format!("{tensors} with {what} {verb} omitted: config.json determines these values"));
+        for tensor in of_kind {
+            if matches!(computed_agreement(source, spec, tensor)?, Agreement::Wrong { .. }) {
+                others.push(quote(&source.tensors()[tensor.source].name));
+            }
         }
     }
     if !others.is_empty() {

@@ -4,6 +4,7 @@
 //! lm_head.weight, tied    the embedding: equal values are omitted, others are kept as the head
 //! rotary_emb.inv_freq     what the model's numbers give
 //! attn.causal_mask        ones up to the diagonal
+//! attn.masked_bias        a score far below all others
 //! ```
 
 use crate::check::Agreement;
@@ -31,12 +32,19 @@ pub enum StandIn {
     Frequencies,
     /// The causal mask.
     CausalMask,
+    /// The score of positions that the causal mask hides.
+    HiddenScore,
 }
 
 impl StandIn {
     /// What stands for a tensor that holds nothing of its own, by its name.
     pub fn of_name(name: &str) -> StandIn {
-        if name.ends_with("causal_mask") { StandIn::CausalMask } else { StandIn::Frequencies }
+        let is_mask = ["causal_mask", ".attn.bias", ".attention.bias"].iter().any(|end| name.ends_with(end));
+        match name.ends_with(".masked_bias") {
+            true => StandIn::HiddenScore,
+            false if is_mask => StandIn::CausalMask,
+            false => StandIn::Frequencies,
+        }
     }
 
     /// For people.
@@ -45,6 +53,7 @@ impl StandIn {
             StandIn::Embedding => "token_embd.weight",
             StandIn::Frequencies => "(computed frequencies)",
             StandIn::CausalMask => "(causal mask)",
+            StandIn::HiddenScore => "(score of hidden positions)",
         }
     }
 }
@@ -93,6 +102,13 @@ pub(crate) fn computed_agreement(
             [size, rows, ..] if size == rows && info.elements() <= MASK_ELEMENTS_MAX => mask(*size, info.elements()),
             _ => return Ok(wrong),
         },
+        StandIn::HiddenScore if info.elements() == 1 && info.dtype.is_float() => {
+            let mut bytes = vec![0; info.bytes as usize];
+            source.read(omitted.source, 0, &mut bytes)?;
+            let hides = decode_exact(info.dtype, &bytes).iter().all(|score| *score <= HIDDEN_SCORE_MAX);
+            return Ok(if hides { Agreement::Exact } else { wrong });
+        }
+        StandIn::HiddenScore => return Ok(wrong),
         StandIn::Frequencies => frequencies(spec, None),
     };
     if info.elements() != expected.len() as u64 {
@@ -123,6 +139,9 @@ pub(crate) fn computed_agreement(
         false => Agreement::Rounded { rmse: deviation.rmse, max_abs: deviation.max_abs, cosine: deviation.cosine },
     })
 }
+
+/// A score of this or less has no weight next to those of trained models.
+const HIDDEN_SCORE_MAX: f64 = -1e4;
 
 /// Elements of the largest mask that is looked at.
 const MASK_ELEMENTS_MAX: u64 = 1 << 28;

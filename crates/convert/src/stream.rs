@@ -11,6 +11,7 @@ use std::path::Path;
 use trueup_blocks::{DType, DeviationSums};
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Split};
 use trueup_formats::{Checkpoint, Error, Result, TensorInfo, quote};
+use trueup_models::TensorKind;
 use trueup_quantize::{Choice, Loss, Progress, Recipe, Resumed, Rooms, Transcoder, bytes_of, first_bytes};
 use trueup_quantize::{open_writer, take_over, walk_with};
 
@@ -90,7 +91,7 @@ pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progre
 /// One choice per tensor. The recipe sees our names and the types that tensors have without it.
 fn choose(source: &dyn Checkpoint, mapping: &Mapping, recipe: &Recipe) -> Result<Vec<Choice>> {
     let plain = |tensor: &crate::MappedTensor| {
-        let is_matrix = tensor.expected.shape.len() > 1;
+        let is_matrix = tensor.expected.shape.len() > 1 && tensor.expected.kind != TensorKind::Router;
         let dtype = if is_matrix && tensor.dtype != DType::F64 { tensor.dtype } else { DType::F32 };
         TensorInfo::new(tensor.expected.name.as_str(), &tensor.expected.shape, dtype)
     };
@@ -199,6 +200,7 @@ impl<'a> Stream<'a> {
             let measured = to.is_quantized().then_some(&mut loss);
             transcoder.transcode(source, bytes, &mut own.rooms, measured).map_err(|unfit| {
                 let (number, element) = chunk.source_element(unfit.place);
+                let element = tensor.expected.source_element(element);
                 let name = tensor.expected.sources.get(number).map_or(&tensor.expected.name, |source| &source.name);
                 unfit.in_tensor(self.source.path(), &quote(name), element)
             })?;

@@ -4,6 +4,7 @@
 //! a path and never the class name alone.
 
 use crate::checkpoint::TensorRule;
+use crate::compatibility::long_factors_note;
 use crate::config::{Config, Object};
 use crate::metadata::{KeyWriter, Keys};
 use crate::spec::ModelSpec;
@@ -46,6 +47,8 @@ pub struct Architecture {
     pub tensors: &'static [&'static [TensorRule]],
     /// Tensors of old checkpoints whose values follow from the description.
     pub ignorable: &'static [&'static str],
+    /// Other names that a tensor of the table may have in a checkpoint, by its name there.
+    pub aliases: fn(&str) -> Vec<String>,
 }
 
 impl Architecture {
@@ -64,6 +67,7 @@ impl Architecture {
         compatibility: |_| Vec::new(),
         tensors: &[],
         ignorable: &[],
+        aliases: |_| Vec::new(),
     };
 }
 
@@ -117,6 +121,20 @@ impl Architecture {
         let rule = self.rules().find_map(|rule| rule.source_of(name, None))?;
         (!rule.contains('{')).then_some(rule)
     }
+
+    /// The name that a tensor of the table has in a checkpoint: its own or an alias. `has` says which names exist; if
+    /// none does, the result is the name of the table.
+    pub fn name_in(&self, name: &str, has: impl Fn(&str) -> bool) -> String {
+        if has(name) {
+            return name.to_owned();
+        }
+        (self.aliases)(name).into_iter().find(|alias| has(alias)).unwrap_or_else(|| name.to_owned())
+    }
+}
+
+/// The name without the prefix of the whole class, which a checkpoint of the inner model lacks.
+pub(crate) fn without_prefix(name: &str) -> Vec<String> {
+    name.strip_prefix("transformer.").map(str::to_owned).into_iter().collect()
 }
 
 impl ModelSpec {
@@ -133,7 +151,9 @@ impl ModelSpec {
 
     /// What other programs do not take from a GGUF file of this model: one sentence each.
     pub fn compatibility_notes(&self) -> Vec<String> {
-        (self.architecture.compatibility)(self)
+        let mut notes = (self.architecture.compatibility)(self);
+        notes.extend(long_factors_note(self));
+        notes
     }
 }
 

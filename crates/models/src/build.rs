@@ -13,7 +13,7 @@ use crate::model::Model;
 use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec, Residual};
 use crate::tensor::tensor_name;
 use trueup_blocks::DType;
-use trueup_graph::op::{Arithmetic, MulMat, Unary};
+use trueup_graph::op::{Arithmetic, MulMat, MulMatId, Unary};
 use trueup_graph::{Graph, Input, Op, ShapeError, TensorType, ValueId};
 
 /// The sizes that a graph is made for.
@@ -66,7 +66,10 @@ fn embedding(builder: &mut Builder, spec: &ModelSpec) -> Built {
         let position = builder.node("inp_position", Op::get_rows(builder.batch.activation), &[table, positions])?;
         stream = builder.node("inp_sum", Arithmetic::Add, &[stream, position])?;
     }
-    Ok(stream)
+    match &spec.embedding.norm {
+        Some(norm) => norm.build(builder, "inp_norm", stream, "token_embd_norm"),
+        None => Ok(stream),
+    }
 }
 
 /// Logits of the wanted tokens, `[vocabulary size, outputs]`.
@@ -106,20 +109,19 @@ impl LayerSpec {
         let Mixer::Attention(attention) = &self.mixer;
         let mixed = attention.build(builder, normed)?;
         let mixed = norm(&arrangement.after_mixer, builder, mixed)?;
-        let FeedForward::Dense(dense) = &self.feed_forward;
         if arrangement.is_parallel {
             let input = match &arrangement.before_feed_forward {
                 Some(norm) => norm.build(builder, stream)?,
                 None => normed,
             };
-            let fed = dense.build(builder, input)?;
+            let fed = self.feed_forward.build(builder, input)?;
             let fed = norm(&arrangement.after_feed_forward, builder, fed)?;
             let both = builder.node("attn_ffn", Arithmetic::Add, &[mixed, fed])?;
             return self.added(builder, "l_out", both, "attn_norm", [stream, normed]);
         }
         let middle = self.added(builder, "ffn_inp", mixed, "attn_norm", [stream, normed])?;
         let normed = norm(&arrangement.before_feed_forward, builder, middle)?;
-        let fed = dense.build(builder, normed)?;
+        let fed = self.feed_forward.build(builder, normed)?;
         let fed = norm(&arrangement.after_feed_forward, builder, fed)?;
         self.added(builder, "l_out", fed, "ffn_norm", [middle, normed])
     }
@@ -147,6 +149,16 @@ impl LayerSpec {
     }
 }
 
+impl FeedForward {
+    /// `x` `[hidden size, tokens]` to the same.
+    fn build(&self, builder: &mut Builder, x: ValueId) -> Built {
+        match self {
+            FeedForward::Dense(dense) => dense.build(builder, x),
+            FeedForward::Experts(experts) => experts.build(builder, x),
+        }
+    }
+}
+
 /// A graph under construction, at one layer or outside of all.
 pub(crate) struct Builder<'a> {
     model: &'a Model,
@@ -166,6 +178,11 @@ impl Builder<'_> {
         self.layer
     }
 
+    /// Elements of the residual stream.
+    pub fn hidden_size(&self) -> usize {
+        self.model.spec().hidden_size()
+    }
+
     /// `x` times `factor`.
     pub fn scaled(&mut self, name: &str, factor: f32, x: ValueId) -> Built {
         self.node(name, Unary::Scale { factor, bias: 0.0 }, &[x])
@@ -181,6 +198,12 @@ impl Builder<'_> {
     pub fn product(&mut self, name: &str, stem: &str, x: ValueId) -> Built {
         let weight = self.weight(stem, "weight");
         self.node(name, MulMat, &[weight, x])
+    }
+
+    /// The matrices of the experts `ids` `[used, tokens]` applied to `x` `[inputs, used or 1, tokens]`.
+    pub fn chosen(&mut self, name: &str, stem: &str, x: ValueId, ids: ValueId) -> Built {
+        let weight = self.weight(stem, "weight");
+        self.node(name, MulMatId, &[weight, x, ids])
     }
 
     /// `y` plus the bias of its projection if there is one.

@@ -27,6 +27,31 @@ pub struct ExpectedTensor {
     pub transform: Transform,
 }
 
+impl ExpectedTensor {
+    /// The element of a source that is element `element` of its rows, which differs if the source is transposed.
+    pub fn source_element(&self, element: u64) -> u64 {
+        let (Some(&columns), Some(source)) = (self.shape.first(), self.sources.first()) else { return element };
+        match (source.shape.first(), element.checked_div(columns), element.checked_rem(columns)) {
+            (Some(rows), Some(row), Some(column)) if self.transform.is_transposed => {
+                column.saturating_mul(*rows).saturating_add(row)
+            }
+            (_, Some(row), Some(column)) => {
+                let mut left = column;
+                for run in self.transform.source_columns() {
+                    let count = run.end.saturating_sub(run.start);
+                    if left < count {
+                        let column = run.start.saturating_add(left);
+                        return row.saturating_mul(columns).saturating_add(column);
+                    }
+                    left = left.saturating_sub(count);
+                }
+                element
+            }
+            _ => element,
+        }
+    }
+}
+
 /// A tensor of a checkpoint.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SourceTensor {
@@ -46,6 +71,10 @@ pub struct Transform {
     pub interleaved_heads: Option<usize>,
     /// What is computed from the values of each row.
     pub values: ValueChange,
+    /// Whether the sources store the transposed matrix: their columns are the rows of the pieces.
+    pub is_transposed: bool,
+    /// The columns of the tensor in order, as runs of columns of the source; empty if they are the same.
+    pub columns: Vec<Piece>,
 }
 
 /// Rows of one source: of each of `groups` groups of `stride` rows the `rows` rows from `offset` on.
@@ -118,7 +147,13 @@ impl Transform {
     /// The rows of the sources one after the other, each of `rows` rows.
     pub fn same(sources: usize, rows: u64) -> Transform {
         let pieces = (0..sources).map(|source| Piece::whole(source, rows)).collect();
-        Transform { pieces, interleaved_heads: None, values: ValueChange::None }
+        Transform {
+            pieces,
+            interleaved_heads: None,
+            values: ValueChange::None,
+            is_transposed: false,
+            columns: Vec::new(),
+        }
     }
 
     /// Whether rows are gathered in another order than the source has them.
@@ -139,6 +174,15 @@ impl Transform {
             first = end;
         }
         runs
+    }
+
+    /// The columns of the source that the columns of the tensor are, run by run; empty if they are the same.
+    pub fn source_columns(&self) -> Vec<Range<u64>> {
+        let mut runs = Vec::new();
+        for piece in &self.columns {
+            piece.runs(0..piece.len(), &mut runs);
+        }
+        runs.into_iter().map(|(_, run)| run).collect()
     }
 
     /// The transform that gives the source back, for a tensor with one source of as many rows: a piece for each run.
@@ -240,7 +284,7 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
     let mut rules = spec.architecture.rules().filter(|rule| (rule.when)(spec));
     let found = rules.find_map(|rule| Some((rule.how, rule.source_of(&name, layer)?)));
     let Some((how, pattern)) = found.filter(|_| kind != TensorKind::RopeFactors) else {
-        let transform = Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None };
+        let transform = Transform::same(0, 0);
         return ExpectedTensor { name, layer, shape, kind, sources: Vec::new(), transform };
     };
     let is_stacked = pattern.contains("{e}");
@@ -257,10 +301,15 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
     let source = |number: usize| {
         let rows = rows_of(number);
         let columns = shape.first().copied().unwrap_or(0);
-        let shape = match shape.len() {
-            1 => vec![rows],
+        // A stack that is one tensor of the checkpoint is a stack there too.
+        let shape = match (shape.len(), shape.get(2)) {
+            (1, _) => vec![rows],
             // A stack of vectors.
-            2 if is_stacked => vec![columns],
+            (2, _) if is_stacked => vec![columns],
+            (_, Some(matrices)) if !is_stacked => {
+                vec![columns, rows.checked_div(*matrices).unwrap_or(0), *matrices]
+            }
+            _ if transform.is_transposed => vec![rows, columns],
             _ => vec![columns, rows],
         };
         SourceTensor { name: pattern.replace("{e}", &number.to_string()), shape }
@@ -287,9 +336,50 @@ pub(crate) fn unit_rows(target: &Target) -> Transform {
     Transform { values, ..same(target) }
 }
 
+/// A matrix that its class stores transposed, as GPT-2's `Conv1D` does. Biases are kept as they are.
+pub(crate) fn transposed(target: &Target) -> Transform {
+    Transform { is_transposed: target.shape.len() > 1, ..same(target) }
+}
+
 /// A norm whose class multiplies by `1 + w`; GGUF stores the sum.
 pub(crate) fn plus_one(target: &Target) -> Transform {
     Transform { values: ValueChange::Affine { scale: 1.0, offset: 1.0 }, ..same(target) }
+}
+
+/// Queries of heads that share keys with every `kv_heads`-th head, sorted so that neighbours share them.
+pub(crate) fn neighbouring_queries(target: &Target) -> Transform {
+    Transform { pieces: neighbouring_heads(target), ..Transform::same(0, 0) }
+}
+
+/// The attention's output matrix, whose columns are in the order of such heads.
+pub(crate) fn neighbouring_outputs(target: &Target) -> Transform {
+    Transform { columns: neighbouring_heads(target), ..same(target) }
+}
+
+fn neighbouring_heads(target: &Target) -> Vec<Piece> {
+    let Some(attention) = target.spec.attention(target.layer) else { return Vec::new() };
+    let (kv_heads, size) = (wide(attention.kv_heads), wide(attention.key_size));
+    let groups = wide(attention.heads).checked_div(kv_heads).unwrap_or(0);
+    let stride = kv_heads.saturating_mul(size);
+    let piece = |kv_head: u64| Piece { source: 0, groups, stride, offset: kv_head.saturating_mul(size), rows: size };
+    (0..kv_heads).map(piece).collect()
+}
+
+/// The first half of the rows of each matrix of the source.
+pub(crate) fn first_half_rows(target: &Target) -> Transform {
+    half_rows(target, 0)
+}
+
+/// The second half of the rows of each matrix of the source.
+pub(crate) fn second_half_rows(target: &Target) -> Transform {
+    half_rows(target, 1)
+}
+
+fn half_rows(target: &Target, half: u64) -> Transform {
+    let groups = target.shape.get(2).copied().unwrap_or(1);
+    let rows = target.rows().checked_div(groups).unwrap_or(0);
+    let piece = Piece { source: 0, groups, stride: rows.saturating_mul(2), offset: rows.saturating_mul(half), rows };
+    Transform { pieces: vec![piece], ..same(target) }
 }
 
 /// Queries of all heads, then keys, then values, from a tensor with one group of `q k v` for each head.
@@ -358,7 +448,7 @@ fn split_groups(target: &Target, groups: u64, places: [u64; 3]) -> Transform {
         .spec
         .attention(target.layer)
         .is_some_and(|attention| attention.heads == attention.kv_heads && wide(attention.heads).is_multiple_of(groups));
-    let nothing = Transform { pieces: Vec::new(), interleaved_heads: None, values: ValueChange::None };
+    let nothing = Transform::same(0, 0);
     if !is_even {
         return nothing;
     }
@@ -383,7 +473,7 @@ mod tests {
 
     fn split(groups: u64, size: u64, places: [u64; 3]) -> Transform {
         let piece = |place: u64| Piece { source: 0, groups, stride: 3 * size, offset: place * size, rows: size };
-        Transform { pieces: places.map(piece).to_vec(), interleaved_heads: None, values: ValueChange::None }
+        Transform { pieces: places.map(piece).to_vec(), ..Transform::same(0, 0) }
     }
 
     /// `numpy.arange(12).reshape(2, 3, 2).swapaxes(0, 1).ravel()`: two heads of two rows of each kind.
@@ -408,6 +498,15 @@ mod tests {
         }
         let lossy = Transform { pieces: vec![Piece { stride: 3, ..Piece::whole(0, 2) }], ..Transform::same(1, 2) };
         assert_eq!((Transform::same(2, 3).inverse(), lossy.inverse().map(|_| ())), (None, Some(())));
+    }
+
+    /// `numpy.arange(12).reshape(2, 3, 2).swapaxes(0, 1).ravel()`: columns of three KV heads that two heads share each.
+    #[test]
+    fn columns_of_shared_heads_become_neighbours() {
+        let piece = |kv_head: u64| Piece { source: 0, groups: 2, stride: 6, offset: 2 * kv_head, rows: 2 };
+        let transform = Transform { columns: (0..3).map(piece).collect(), ..Transform::same(1, 4) };
+        let columns: Vec<u64> = transform.source_columns().into_iter().flatten().collect();
+        assert_eq!(columns, [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Notes on parts of a model that other GGUF programs do not take from a file.
 
 use crate::rope::RopeFactors;
-use crate::spec::ModelSpec;
+use crate::spec::{FeedForward, ModelSpec};
 use crate::tensor::{OUTPUT, ROPE_FACTORS};
 
 /// Other programs ignore the key of the sliding window.
@@ -11,11 +11,42 @@ pub(crate) fn window_note(spec: &ModelSpec) -> Option<String> {
         .map(|_| format!("{name}.attention.sliding_window is written; programs that ignore it attend to everything"))
 }
 
+/// llama.cpp renormalizes the weights of chosen experts, or does not, by the architecture's name.
+pub(crate) fn renormalization_note(spec: &ModelSpec, is_assumed: bool) -> Option<String> {
+    let experts = spec.experts().filter(|experts| experts.routing.is_renormalized != is_assumed)?;
+    let name = spec.architecture().gguf_name;
+    let (model, others) = match experts.routing.is_renormalized {
+        true => ("divided by their sum", "leaves them as they are"),
+        false => ("not divided by their sum", "divides them"),
+    };
+    Some(format!(
+        "the weights of the chosen experts are {model} ({name}.expert_weights_norm); llama.cpp {others}, and its results \
+         differ"
+    ))
+}
+
+/// llama.cpp expects experts in every layer.
+pub(crate) fn dense_layers_note(spec: &ModelSpec) -> Option<String> {
+    let dense = spec.layers.iter().filter(|layer| matches!(layer.feed_forward, FeedForward::Dense(_))).count();
+    (dense > 0)
+        .then(|| format!("{dense} of {} layers have no experts; llama.cpp does not load the file", spec.layers.len()))
+}
+
 /// llama.cpp computes another form of gelu for these architectures.
 pub(crate) fn gelu_note() -> String {
     "gelu is computed by the error function, as in the original model; llama.cpp approximates it with tanh, and its \
      results differ slightly"
         .to_owned()
+}
+
+/// The factors of LongRoPE follow the size of the context, in transformers the length of the text.
+pub(crate) fn long_factors_note(spec: &ModelSpec) -> Option<String> {
+    let RopeFactors::Long(factors) = &spec.rope()?.factors else { return None };
+    let original = factors.original_context;
+    Some(format!(
+        "contexts of up to {original} tokens use the short factors of LongRoPE, larger contexts the long ones, as in \
+         llama.cpp; transformers chooses by the length of the text, so set a context of {original} for short texts"
+    ))
 }
 
 /// Other programs do not load a file with the tensor of frequency divisors.

@@ -13,6 +13,7 @@ use crate::limit::{COUNT_MAX, SIZE_MAX};
 use crate::metadata::Keys;
 use crate::number::{nearest_f32, real};
 use crate::part::attention::{Attention, HeadNorm, HeadSpan, Position};
+use crate::part::experts::SparseLayers;
 use crate::part::feed_forward::{Activation, Dense, Storage};
 use crate::part::norm::{Norm, NormKind};
 use crate::rope::{RopeFactors, RopeSpec};
@@ -45,6 +46,9 @@ pub(crate) struct Usual {
     /// Whether the head is tied to the embedding if `tie_word_embeddings` is absent.
     pub tied_absent: bool,
 }
+
+/// The name of a key for a number that the class fixes, so that the default always holds.
+pub(crate) const NO_KEY: &str = "";
 
 /// How much of a head is rotated.
 #[derive(Clone, Copy, Debug)]
@@ -311,6 +315,15 @@ impl Decoder {
 }
 
 impl ModelSpec {
+    /// The same model with experts in the layers that have them, if any.
+    pub(crate) fn with_experts(mut self, sparse: Option<SparseLayers>) -> ModelSpec {
+        let Some(SparseLayers { experts, layers }) = sparse else { return self };
+        for (layer, _) in self.layers.iter_mut().zip(layers).filter(|(_, is_sparse)| *is_sparse) {
+            layer.feed_forward = FeedForward::Experts(experts.clone());
+        }
+        self
+    }
+
     /// Changes the attention of every layer.
     pub(crate) fn with_attention(mut self, change: impl Fn(usize, &mut Attention)) -> ModelSpec {
         for (number, layer) in self.layers.iter_mut().enumerate() {
@@ -366,7 +379,10 @@ fn share_of(head_size: usize, share: f64) -> usize {
 /// if divisors of the frequencies are stored, because the numbers that they were computed from are lost.
 pub(crate) fn usual_config(spec: &ModelSpec, usual: &Usual) -> Option<Object> {
     let (_, attention) = spec.attentions().next()?;
-    let FeedForward::Dense(dense) = spec.layers.first().map(|layer| &layer.feed_forward)?;
+    if spec.experts().is_some() {
+        return None;
+    }
+    let FeedForward::Dense(dense) = spec.layers.first().map(|layer| &layer.feed_forward)? else { return None };
     let mut config = Object::new();
     config.insert("architectures".to_owned(), json!([spec.architecture.classes.first()?]));
     config.insert("model_type".to_owned(), spec.architecture.flm_name.unwrap_or(spec.architecture.gguf_name).into());

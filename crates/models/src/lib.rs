@@ -46,6 +46,6 @@ pub use checkpoint::{ExpectedTensor, Piece, SourceTensor, TensorRule, Transform,
 pub use diagnostics::Diagnostics;
 pub use model::{Model, Slice};
 pub use other_kind::OtherKind;
-pub use rope::{Llama3Scaling, RopeFactors, RopeSpec};
+pub use rope::{Llama3Scaling, LongFactors, RopeFactors, RopeSpec};
 pub use spec::{ModelSpec, Prefix};
 pub use tensor::{OUTPUT, ROPE_FACTORS, TOKEN_EMBEDDING, TensorKind, TensorSpec};

@@ -10,8 +10,8 @@ use crate::diagnostics::Diagnostics;
 use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
 use crate::number::{nearest_f32, wide};
 use crate::other_kind::OtherKind;
-use crate::rope::{RopeFactors, RopeSpec, yarn_magnitude};
-use crate::spec::{FeedForward, ModelSpec, Prefix};
+use crate::rope::{LONG, LongFactors, RopeFactors, RopeSpec, yarn_magnitude};
+use crate::spec::{FeedForward, LayerSpec, ModelSpec, Prefix};
 use crate::tensor::{ROPE_FACTORS, TOKEN_EMBEDDING};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -33,6 +33,8 @@ const PREFIX: [&str; 3] = ["prefix.end_token_id", "prefix.mark_token_id", "prefi
 /// reads it; for the others any other value is refused.
 const NEUTRAL: &[(&str, &[&str])] = &[
     ("expert_count", &["0"]),
+    ("expert_group_count", &["0", "1"]),
+    ("expert_group_used_count", &["0", "1"]),
     ("attention.causal", &["true"]),
     ("attention.scale", &[]),
     ("attention.clamp_kqv", &["0"]),
@@ -97,10 +99,7 @@ impl ModelSpec {
         writer.count("context_length", self.context_length);
         writer.count("embedding_length", self.hidden_size);
         writer.count("block_count", self.layers.len());
-        let intermediate = self.layers.iter().map(|layer| match &layer.feed_forward {
-            FeedForward::Dense(dense) => dense.size,
-        });
-        writer.per_layer("feed_forward_length", intermediate);
+        self.write_feed_forwards(&mut writer);
         writer.per_layer("attention.head_count", self.attentions().map(|(_, attention)| attention.heads));
         writer.per_layer("attention.head_count_kv", self.attentions().map(|(_, attention)| attention.kv_heads));
         if let Some((_, attention)) = self.attentions().next() {
@@ -117,6 +116,9 @@ impl ModelSpec {
                 writer.value("rope.freq_base_swa", window.base);
             }
             writer.scaling(&rope.scaling);
+            if let RopeFactors::Long(factors) = &rope.factors {
+                writer.count("rope.scaling.original_context_length", factors.original_context);
+            }
         }
         if let Some(prefix) = self.prefix() {
             let ids = [prefix.end, prefix.mark, prefix.other_mark];
@@ -130,6 +132,20 @@ impl ModelSpec {
             }
         }
         (self.architecture.more_keys)(self, &mut writer);
+    }
+
+    /// Layers with experts have the length of a dense layer; if there is none, that of an expert.
+    fn write_feed_forwards(&self, writer: &mut KeyWriter) {
+        let dense = |layer: &LayerSpec| match &layer.feed_forward {
+            FeedForward::Dense(dense) => Some(dense.size),
+            FeedForward::Experts(_) => None,
+        };
+        let experts = self.experts();
+        let other = self.layers.iter().find_map(dense).or(experts.map(|experts| experts.size)).unwrap_or(1);
+        writer.per_layer("feed_forward_length", self.layers.iter().map(|layer| dense(layer).unwrap_or(other)));
+        if let Some(experts) = experts {
+            experts.keys(writer);
+        }
     }
 }
 
@@ -169,6 +185,22 @@ impl<'a> Keys<'a> {
     /// Elements of a row.
     pub fn size(&mut self, key: &str) -> usize {
         self.count_within(key, SIZE_MAX, None)
+    }
+
+    /// Elements of a row; `absent` if the file does not have the key.
+    pub fn size_or(&mut self, key: &str, absent: usize) -> usize {
+        self.count_within(key, SIZE_MAX, Some(absent))
+    }
+
+    /// Experts and the like, `1 ..= 2^16`.
+    pub fn count(&mut self, key: &str) -> usize {
+        self.count_within(key, COUNT_MAX, None)
+    }
+
+    /// A number that may be 0; `None` if the file does not have the key.
+    pub fn count_if_present(&mut self, key: &str) -> Option<u64> {
+        let name = self.key(key);
+        self.get(&name, Metadata::u64)
     }
 
     /// Positions.
@@ -277,8 +309,11 @@ impl<'a> Keys<'a> {
     pub fn rope(&mut self, pairs: RopePairs, head_size: usize, context: usize, layers: usize) -> RopeSpec {
         let dimensions = self.shared_dimensions(head_size, layers);
         let base = self.number("rope.freq_base", Some(10_000.0));
-        let scaling = self.scaling(context);
-        let factors = if self.has_tensor(ROPE_FACTORS) { RopeFactors::Stored } else { RopeFactors::None };
+        let (scaling, factors) = match self.has_tensor(&format!("{LONG}.weight")) {
+            true => self.long_scaling(context),
+            false if self.has_tensor(ROPE_FACTORS) => (self.scaling(context), RopeFactors::Stored),
+            false => (self.scaling(context), RopeFactors::None),
+        };
         RopeSpec { pairs, dimensions, base: nearest_f32(base), scaling, factors }
     }
 
@@ -308,6 +343,14 @@ impl<'a> Keys<'a> {
                 RopeScaling::None
             }
         }
+    }
+
+    /// LongRoPE, whose tensors select it, whatever the type says.
+    fn long_scaling(&mut self, context: usize) -> (RopeScaling, RopeFactors) {
+        let magnitude = nearest_f32(self.number("rope.scaling.attn_factor", Some(1.0)));
+        let original_context = self.count_within("rope.scaling.original_context_length", CONTEXT_MAX, Some(context));
+        let factors = LongFactors { long: Vec::new(), short: Vec::new(), original_context };
+        (RopeScaling::Long { magnitude }, RopeFactors::Long(factors))
     }
 
     /// The magnitude is `attn_factor (1 + 0.1 ln factor)`, divided by `1 + 0.1 m ln factor` if a log multiplier `m` is

@@ -2,5 +2,6 @@
 //! keys and its graph.
 
 pub(crate) mod attention;
+pub(crate) mod experts;
 pub(crate) mod feed_forward;
 pub(crate) mod norm;

@@ -20,8 +20,8 @@ pub struct RopeSpec {
     pub factors: RopeFactors,
 }
 
-/// Divisors of the frequencies, which a GGUF file stores as `rope_freqs.weight`.
-#[derive(Clone, Copy, PartialEq, Debug)]
+/// Divisors of the frequencies, which a GGUF file stores as tensors.
+#[derive(Clone, PartialEq, Debug)]
 pub enum RopeFactors {
     /// There are none.
     None,
@@ -29,6 +29,19 @@ pub enum RopeFactors {
     Llama3(Llama3Scaling),
     /// The GGUF file has them.
     Stored,
+    /// There are two lists, and the size of the context chooses one.
+    Long(LongFactors),
+}
+
+/// The divisors of LongRoPE (Ding et al. 2024). The lists are empty if the GGUF file has them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LongFactors {
+    /// For contexts above the original one.
+    pub long: Vec<f32>,
+    /// For contexts up to the original one.
+    pub short: Vec<f32>,
+    /// The context the model was trained with first.
+    pub original_context: usize,
 }
 
 /// The scaling of Llama 3.1: low frequencies are divided by a factor, high ones stay, those between change smoothly.
@@ -72,8 +85,10 @@ impl RopeSpec {
                 self.check_ramp(original_context, beta_fast, beta_slow, diagnostics);
             }
         }
-        if let RopeFactors::Llama3(llama3) = self.factors {
-            llama3.check(diagnostics);
+        match &self.factors {
+            RopeFactors::Llama3(llama3) => llama3.check(diagnostics),
+            RopeFactors::Long(factors) => factors.check(self.dimensions / 2, diagnostics),
+            RopeFactors::None | RopeFactors::Stored => {}
         }
     }
 
@@ -99,6 +114,32 @@ impl RopeSpec {
         self.factors != RopeFactors::None
     }
 
+    /// Stems of the tensors with divisors.
+    pub(crate) fn factor_tensors(&self) -> &'static [&'static str] {
+        match self.factors {
+            RopeFactors::None => &[],
+            RopeFactors::Llama3(_) | RopeFactors::Stored => &["rope_freqs"],
+            RopeFactors::Long(_) => &[LONG, SHORT],
+        }
+    }
+
+    /// Stem of the tensor with the divisors for a context of this size.
+    pub(crate) fn factors_for(&self, context: usize) -> Option<&'static str> {
+        match &self.factors {
+            RopeFactors::Long(factors) if context <= factors.original_context => Some(SHORT),
+            _ => self.factor_tensors().first().copied(),
+        }
+    }
+
+    /// The divisors that conversion writes as the tensor of this name.
+    pub fn factors_of(&self, tensor: &str) -> Option<Vec<f32>> {
+        match &self.factors {
+            RopeFactors::Long(factors) if tensor.starts_with(SHORT) => Some(factors.short.clone()),
+            RopeFactors::Long(factors) => Some(factors.long.clone()),
+            _ => self.computed_factors(),
+        }
+    }
+
     /// Computes the divisor of each frequency in f64, `[dimensions / 2]`; `None` without the scaling of Llama 3.1.
     pub fn computed_factors(&self) -> Option<Vec<f32>> {
         let RopeFactors::Llama3(llama3) = self.factors else { return None };
@@ -108,6 +149,24 @@ impl RopeSpec {
             nearest_f32(llama3.divisor(frequency))
         };
         Some((0..pairs).map(factor).collect())
+    }
+}
+
+/// Stems of the tensors with the divisors of LongRoPE.
+pub(crate) const LONG: &str = "rope_factors_long";
+const SHORT: &str = "rope_factors_short";
+
+impl LongFactors {
+    fn check(&self, pairs: usize, diagnostics: &mut Diagnostics) {
+        for (key, list) in [("long_factor", &self.long), ("short_factor", &self.short)] {
+            if list.iter().any(|factor| !(factor.is_finite() && *factor > 0.0)) {
+                diagnostics.add(format!("{key} in rope_scaling: expected finite numbers above 0"));
+            }
+            if !(list.is_empty() || list.len() == pairs) {
+                let found = list.len();
+                diagnostics.add(format!("{key} in rope_scaling: expected {pairs} numbers, found {found}"));
+            }
+        }
     }
 }
 

@@ -12,6 +12,7 @@
 use crate::architecture::Architecture;
 use crate::diagnostics::Diagnostics;
 use crate::part::attention::Attention;
+use crate::part::experts::Experts;
 use crate::part::feed_forward::Dense;
 use crate::part::norm::{NamedNorm, Norm};
 use crate::rope::RopeSpec;
@@ -41,6 +42,8 @@ pub(crate) struct Embedding {
     pub scale: Option<f32>,
     /// Rows of the table of learned positions, which are added.
     pub positions: Option<usize>,
+    /// Norm of the sum.
+    pub norm: Option<Norm>,
 }
 
 /// One layer: a mixer of tokens and a feed-forward, each with its norms.
@@ -62,6 +65,7 @@ pub(crate) enum Mixer {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum FeedForward {
     Dense(Dense),
+    Experts(Experts),
 }
 
 /// Where a layer applies its norms.
@@ -228,6 +232,14 @@ impl ModelSpec {
         self.head.norm.map(|norm| norm.epsilon)
     }
 
+    /// The experts of the first layer that has any.
+    pub(crate) fn experts(&self) -> Option<&Experts> {
+        self.layers.iter().find_map(|layer| match &layer.feed_forward {
+            FeedForward::Experts(experts) => Some(experts),
+            FeedForward::Dense(_) => None,
+        })
+    }
+
     /// The attention of each layer that has one.
     pub(crate) fn attentions(&self) -> impl Iterator<Item = (usize, &Attention)> {
         self.layers.iter().enumerate().map(|(number, layer)| match &layer.mixer {
@@ -252,8 +264,11 @@ impl ModelSpec {
         let of_layer = |layer: &LayerSpec| {
             let Mixer::Attention(attention) = &layer.mixer;
             let scores = attention.heads.saturating_mul(capacity);
-            let FeedForward::Dense(dense) = &layer.feed_forward;
-            scores.max(attention.widest_row()).max(dense.size)
+            let fed = match &layer.feed_forward {
+                FeedForward::Dense(dense) => dense.size,
+                FeedForward::Experts(experts) => experts.widest_row(self.hidden_size),
+            };
+            scores.max(attention.widest_row()).max(fed)
         };
         self.layers.iter().map(of_layer).fold(self.hidden_size, usize::max)
     }
@@ -270,8 +285,13 @@ impl ModelSpec {
         if let Some(positions) = self.embedding.positions {
             list.matrix("position_embd", self.hidden_size, positions);
         }
-        if let Some(rope) = self.rope().filter(|rope| rope.has_factors()) {
-            list.add("rope_freqs", "weight", &[rope.dimensions / 2], TensorKind::RopeFactors);
+        if let Some(norm) = &self.embedding.norm {
+            norm.tensors("token_embd_norm", self.hidden_size, &mut list);
+        }
+        if let Some(rope) = self.rope() {
+            for stem in rope.factor_tensors() {
+                list.add(stem, "weight", &[rope.dimensions / 2], TensorKind::RopeFactors);
+            }
         }
         for (number, layer) in self.layers.iter().enumerate() {
             list.enter(Some(number));
@@ -318,7 +338,7 @@ impl ModelSpec {
             let size = self.vocabulary_size;
             diagnostics.add(format!("a special token has the id {id}, but the vocabulary has {size} tokens"));
         }
-        self.head.norm.iter().for_each(|norm| norm.check(diagnostics));
+        self.embedding.norm.iter().chain(&self.head.norm).for_each(|norm| norm.check(diagnostics));
         for factor in [self.embedding.scale, self.head.scale, self.head.softcap].into_iter().flatten() {
             if !(factor.is_finite() && factor != 0.0) {
                 diagnostics.add(format!(
@@ -330,7 +350,7 @@ impl ModelSpec {
         let mut previous = None;
         for layer in &self.layers {
             if previous != Some(layer) {
-                layer.check(diagnostics);
+                layer.check(self.hidden_size, diagnostics);
             }
             previous = Some(layer);
         }
@@ -354,18 +374,23 @@ impl LayerSpec {
         attention.tensors(hidden_size, list);
         norm(after_mixer, list);
         norm(before_feed_forward, list);
-        let FeedForward::Dense(dense) = &self.feed_forward;
-        dense.tensors(hidden_size, list);
+        match &self.feed_forward {
+            FeedForward::Dense(dense) => dense.tensors(hidden_size, list),
+            FeedForward::Experts(experts) => experts.tensors(hidden_size, list),
+        }
         norm(after_feed_forward, list);
     }
 
-    fn check(&self, diagnostics: &mut Diagnostics) {
+    fn check(&self, hidden_size: usize, diagnostics: &mut Diagnostics) {
         let Arrangement { before_mixer, after_mixer, before_feed_forward, after_feed_forward, .. } = &self.arrangement;
         for norm in [before_mixer, after_mixer, before_feed_forward, after_feed_forward].into_iter().flatten() {
             norm.norm.check(diagnostics);
         }
         let Mixer::Attention(attention) = &self.mixer;
         attention.check(diagnostics);
+        if let FeedForward::Experts(experts) = &self.feed_forward {
+            experts.check(hidden_size, diagnostics);
+        }
         if let Residual::Scaled(factor) | Residual::ScaledNorm(factor) = self.residual
             && !(factor.is_finite() && factor != 0.0)
         {

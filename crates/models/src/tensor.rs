@@ -26,6 +26,8 @@ pub enum TensorKind {
     TokenBias,
     /// A matrix, or a stack of matrices.
     Matrix,
+    /// A matrix that chooses experts or weighs them; stored as f32, because small errors change choices.
+    Router,
     /// Weights of a norm, 1 on average.
     NormWeight,
     /// A bias, 0 on average.

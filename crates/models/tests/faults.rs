@@ -153,7 +153,73 @@ fn descriptions_of_other_classes_that_lie_are_refused() {
             json!({ "architectures": ["StableLMEpochForCausalLM"], "rope_pct": 0.01 }),
             "rotated elements must be even and at most the head size 16, found 0",
         ),
+        (
+            json!({ "architectures": ["GPT2LMHeadModel"], "scale_attn_by_inverse_layer_idx": true }),
+            "scale_attn_by_inverse_layer_idx: expected false",
+        ),
+        (
+            json!({ "architectures": ["BloomForCausalLM"], "apply_residual_connection_post_layernorm": true }),
+            "apply_residual_connection_post_layernorm: expected false",
+        ),
         (json!({ "architectures": ["PersimmonForCausalLM"] }), "found \"PersimmonForCausalLM\""),
+    ]);
+}
+
+/// Settings of decoders that are not Llama's, each with a wrong value.
+#[test]
+fn descriptions_of_more_decoders_that_lie_are_refused() {
+    let open_elm = |more: Value| {
+        let mut config = json!({ "architectures": ["OpenELMForCausalLM"], "model_dim": 64, "num_transformer_layers": 2,
+            "num_query_heads": [2, 4], "num_kv_heads": [1, 2], "head_dim": 16, "ffn_multipliers": [1.0, 2.0] });
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        config
+    };
+    let phi3 = |scaling: Value, original: Value| json!({ "architectures": ["Phi3ForCausalLM"], "rope_scaling": scaling, "original_max_position_embeddings": original });
+    let long =
+        |long: Value| json!({ "type": "longrope", "long_factor": long, "short_factor": [1, 1, 1, 1, 1, 1, 1, 1] });
+    expect_refusals([
+        (json!({ "architectures": ["MptForCausalLM"], "attn_config": 3 }), "attn_config: expected an object, found 3"),
+        (
+            json!({ "architectures": ["MptForCausalLM"], "attn_config": { "alibi": false } }),
+            "alibi: expected true, found false",
+        ),
+        (
+            json!({ "architectures": ["MptForCausalLM"], "attn_config": { "alibi_bias_max": 4 } }),
+            "alibi_bias_max: expected 8 or 8.0, found 4",
+        ),
+        (
+            json!({ "architectures": ["MptForCausalLM"], "attn_config": { "clip_qkv": -2 } }),
+            "attention clamp: expected a finite number above 0, found -2",
+        ),
+        (json!({ "architectures": ["GPTRefactForCausalLM"], "multi_query": false }), "multi_query: expected true"),
+        (
+            json!({ "architectures": ["CodeShellForCausalLM"] }),
+            "position_embedding_type: expected \"rope\", found nothing",
+        ),
+        (
+            json!({ "architectures": ["MiniCPMForCausalLM"], "mup_denominator": 3 }),
+            "mup_denominator: expected 2, found 3",
+        ),
+        (
+            json!({ "architectures": ["MiniCPMForCausalLM"], "dim_model_base": 0 }),
+            "dim_model_base: expected a positive",
+        ),
+        (
+            json!({ "architectures": ["PlamoForCausalLM"], "n_shared_head": 3 }),
+            "n_shared_head: expected a divisor of 4",
+        ),
+        (open_elm(json!({ "ffn_multipliers": [1.0] })), "ffn_multipliers: expected a list of 2 numbers, found [1.0]"),
+        (open_elm(json!({ "ffn_multipliers": [1.0, -1.0] })), "ffn_multipliers: expected positive numbers, found -1"),
+        (open_elm(json!({ "ffn_multipliers": [1.0, 1e9] })), "ffn_multipliers: expected positive numbers"),
+        (open_elm(json!({ "num_kv_heads": [1, 3] })), "KV heads that divides the 4 attention heads, found 3"),
+        (phi3(long(json!([1, 2])), json!(64)), "long_factor in rope_scaling: expected 8 numbers, found 2"),
+        (phi3(long(json!([])), json!(64)), "long_factor in rope_scaling: expected a list of numbers"),
+        (
+            phi3(long(json!([1, 1, 1, 1, 1, 1, 1, 0])), json!(64)),
+            "long_factor in rope_scaling: expected finite numbers",
+        ),
+        (phi3(long(json!([1, 1, 1, 1, 1, 1, 1, 1])), json!(0)), "original_max_position_embeddings: expected 1 to"),
+        (phi3(long(json!([1, 1, 1, 1, 1, 1, 1, 1])), json!(null)), "original_max_position_embeddings in rope_scaling"),
     ]);
 }
 
@@ -223,7 +289,11 @@ fn all_faults_of_a_description_are_told_at_once() {
 }
 
 fn gguf() -> (Metadata, Vec<TensorInfo>) {
-    let config = config(json!({ "attention_bias": true }));
+    gguf_of(json!({ "attention_bias": true }))
+}
+
+fn gguf_of(more: Value) -> (Metadata, Vec<TensorInfo>) {
+    let config = config(more);
     let path = Path::new("model");
     let architecture = Architecture::of_config(&config, path).unwrap();
     let spec = ModelSpec::from_config(architecture, &config, 100, path).unwrap();
@@ -238,7 +308,6 @@ fn gguf() -> (Metadata, Vec<TensorInfo>) {
 
 #[test]
 fn files_that_lie_are_refused() {
-    type Change = fn(&mut Metadata, &mut Vec<TensorInfo>);
     let cases: &[(Change, &str)] = &[
         (|m, _| drop(m.remove("general.architecture")), "general.architecture"),
         (|m, _| drop(m.insert("general.architecture", "grok")), "found \"grok\""),
@@ -270,7 +339,14 @@ fn files_that_lie_are_refused() {
         (|m, _| drop(m.insert("llama.rope.freq_base", f32::NAN)), "RoPE base"),
         (|m, _| drop(m.insert("llama.rope.scaling.type", "longrope")), "found \"longrope\""),
         (|m, _| drop(m.insert("llama.attention.layer_norm_rms_epsilon", f32::INFINITY)), "epsilon"),
-        (|m, _| drop(m.insert("llama.expert_count", 8u32)), "llama.expert_count"),
+        (
+            |m, _| drop(m.insert("llama.expert_count", 8u32)),
+            "key llama.expert_used_count: expected a non-negative integer",
+        ),
+        (
+            |m, _| drop(m.insert("llama.expert_group_count", 2u32)),
+            "llama.expert_group_count: the value 2 is not supported",
+        ),
         (|m, _| drop(m.insert("llama.rope.scaling.yarn_attn_factor", 2.0f32)), "llama.rope.scaling.yarn_attn_factor"),
         (
             |m, _| {
@@ -294,9 +370,15 @@ fn files_that_lie_are_refused() {
         (|_, t| t[0].dtype = DType::I32, "found i32"),
         (|_, t| t[1].dtype = DType::Q8_0, "one dimension"),
     ];
+    expect_files_refused(gguf, cases);
+}
+
+type Change = fn(&mut Metadata, &mut Vec<TensorInfo>);
+
+fn expect_files_refused(file: fn() -> (Metadata, Vec<TensorInfo>), cases: &[(Change, &str)]) {
     let mut failures = Vec::new();
     for (index, (change, expected)) in cases.iter().enumerate() {
-        let (mut metadata, mut tensors) = gguf();
+        let (mut metadata, mut tensors) = file();
         change(&mut metadata, &mut tensors);
         let found = Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).map(|_| ()).map_err(|e| e.to_string());
         if !found.as_ref().is_err_and(|message| message.contains(expected) && message.starts_with("m.gguf: ")) {
@@ -304,6 +386,179 @@ fn files_that_lie_are_refused() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Two layers of Qwen2-MoE, the second one dense: 4 experts of 32 elements, 2 used, one shared of 48.
+fn gguf_with_experts() -> (Metadata, Vec<TensorInfo>) {
+    gguf_of(json!({ "architectures": ["Qwen2MoeForCausalLM"], "num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48, "mlp_only_layers": [1] }))
+}
+
+fn shape_of<'a>(tensors: &'a mut [TensorInfo], name: &str) -> &'a mut Vec<u64> {
+    &mut tensors.iter_mut().find(|tensor| tensor.name == name).unwrap().shape
+}
+
+#[test]
+fn files_with_wrong_keys_of_experts_are_refused() {
+    let (metadata, tensors) = gguf_with_experts();
+    assert!(Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).is_ok());
+    expect_files_refused(
+        gguf_with_experts,
+        &[
+            (
+                |m, _| drop(m.remove("qwen2moe.expert_count")),
+                "key qwen2moe.expert_count: expected a non-negative integer",
+            ),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_count", 0u32)),
+                "qwen2moe.expert_count: expected 1 to 65536, found 0",
+            ),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_count", 1u32 << 31)),
+                "expert_count: expected 1 to 65536, found 2147483648",
+            ),
+            (|m, _| drop(m.insert("qwen2moe.expert_count", -4i32)), "qwen2moe.expert_count"),
+            (|m, _| drop(m.insert("qwen2moe.expert_count", "4")), "qwen2moe.expert_count"),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_count", 8u32)),
+                "tensor blk.0.ffn_gate_inp.weight: expected shape [64, 8], found [64, 4]",
+            ),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_count", 1u32)),
+                "experts that each token uses: expected 1 to 1, found 2",
+            ),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_used_count", 5u32)),
+                "experts that each token uses: expected 1 to 4, found 5",
+            ),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_used_count", 0u32)),
+                "expert_used_count: expected 1 to 65536, found 0",
+            ),
+            (
+                |m, _| drop(m.remove("qwen2moe.expert_used_count")),
+                "key qwen2moe.expert_used_count: expected a non-negative integer",
+            ),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_feed_forward_length", 1u32 << 22)),
+                "expected at most 4194304 elements, found 2 experts of 4194304",
+            ),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_feed_forward_length", 33u32)),
+                "tensor blk.0.ffn_gate_exps.weight: expected shape [64, 33, 4], found [64, 32, 4]",
+            ),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_shared_feed_forward_length", 0u32)),
+                "expert_shared_feed_forward_length: expected 1 to 4194304, found 0",
+            ),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_gating_func", 9u32)),
+                "expert_gating_func: expected 1 (softmax) or 2 (sigmoid), found 9",
+            ),
+            (|m, _| drop(m.insert("qwen2moe.expert_weights_norm", 1u32)), "qwen2moe.expert_weights_norm"),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_weights_scale", f32::NAN)),
+                "scale of expert weights: expected a finite number",
+            ),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_weights_scale", -1.0f32)),
+                "scale of expert weights: expected a finite number",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn files_with_wrong_tensors_of_experts_are_refused() {
+    expect_files_refused(
+        gguf_with_experts,
+        &[
+            (
+                |_, t| t.retain(|tensor| tensor.name != "blk.0.ffn_gate_inp.weight"),
+                "tensor blk.0.ffn_gate_inp.weight is missing",
+            ),
+            (
+                |_, t| t.retain(|tensor| !tensor.name.contains("exps") && !tensor.name.contains("gate_inp.")),
+                "tensor blk.0.ffn_gate_inp.weight is missing",
+            ),
+            (
+                |_, t| t.retain(|tensor| tensor.name != "blk.0.ffn_up_exps.weight"),
+                "tensor blk.0.ffn_up_exps.weight is missing",
+            ),
+            (
+                |_, t| *shape_of(t, "blk.0.ffn_gate_inp.weight") = vec![64, 3],
+                "tensor blk.0.ffn_gate_inp.weight: expected shape [64, 4], found [64, 3]",
+            ),
+            (
+                |_, t| *shape_of(t, "blk.0.ffn_down_exps.weight") = vec![32, 64, 3],
+                "tensor blk.0.ffn_down_exps.weight: expected shape [32, 64, 4], found [32, 64, 3]",
+            ),
+            (
+                |_, t| *shape_of(t, "blk.0.ffn_gate_inp_shexp.weight") = vec![64, 2],
+                "tensor blk.0.ffn_gate_inp_shexp.weight: expected shape [64, 1], found [64, 2]",
+            ),
+            (
+                |_, t| t.retain(|tensor| !tensor.name.contains("down_shexp")),
+                "tensor blk.0.ffn_gate_shexp.weight is not known",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn descriptions_that_lie_about_experts_are_refused() {
+    let class = |class: &str, more: Value| {
+        let mut found = json!({ "architectures": [class] });
+        found.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        found
+    };
+    let qwen = |more| class("Qwen3MoeForCausalLM", more);
+    let mixtral = |more| class("MixtralForCausalLM", more);
+    expect_refusals([
+        (
+            mixtral(json!({ "num_local_experts": 1u64 << 31 })),
+            "num_local_experts: expected 1 to 65536, found 2147483648",
+        ),
+        (
+            mixtral(json!({ "num_local_experts": 11 })),
+            "num_local_experts: 11 experts in each of 2 layers are claimed, but the file has 21 tensors",
+        ),
+        (mixtral(json!({ "num_local_experts": 0 })), "num_local_experts: expected 1 to 65536, found 0"),
+        (mixtral(json!({ "num_local_experts": "8" })), "num_local_experts: expected a count, found \"8\""),
+        (
+            mixtral(json!({ "num_local_experts": 4, "num_experts_per_tok": 5 })),
+            "experts that each token uses: expected 1 to 4, found 5",
+        ),
+        (mixtral(json!({ "num_experts_per_tok": -2 })), "num_experts_per_tok: expected a count, found -2"),
+        (mixtral(json!({ "hidden_act": "gelu" })), "hidden_act: expected \"silu\""),
+        (
+            qwen(json!({ "num_experts": 4, "mlp_only_layers": [2] })),
+            "mlp_only_layers: expected a list of layers below 2",
+        ),
+        (
+            qwen(json!({ "num_experts": 4, "mlp_only_layers": "0" })),
+            "mlp_only_layers: expected a list of layers below 2",
+        ),
+        (
+            qwen(json!({ "num_experts": 4, "decoder_sparse_step": 0 })),
+            "decoder_sparse_step: expected 1 to 65536, found 0",
+        ),
+        (
+            qwen(json!({ "num_experts": 4, "moe_intermediate_size": 1u64 << 23 })),
+            "moe_intermediate_size: expected 1 to 4194304",
+        ),
+        (qwen(json!({ "num_experts": 4, "norm_topk_prob": 1 })), "norm_topk_prob: expected true or false, found 1"),
+        (qwen(json!({ "num_experts": 4, "use_sliding_window": true })), "use_sliding_window: expected false"),
+        (
+            class("Qwen2MoeForCausalLM", json!({ "num_experts": 4, "shared_expert_intermediate_size": 0 })),
+            "shared_expert_intermediate_size: expected 1 to 4194304, found 0",
+        ),
+        (class("OlmoeForCausalLM", json!({ "num_experts": 4, "clip_qkv": 8.0 })), "clip_qkv: expected no such key"),
+        (
+            class("GraniteMoeSharedForCausalLM", json!({ "shared_intermediate_size": -8 })),
+            "shared_intermediate_size: expected a count, found -8",
+        ),
+    ]);
 }
 
 #[test]

@@ -153,6 +153,47 @@ fn nodes_of_a_layer_have_the_names_of_other_programs_traces() {
 }
 
 #[test]
+fn layers_with_experts_and_dense_layers_take_turns() {
+    let more = json!({ "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 48, "mlp_only_layers": [1] });
+    let (metadata, tensors, spec) = gguf(&config("Qwen2MoeForCausalLM", more));
+    assert_eq!(metadata.u64("qwen2moe.feed_forward_length").unwrap(), 96);
+    assert_eq!(metadata.u64("qwen2moe.expert_feed_forward_length").unwrap(), 32);
+    let model = Model::from_gguf(&metadata, &tensors, Path::new("model.gguf")).unwrap();
+    assert_eq!(model.spec(), &spec);
+    let graph = model.graph(&BATCH).unwrap();
+    for (name, ty) in [
+        ("ffn_moe_probs-0", "f32[4, 3]"),
+        ("ffn_moe_topk-0", "i32[2, 3]"),
+        ("ffn_moe_weights-0", "f32[1, 2, 3]"),
+        ("ffn_moe_swiglu-0", "f32[32, 2, 3]"),
+        ("ffn_moe_down-0", "f32[64, 2, 3]"),
+        ("ffn_moe_out-0", "f32[64, 3]"),
+        ("ffn_shexp_swiglu-0", "f32[48, 3]"),
+        ("shared_expert_gate-0", "f32[1, 3]"),
+        ("ffn_out-0", "f32[64, 3]"),
+        ("ffn_swiglu-1", "f32[96, 3]"),
+    ] {
+        assert_eq!(shown(&graph, name), ty, "{name}");
+    }
+    assert!(graph.find("ffn_moe_weights_norm-0").is_none() && graph.find("ffn_moe_out-1").is_none());
+    let notes = model.spec().compatibility_notes();
+    assert_eq!(notes, ["1 of 2 layers have no experts; llama.cpp does not load the file"]);
+}
+
+#[test]
+fn a_note_says_when_llama_cpp_weighs_experts_otherwise() {
+    let more = json!({ "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": true });
+    let notes = |class: &str, more: &Value| gguf(&config(class, more.clone())).2.compatibility_notes();
+    assert_eq!(notes("Qwen3MoeForCausalLM", &more), Vec::<String>::new());
+    let note = "the weights of the chosen experts are divided by their sum (olmoe.expert_weights_norm); llama.cpp leaves \
+                them as they are, and its results differ";
+    assert_eq!(notes("OlmoeForCausalLM", &more), [note]);
+    let plain = json!({ "num_experts": 4, "num_experts_per_tok": 2 });
+    assert!(notes("Qwen3MoeForCausalLM", &plain)[0].contains("are not divided by their sum"));
+}
+
+#[test]
 fn heads_have_their_own_size_and_norm_and_the_oracle_its_own_type() {
     let batch = Batch { activation: DType::F64, kv: DType::F64, outputs: 3, ..BATCH };
     let graph = model(&config("Qwen3ForCausalLM", json!({ "head_dim": 32 }))).graph(&batch).unwrap();
@@ -221,6 +262,37 @@ fn the_factors_of_llama3_enter_both_rotations() {
     let rotated: Vec<_> =
         graph.nodes().iter().filter(|node| node.inputs.get(2) == Some(&factors)).map(|n| &n.name).collect();
     assert_eq!(rotated, ["Qcur_rope-0", "Kcur_rope-0", "Qcur_rope-1", "Kcur_rope-1"]);
+}
+
+#[test]
+fn classes_that_rename_llama_have_its_tensors() {
+    let tensors = |class, more| gguf(&config(class, more)).2.tensors();
+    let llama = tensors("LlamaForCausalLM", json!({}));
+    for class in ["AquilaForCausalLM", "InternLM3ForCausalLM", "XverseForCausalLM"] {
+        assert_eq!(tensors(class, json!({})), llama, "{class}");
+    }
+    let biases = |more| -> Vec<String> {
+        let biases = tensors("InternLM3ForCausalLM", more).into_iter().filter(|tensor| tensor.layer == Some(0));
+        biases.filter_map(|tensor| tensor.name.strip_suffix(".bias").map(str::to_owned)).collect()
+    };
+    assert_eq!(biases(json!({ "qkv_bias": true })), ["blk.0.attn_q", "blk.0.attn_k", "blk.0.attn_v"]);
+    let rest = ["blk.0.attn_output", "blk.0.ffn_gate", "blk.0.ffn_up", "blk.0.ffn_down"];
+    assert_eq!(biases(json!({ "bias": true })), rest);
+}
+
+#[test]
+fn the_size_of_the_context_chooses_the_factors_of_longrope() {
+    let scaling =
+        json!({ "type": "su", "long_factor": [1, 2, 3, 4, 5, 6, 7, 8], "short_factor": [1, 1, 1, 1, 1, 1, 1, 2] });
+    let more = json!({ "rope_scaling": scaling, "original_max_position_embeddings": 64 });
+    let model = model(&config("Phi3ForCausalLM", more));
+    for (context, expected, other) in [(64, "short", "long"), (65, "long", "short")] {
+        let graph = model.graph(&Batch { context, ..BATCH }).unwrap();
+        let name = |which: &str| format!("rope_factors_{which}.weight");
+        let factors = graph.find(&name(expected)).unwrap();
+        assert_eq!(graph.nodes().iter().filter(|node| node.inputs.get(2) == Some(&factors)).count(), 4);
+        assert!(graph.find(&name(other)).is_none(), "{context}");
+    }
 }
 
 #[test]

@@ -88,7 +88,7 @@ pub const WRITTEN_TYPES: [DType; 9] =
 
 impl Recipe {
     /// Matrices become `dtype`, the embedding and the output head q8_0 when it is a 4-bit type; one-dimensional tensors
-    /// f32. `None` leaves every tensor as it is.
+    /// and routers of experts f32. `None` leaves every tensor as it is.
     pub fn new(dtype: Option<DType>) -> Recipe {
         Recipe { dtype, pure: false, strict: false, rules: Vec::new() }
     }
@@ -157,7 +157,7 @@ impl Recipe {
             Some(rule) => whole_rows(tensor, rule.dtype),
             None => match self.dtype {
                 None => plain(tensor.dtype),
-                Some(_) if !is_matrix(tensor) => plain(DType::F32),
+                Some(_) if !is_matrix(tensor) || is_router(tensor) => plain(DType::F32),
                 Some(DType::Q4_0 | DType::Q4_1) if is_end(tensor) && !self.pure => whole_rows(tensor, DType::Q8_0),
                 Some(dtype) => whole_rows(tensor, dtype),
             },
@@ -184,6 +184,11 @@ fn is_number(tensor: &TensorInfo) -> bool {
 
 fn is_matrix(tensor: &TensorInfo) -> bool {
     tensor.shape.iter().filter(|size| **size != 1).count() > 1
+}
+
+/// A matrix that chooses experts or weighs them: small errors change choices.
+fn is_router(tensor: &TensorInfo) -> bool {
+    tensor.name.ends_with(".ffn_gate_inp.weight") || tensor.name.ends_with(".ffn_gate_inp_shexp.weight")
 }
 
 /// The embedding and the output head.

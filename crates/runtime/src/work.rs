@@ -54,7 +54,7 @@ impl Work {
                 Work { bytes: all(&[*p]) + read + written, operations: products(p.shape[0], output) }
             }
             ("get_rows", [table, index]) => {
-                Work { bytes: used(table, index.shape[0]) + all(&[*index]) + written, operations: 0 }
+                Work { bytes: used(table, index.shape.elements()) + all(&[*index]) + written, operations: 0 }
             }
             ("kv_store", [cache, x, rows]) => {
                 Work { bytes: all(&[*x, *rows]) + used(cache, x.shape[1]), operations: 0 }

@@ -16,7 +16,7 @@ use std::path::Path;
 use trueup_blocks::DType;
 use trueup_formats::gguf::Metadata;
 use trueup_formats::{Error as FileError, TensorInfo, quote};
-use trueup_models::{Architecture, ModelSpec, RopeSpec, TensorKind, TensorSpec};
+use trueup_models::{Architecture, ModelSpec, TensorKind, TensorSpec};
 use trueup_quantize::{Recipe, file_type};
 use trueup_runtime::{Error, ModelFile, Result};
 
@@ -27,8 +27,8 @@ struct Known {
 }
 
 /// All models that can be made: the published numbers of Llama-3.2-1B, Llama-3.1-8B, Qwen2.5 from 0.5B to 7B, of
-/// llama2.c's stories110M and stories15M, and of ChatGLM-6B.
-const KNOWN: [Known; 9] = [
+/// llama2.c's stories110M and stories15M, of ChatGLM-6B, Mixtral-8x7B and Qwen3-30B-A3B.
+const KNOWN: [Known; 11] = [
     Known {
         name: "llama-1b",
         config: r#"{"architectures": ["LlamaForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
@@ -87,6 +87,19 @@ const KNOWN: [Known; 9] = [
             "position_encoding_2d": true, "bos_token_id": 130004, "gmask_token_id": 130001, "mask_token_id": 130000,
             "tie_word_embeddings": true}"#,
     },
+    Known {
+        name: "mixtral-8x7b",
+        config: r#"{"architectures": ["MixtralForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "intermediate_size": 14336, "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 32000,
+            "rms_norm_eps": 1e-5, "max_position_embeddings": 32768, "rope_theta": 1000000.0, "tie_word_embeddings": false}"#,
+    },
+    Known {
+        name: "qwen3-30b-a3b",
+        config: r#"{"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
+            "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128,
+            "num_experts_per_tok": 8, "norm_topk_prob": true, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+            "max_position_embeddings": 40960, "rope_theta": 1000000.0, "tie_word_embeddings": false}"#,
+    },
 ];
 
 /// The names of the models that can be made, as a sentence lists them.
@@ -109,8 +122,8 @@ pub fn model(name: &str, dtype: DType) -> Result<ModelFile> {
     let config: serde_json::Map<String, serde_json::Value> = serde_json::from_str(known.config)
         .map_err(|error| FileError::new(path, format!("its description is not valid JSON: {error}")))?;
     let architecture = Architecture::of_config(&config, path)?;
-    // One tensor for each layer at least: what a description claims is limited by what a checkpoint holds.
-    let spec = ModelSpec::from_config(architecture, &config, LAYERS_MAX, path)?;
+    // Layers and experts are limited by the tensors that a checkpoint holds.
+    let spec = ModelSpec::from_config(architecture, &config, TENSORS_MAX, path)?;
     let expected = spec.tensors();
     let tensors = typed(&expected, dtype)?;
     let fillings = expected.iter().zip(&tensors).map(|(expected, tensor)| {
@@ -123,8 +136,8 @@ pub fn model(name: &str, dtype: DType) -> Result<ModelFile> {
     ModelFile::made(path, described(&spec, name, dtype), tensors, Box::new(make))
 }
 
-/// No model here has more layers.
-const LAYERS_MAX: usize = 1000;
+/// No checkpoint of a model here has more tensors.
+const TENSORS_MAX: usize = 100_000;
 
 /// The tensors with the types that the recipe gives them.
 fn typed(expected: &[TensorSpec], dtype: DType) -> Result<Vec<TensorInfo>> {
@@ -156,10 +169,12 @@ fn described(spec: &ModelSpec, name: &str, dtype: DType) -> Metadata {
 fn filling(expected: &TensorSpec, spec: &ModelSpec) -> Filling {
     let columns = expected.shape.first().copied().and_then(|columns| u32::try_from(columns).ok()).unwrap_or(1);
     match expected.kind {
-        TensorKind::RopeFactors => Filling::Given(spec.rope().and_then(RopeSpec::computed_factors).unwrap_or_default()),
+        TensorKind::RopeFactors => {
+            Filling::Given(spec.rope().and_then(|rope| rope.factors_of(&expected.name)).unwrap_or_default())
+        }
         TensorKind::NormWeight => Filling::Random { mean: 1.0, deviation: 0.1 },
         TensorKind::Bias | TensorKind::TokenBias => SMALL,
-        TensorKind::TokenRows | TensorKind::Matrix => matrix(columns),
+        TensorKind::TokenRows | TensorKind::Matrix | TensorKind::Router => matrix(columns),
     }
 }
 
@@ -189,6 +204,8 @@ mod tests {
             109_529_856,
             15_191_712,
             6_173_286_400,
+            46_702_792_704,
+            30_532_122_624,
         ];
         for (known, parameters) in KNOWN.iter().zip(expected) {
             let model = model(known.name, DType::Q4_0).unwrap();
@@ -242,7 +259,7 @@ mod tests {
         let error = model("llama-2b", DType::Q4_0).map(drop).unwrap_err().to_string();
         assert_eq!(
             error,
-            "unknown synthetic model llama-2b; expected one of llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, qwen2-3b, qwen2-7b, llama-110m, llama-15m, chatglm-6b"
+            "unknown synthetic model llama-2b; expected one of llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, qwen2-3b, qwen2-7b, llama-110m, llama-15m, chatglm-6b, mixtral-8x7b, qwen3-30b-a3b"
         );
     }
 }

@@ -239,7 +239,9 @@ fn get_rows(case: &Case, index: usize) -> Option<ElementInputs> {
     let width = table.ty.shape[0].max(1);
     let row = *rows.indices().get(index / width)?;
     let mut values = vec![value("row", f64::from(row))];
-    values.extend(usize::try_from(row).ok().and_then(|row| at(table, row, index % width)).map(|x| value("stored", x)));
+    let first = index / width / rows.ty.shape[0].max(1) * table.ty.shape[1];
+    let place = usize::try_from(row).ok().map(|row| first + row);
+    values.extend(place.and_then(|place| at(table, place, index % width)).map(|x| value("stored", x)));
     Some(ElementInputs::Values { values })
 }
 

@@ -77,6 +77,9 @@ const STORE: &[&str] = &["kv_store"];
 const ADD: &[&str] = &["add"];
 const GATED: &[&str] = &["swiglu"];
 const ROWS: &[&str] = &["get_rows"];
+const EXPERTS: &[&str] = &["mul_mat_id"];
+const CHOICE: &[&str] = &["top_k"];
+const DIVISION: &[&str] = &["div"];
 const FUSED: &[&str] = &["mul_mat_swiglu"];
 const ATTENTION: &[&str] = &["kv_attention"];
 
@@ -294,6 +297,42 @@ pub const PLANTS: &[Plant] = &[
         ROWS,
         Fault::Input(InputFault::FirstIndices),
         "the first rows are read instead of the requested ones",
+    ),
+    plant(
+        "expert-off-by-one",
+        EXPERTS,
+        Fault::Input(InputFault::NextIndex),
+        "the expert after each chosen one is used",
+    ),
+    plant(
+        "expert-first",
+        EXPERTS,
+        Fault::Input(InputFault::FirstIndex),
+        "the first expert of the first token is used for all tokens",
+    ),
+    plant(
+        "expert-rows-swapped",
+        EXPERTS,
+        Fault::Output(OutputFault::SwappedRows),
+        "the first two rows of every expert are exchanged",
+    ),
+    plant(
+        "expert-tokens-swapped",
+        EXPERTS,
+        Fault::Output(OutputFault::SwappedTokens),
+        "the results of the first and the last expert that is used are exchanged",
+    ),
+    plant(
+        "router-smallest",
+        CHOICE,
+        Fault::Input(InputFault::Negated),
+        "the experts with the smallest scores are chosen",
+    ),
+    plant(
+        "weights-not-normalized",
+        DIVISION,
+        Fault::Input(InputFault::Ones),
+        "the weights of the chosen experts are not divided by their sum",
     ),
     plant("fused-exchanged", FUSED, Fault::Input(InputFault::Exchanged), "the fused operator exchanges gate and up"),
     plant(

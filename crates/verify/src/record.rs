@@ -287,7 +287,7 @@ pub(crate) fn axes(op: &Op) -> &'static [&'static str] {
         Op::Arithmetic(_) | Op::Gated(_) | Op::Unary(_) => &["row", "token"],
         Op::DiagMask(_) => &["position", "token", "head"],
         Op::FlashAttn(_) => &["element", "head", "token"],
-        Op::MulMatId(_) => &["row", "expert used", "token"],
+        Op::MulMatId(_) => &["row", "used expert", "token"],
         Op::RmsNorm(_) | Op::Reshape(_) => &["row", "token or head", "token"],
         Op::Arrange(_) | Op::Cast(_) | Op::Concat(_) => &["column", "row", "plane", "volume"],
         Op::IndexFill(_) | Op::Overlay(_) | Op::SetRows(_) => &["column", "row", "plane", "volume"],

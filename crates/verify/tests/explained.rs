@@ -46,8 +46,8 @@ fn faulty(model: &ModelFile, plant: &str, node: &str) -> Arc<dyn Device> {
 /// Type of the weights, node, fault, and what the cause must say. Other nodes and types than those where `plants.rs`
 /// plants.
 const FAULTS: [(DType, &str, &str, &str); 24] = [
-    (DType::Q8_0, "ffn_up-1", "block-scale", "of row 0 count 1.0"),
-    (DType::F32, "attn_out-1", "block-scale", "of row 0 count 1.0"),
+    (DType::Q8_0, "ffn_up-1", "block-scale", "of row 0 act as if multiplied by 1.0"),
+    (DType::F32, "attn_out-1", "block-scale", "of row 0 acts as if multiplied by 1.0"),
     (DType::Q5_0, "ffn_gate-0", "blocks-swapped", "are swapped"),
     (DType::Q4_1, "ffn_out-1", "neighbour-scale", "it is the scale of the next block"),
     (DType::Q8_0, "ffn_out-0", "row-unwritten", "nothing was written to row"),

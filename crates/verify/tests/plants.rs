@@ -28,6 +28,9 @@ fn models() -> (tempfile::TempDir, Vec<Arc<ModelFile>>) {
     let path = folder.path().join("window.gguf");
     tiny_model::write_kind(&path, tiny_model::Kind::Qwen3, tiny_model::CONTEXT, DType::F32, false);
     models.push(Arc::new(ModelFile::open(&path).unwrap()));
+    let path = folder.path().join("experts.gguf");
+    tiny_model::write_kind(&path, tiny_model::Kind::Experts, tiny_model::CONTEXT, DType::F32, false);
+    models.push(Arc::new(ModelFile::open(&path).unwrap()));
     (folder, models)
 }
 
@@ -42,7 +45,7 @@ const CAUSES: &[(&str, &str)] = &[
     ("activations-stale", "the activations are those of the previous step"),
     ("k-tail-1", "the last element of"),
     ("k-tail-32", "the last 32 elements of"),
-    ("block-scale", "count 1.05"),
+    ("block-scale", "as if multiplied by 1.05"),
     ("blocks-swapped", "(blocks of 32 weights) are swapped"),
     ("neighbour-scale", "their block uses the scale of the next block"),
     ("nibble-order", "swaps the low and the high halves of 4-bit codes"),
@@ -99,6 +102,12 @@ const CAUSES: &[(&str, &str)] = &[
     ("gate-stale", "zeros in the whole result"),
     ("token-off-by-one", "reads the row after the index"),
     ("token-first", "the first rows are read"),
+    ("expert-off-by-one", "uses the expert after the chosen one"),
+    ("expert-first", "uses the first expert of the first token for all tokens"),
+    ("expert-rows-swapped", "rows 0 and 1 are swapped"),
+    ("expert-tokens-swapped", "are swapped"),
+    ("router-smallest", ""),
+    ("weights-not-normalized", ""),
     ("fused-exchanged", "swaps gate and up"),
     ("fused-gelu", "applies gelu (tanh)"),
     ("fused-no-function", "applies no activation"),

@@ -132,6 +132,9 @@ fn models() -> (tempfile::TempDir, Vec<Arc<ModelFile>>) {
     let path = folder.path().join("window.gguf");
     tiny_model::write_kind(&path, tiny_model::Kind::Qwen3, tiny_model::CONTEXT, DType::F32, false);
     models.push(Arc::new(ModelFile::open(&path).unwrap()));
+    let path = folder.path().join("experts.gguf");
+    tiny_model::write_kind(&path, tiny_model::Kind::Experts, tiny_model::CONTEXT, DType::F32, false);
+    models.push(Arc::new(ModelFile::open(&path).unwrap()));
     (folder, models)
 }
 

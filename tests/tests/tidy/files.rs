@@ -63,7 +63,7 @@ const ENDINGS: &[&str] = &[
 /// Files without an ending.
 const NAMES: &[&str] = &["run", ".gitignore", "LICENSE-MIT", "LICENSE-APACHE", "py.typed"];
 
-const FIXTURES_BYTES_MAX: u64 = 20 << 20;
+const FIXTURES_BYTES_MAX: u64 = 32 << 20;
 const FIXTURE_BYTES_MAX: u64 = 400 << 10;
 /// The one trained model.
 const MODEL: &str = "fixtures/stories-1M/model.safetensors";

@@ -158,7 +158,10 @@ impl Patient {
     pub fn name_of(&self, name: &str) -> Option<String> {
         match self.metadata() {
             Some(_) => Some(name.to_owned()),
-            None => self.architecture.as_ref().ok()?.source_name(name),
+            None => {
+                let architecture = self.architecture.as_ref().ok()?;
+                Some(architecture.name_in(&architecture.source_name(name)?, |name| self.tensor(name).is_some()))
+            }
         }
     }
 }

@@ -139,6 +139,7 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
     let all = patient.checkpoint().tensors();
     let mut left: HashMap<&str, &TensorInfo> = all.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
     for (name, shape) in wanted_tensors(spec, is_gguf) {
+        let name = architecture.name_in(&name, |name| left.contains_key(name));
         let name = name.as_str();
         match left.remove(name) {
             None if patient.is_left_out(name) => {}

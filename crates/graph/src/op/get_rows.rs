@@ -1,14 +1,14 @@
 use super::mul_mat::{READ_ONLY, WEIGHTS};
 use super::{Rule, exactly, expect};
 use crate::case::{Case, Fill};
-use crate::shape::TensorType;
+use crate::shape::{Shape, TensorType};
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `y[:, i] = table[:, index[i]]`, decoded: the embedding of tokens, or a choice among activations.
+/// `y[:, i, t] = table[:, index[i, t], t]`, decoded: the embedding of tokens, or a choice among activations.
 ///
-/// Inputs: `table` `[width, rows]` of any stored type, `index` i32 `[n]`. Output: `[width, n]` of type `output`. No
-/// rounding but that of decoding.
+/// Inputs: `table` `[width, rows, tables]` of any stored type, `index` i32 `[n, tables]`. Output: `[width, n, tables]`
+/// of type `output`. No rounding but that of decoding.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct GetRows {
     /// The type of activations in this graph.
@@ -20,9 +20,13 @@ impl Rule for GetRows {
 
     fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
         let [table, index] = exactly(inputs)?;
-        expect(index.dtype == DType::I32 && index.shape.rows() == 1, || format!("index must be i32[n], not {index}"))?;
-        expect(table.shape.rows() == table.shape[1], || format!("table must be a matrix, not {table}"))?;
-        Ok(TensorType::new(self.output, &[table.shape[0], index.shape[0]]))
+        expect(table.shape[3] == 1, || format!("table must be a matrix or a stack of matrices, not {table}"))?;
+        let [count, tables] = [index.shape[0], table.shape[2]];
+        expect(index.dtype == DType::I32 && index.shape.dense() == Shape::new(&[count, tables]), || match tables {
+            1 => format!("index must be i32[n], not {index}"),
+            _ => format!("index must be i32[n, {tables}], not {index}"),
+        })?;
+        Ok(TensorType::new(self.output, &[table.shape[0], count, tables]))
     }
 
     fn cases() -> Vec<Case> {
@@ -43,8 +47,21 @@ impl Rule for GetRows {
                 cases.push(of_table(table, rows, count));
             }
         }
+        cases.extend(STACKS.into_iter().flat_map(stacked));
         cases
     }
+}
+
+/// Width, rows, indices for each table, and tables: weights of chosen experts, and odd shapes.
+const STACKS: [[usize; 4]; 7] =
+    [[1, 4, 2, 3], [1, 257, 8, 33], [1, 31, 31, 1], [33, 5, 3, 7], [32, 1, 2, 4], [64, 7, 0, 3], [1, 8, 2, 0]];
+
+fn stacked([width, rows, count, tables]: [usize; 4]) -> [Case; 2] {
+    [DType::F32, DType::F16].map(|dtype| {
+        let table = (TensorType::new(dtype, &[width, rows, tables]), Fill::Normal(1.0));
+        let index = (TensorType::new(DType::I32, &[count, tables]), Fill::Integers(0, rows as i32 - 1));
+        Case::new(GetRows { output: DType::F32 }, &[table, index])
+    })
 }
 
 fn case(dtype: DType, [width, rows, count]: [usize; 3]) -> Case {

@@ -11,8 +11,10 @@ use crate::architecture::Architecture;
 use crate::checkpoint::TensorRule;
 use crate::compatibility::rope_factors_note;
 use crate::decoder::{Decoder, Rotated, Style, Usual, shortest, usual_config};
+use crate::metadata::Keys;
 use crate::number::nearest_f32;
 use crate::part::feed_forward::Storage;
+use crate::spec::ModelSpec;
 use trueup_graph::op::RopePairs;
 
 /// `ChatGLMModel`, also for generation.
@@ -41,10 +43,7 @@ pub static CHATGLM: Architecture = Architecture {
         decoder.rope.base = nearest_f32(ratio * BASE);
         decoder.spec(&Style { attention_bias: config.flag_or("add_qkv_bias", false), ..STYLE })
     },
-    from_metadata: |keys| {
-        let style = Style { attention_bias: keys.has_tensor("blk.{l}.attn_qkv.bias"), ..STYLE };
-        Decoder::from_keys(keys, RopePairs::Neighbours, style.norm).spec(&style)
-    },
+    from_metadata: chatglm_from_metadata,
     to_config: |spec| {
         let mut config = usual_config(spec, &USUAL)?;
         let ratio = shortest(spec.rope()?.base) / BASE;
@@ -67,6 +66,14 @@ pub static CHATGLM: Architecture = Architecture {
     ignorable: &["transformer.rotary_pos_emb.inv_freq"],
     ..Architecture::BASE
 };
+
+/// Reads a GGUF file of the architecture `chatglm`, whose tensors decide whether queries, keys and values are separate.
+pub(super) fn chatglm_from_metadata(keys: &mut Keys) -> ModelSpec {
+    let is_fused = keys.has_tensor("blk.{l}.attn_qkv.weight");
+    let bias = if is_fused { "blk.{l}.attn_qkv.bias" } else { "blk.{l}.attn_q.bias" };
+    let style = Style { attention_bias: keys.has_tensor(bias), is_fused, ..STYLE };
+    Decoder::from_keys(keys, RopePairs::Neighbours, style.norm).spec(&style)
+}
 
 const USUAL: Usual = Usual {
     layers: "num_layers",

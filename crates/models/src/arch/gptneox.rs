@@ -39,7 +39,12 @@ pub static GPTNEOX: Architecture = Architecture {
         TensorRule::new("output_norm", "gpt_neox.final_layer_norm"),
         TensorRule::new("output", "embed_out"),
     ]],
-    ignorable: &["gpt_neox.layers.{l}.attention.rotary_emb.inv_freq"],
+    ignorable: &[
+        "gpt_neox.layers.{l}.attention.rotary_emb.inv_freq",
+        // Old checkpoints store the causal mask, and the score of the positions that it hides.
+        "gpt_neox.layers.{l}.attention.bias",
+        "gpt_neox.layers.{l}.attention.masked_bias",
+    ],
     ..Architecture::BASE
 };
 

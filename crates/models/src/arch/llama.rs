@@ -5,6 +5,7 @@ use crate::checkpoint::{TensorRule, interleave_heads};
 use crate::config::Config;
 use crate::decoder::{Decoder, Style, Usual, usual_config};
 use crate::metadata::Keys;
+use crate::part::experts::{Routing, SparseLayers};
 use crate::spec::ModelSpec;
 use trueup_graph::op::RopePairs;
 
@@ -12,7 +13,7 @@ use trueup_graph::op::RopePairs;
 /// interleaved rows of queries and keys.
 pub static LLAMA: Architecture = Architecture {
     gguf_name: "llama",
-    classes: &["LlamaForCausalLM", "LLaMAForCausalLM"],
+    classes: &["LlamaForCausalLM", "LLaMAForCausalLM", "AquilaForCausalLM"],
     flm_name: Some("llama"),
     from_config: |config| {
         gated_silu(config);
@@ -38,7 +39,8 @@ pub static LLAMA: Architecture = Architecture {
     ..Architecture::BASE
 };
 
-/// Reads a GGUF file of the architecture `llama`, whose tensors decide which biases there are.
+/// Reads a GGUF file of the architecture `llama`, whose tensors decide which biases there are, and whether layers have
+/// experts (Mixtral).
 pub(super) fn llama_from_metadata(keys: &mut Keys) -> ModelSpec {
     let style = Style {
         attention_bias: keys.has_tensor("blk.{l}.attn_q.bias"),
@@ -46,7 +48,9 @@ pub(super) fn llama_from_metadata(keys: &mut Keys) -> ModelSpec {
         feed_forward_bias: keys.has_tensor("blk.{l}.ffn_up.bias"),
         ..Style::LLAMA
     };
-    Decoder::from_keys(keys, RopePairs::Neighbours, style.norm).spec(&style)
+    let decoder = Decoder::from_keys(keys, RopePairs::Neighbours, style.norm);
+    let sparse = SparseLayers::from_keys(keys, &decoder, Routing::RENORMALIZED);
+    decoder.spec(&style).with_experts(sparse)
 }
 
 /// Whether attention and feed-forward of the first layer have biases.

@@ -36,4 +36,4 @@ pub static OLMO: Architecture = Architecture {
 };
 
 const STYLE: Style = Style { norm: NormKind::Layer { has_weight: false, has_bias: false }, ..Style::LLAMA };
-const CLAMP: &str = "attention.clamp_kqv";
+pub(super) const CLAMP: &str = "attention.clamp_kqv";

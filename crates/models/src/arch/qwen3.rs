@@ -29,6 +29,6 @@ pub static QWEN3: Architecture = Architecture {
     ..Architecture::BASE
 };
 
-const USUAL: Usual =
+pub(super) const USUAL: Usual =
     Usual { kv_heads_absent: Some(32), head_size_absent: Some(128), context_absent: Some(32_768), ..Usual::LLAMA };
-const STYLE: Style = Style { head_norm: Some(HeadSpan::Head), ..Style::LLAMA };
+pub(super) const STYLE: Style = Style { head_norm: Some(HeadSpan::Head), ..Style::LLAMA };

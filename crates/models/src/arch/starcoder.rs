@@ -1,9 +1,9 @@
 //! StarCoder: layer norms with biases, learned positions, and one head of keys and values for all heads.
 
+use super::gpt2::{CAUSAL_MASKS, STYLE, USUAL, only_plain_scores, with_learned_positions};
 use crate::architecture::Architecture;
 use crate::checkpoint::TensorRule;
-use crate::decoder::{Decoder, Style, Usual};
-use crate::spec::ModelSpec;
+use crate::decoder::Decoder;
 use trueup_graph::op::RopePairs;
 
 /// `GPTBigCodeForCausalLM`.
@@ -14,8 +14,7 @@ pub static STARCODER: Architecture = Architecture {
         config.only("activation_function", &["\"gelu_pytorch_tanh\"", "\"gelu_new\""]);
         // Without it, the rows of each head are neighbours in the checkpoint.
         config.only("multi_query", &["true"]);
-        config.only("scale_attn_weights", &["true"]);
-        config.only("add_cross_attention", &["false"]);
+        only_plain_scores(config);
         let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
         decoder.kv_heads.fill(1);
         with_learned_positions(decoder.spec(&STYLE))
@@ -33,14 +32,6 @@ pub static STARCODER: Architecture = Architecture {
         TensorRule::new("output_norm", "transformer.ln_f"),
         TensorRule::new("output", "lm_head"),
     ]],
+    ignorable: CAUSAL_MASKS,
     ..Architecture::BASE
 };
-
-const USUAL: Usual = Usual { context_absent: Some(1024), tied_absent: true, ..Usual::GPT };
-const STYLE: Style = Style { is_fused: true, is_rotated: false, ..Style::GPT };
-
-/// The same model with a row of a table for each position, added to the embedding.
-fn with_learned_positions(mut spec: ModelSpec) -> ModelSpec {
-    spec.embedding.positions = Some(spec.context_length);
-    spec
-}

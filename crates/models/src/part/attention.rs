@@ -272,8 +272,8 @@ impl Attention {
         let op = Rope { pairs: rope.pairs, dimensions: rope.dimensions, base: rope.base, scaling: rope.scaling };
         let positions = if self.has_prefix { Input::PositionPairs } else { Input::Positions };
         let mut inputs = vec![heads, builder.input(positions)];
-        if rope.has_factors() {
-            inputs.push(builder.weight_outside("rope_freqs", "weight"));
+        if let Some(stem) = rope.factors_for(builder.batch().context) {
+            inputs.push(builder.weight_outside(stem, "weight"));
         }
         builder.node(&format!("{name}_rope"), op, &inputs)
     }

@@ -71,7 +71,7 @@ impl Dense {
         } else {
             let gate = builder.project("ffn_gate", "ffn_gate", x, self.has_up_bias)?;
             let up = builder.project("ffn_up", "ffn_up", x, self.has_up_bias)?;
-            self.activation.build_gated(builder, gate, up)?
+            self.activation.build_gated(builder, "ffn", gate, up)?
         };
         builder.project("ffn_out", "ffn_down", hidden, self.has_down_bias)
     }
@@ -86,11 +86,14 @@ impl Activation {
         }
     }
 
-    fn build_gated(self, builder: &mut Builder, gate: ValueId, up: ValueId) -> Built {
-        match self {
-            Activation::Silu => builder.node("ffn_swiglu", Gated::Swiglu, &[gate, up]),
-            Activation::Gelu => builder.node("ffn_geglu", Gated::Geglu, &[gate, up]),
-            Activation::GeluErf => builder.node("ffn_geglu", Gated::GegluErf, &[gate, up]),
-        }
+    /// `f(gate) * up`; the name of the node starts with `stem`.
+    pub fn build_gated(self, builder: &mut Builder, stem: &str, gate: ValueId, up: ValueId) -> Built {
+        let op = match self {
+            Activation::Silu => Gated::Swiglu,
+            Activation::Gelu => Gated::Geglu,
+            Activation::GeluErf => Gated::GegluErf,
+        };
+        let kind = if self == Activation::Silu { "swiglu" } else { "geglu" };
+        builder.node(&format!("{stem}_{kind}"), op, &[gate, up])
     }
 }

@@ -13,6 +13,7 @@ const LAYERS: u64 = 2;
 const HEAD_SIZE: u64 = 16;
 const HEADS: u64 = 4;
 const KV_HEADS: u64 = 2;
+const EXPERTS: u64 = 4;
 
 /// Positions that a token of the relatives sees, itself included.
 #[allow(dead_code, reason = "not every test program has use for it")]
@@ -32,6 +33,12 @@ pub enum Kind {
     /// With norms of heads, factors of rope's frequencies, and a sliding window on all layers.
     #[allow(dead_code, reason = "not every test program has use for it")]
     Qwen3,
+    /// With four experts in each layer, of which a token uses two.
+    #[allow(dead_code, reason = "not every test program has use for it")]
+    Experts,
+    /// The same, where the first two experts of each layer have the same score for every token.
+    #[allow(dead_code, reason = "not every test program has use for it")]
+    TiedExperts,
     /// The first ChatGLM, whose prompts see themselves to the token `END`.
     #[allow(dead_code, reason = "not every test program has use for it")]
     ChatGlm,
@@ -44,7 +51,7 @@ pub const DIVIDING: [u32; 3] = [45, 46, 47];
 impl Kind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Llama | Kind::Wide => "llama",
+            Kind::Llama | Kind::Wide | Kind::Experts | Kind::TiedExperts => "llama",
             Kind::Qwen2 => "qwen2",
             Kind::Qwen3 => "qwen3",
             Kind::ChatGlm => "chatglm1",
@@ -53,14 +60,14 @@ impl Kind {
 
     fn head_size(self) -> u64 {
         match self {
-            Kind::Llama | Kind::Qwen2 | Kind::Qwen3 | Kind::ChatGlm => HEAD_SIZE,
+            Kind::Llama | Kind::Qwen2 | Kind::Qwen3 | Kind::ChatGlm | Kind::Experts | Kind::TiedExperts => HEAD_SIZE,
             Kind::Wide => 2 * HEAD_SIZE,
         }
     }
 
     fn has_window(self) -> bool {
         match self {
-            Kind::Llama | Kind::Wide | Kind::ChatGlm => false,
+            Kind::Llama | Kind::Wide | Kind::ChatGlm | Kind::Experts | Kind::TiedExperts => false,
             Kind::Qwen2 | Kind::Qwen3 => true,
         }
     }
@@ -72,7 +79,7 @@ impl Kind {
     /// What a layer has beside a Llama's.
     fn of_layer(self) -> Vec<(&'static str, u64)> {
         match self {
-            Kind::Llama | Kind::Wide => vec![],
+            Kind::Llama | Kind::Wide | Kind::Experts | Kind::TiedExperts => vec![],
             Kind::Qwen2 => vec![("attn_q.bias", WIDTH), ("attn_k.bias", WIDTH / 2), ("attn_v.bias", WIDTH / 2)],
             Kind::Qwen3 => vec![("attn_q_norm.weight", HEAD_SIZE), ("attn_k_norm.weight", HEAD_SIZE)],
             Kind::ChatGlm => vec![
@@ -99,7 +106,11 @@ pub fn write_kind(path: &Path, kind: Kind, context: usize, dtype: DType, split: 
     for (seed, (name, shape)) in (1..).zip(tensors(kind)) {
         let dtype = if shape.len() == 1 { DType::F32 } else { dtype };
         let info = TensorInfo::new(name, &shape, dtype).unwrap();
-        let bytes = encoded(&info, seed);
+        let mut bytes = encoded(&info, seed);
+        if kind == Kind::TiedExperts && info.name.ends_with("ffn_gate_inp.weight") {
+            let row = bytes.len() / EXPERTS as usize;
+            bytes.copy_within(..row, row);
+        }
         match SplitScale::of(dtype).filter(|_| split) {
             None => {
                 infos.push(info);
@@ -143,6 +154,10 @@ fn metadata(kind: Kind, context: usize) -> Metadata {
     for (key, count) in counts {
         metadata.insert(format!("{architecture}.{key}"), count);
     }
+    if matches!(kind, Kind::Experts | Kind::TiedExperts) {
+        metadata.insert("llama.expert_count", EXPERTS as u32);
+        metadata.insert("llama.expert_used_count", 2u32);
+    }
     if kind == Kind::Wide {
         for key in ["attention.key_length", "attention.value_length"] {
             metadata.insert(format!("{architecture}.{key}"), kind.head_size() as u32);
@@ -178,13 +193,23 @@ fn tensors(kind: Kind) -> Vec<(String, Vec<u64>)> {
                 vec![("attn_q", vec![WIDTH, queries]), ("attn_k", vec![WIDTH, cached]), ("attn_v", vec![WIDTH, cached])]
             }
         };
-        let gate = (kind != Kind::ChatGlm).then(|| ("ffn_gate", vec![WIDTH, FFN]));
+        let fed = match kind {
+            Kind::ChatGlm => vec![("ffn_up", vec![WIDTH, FFN]), ("ffn_down", vec![FFN, WIDTH])],
+            Kind::Experts | Kind::TiedExperts => vec![
+                ("ffn_gate_inp", vec![WIDTH, EXPERTS]),
+                ("ffn_gate_exps", vec![WIDTH, FFN, EXPERTS]),
+                ("ffn_up_exps", vec![WIDTH, FFN, EXPERTS]),
+                ("ffn_down_exps", vec![FFN, WIDTH, EXPERTS]),
+            ],
+            _ => {
+                vec![("ffn_gate", vec![WIDTH, FFN]), ("ffn_up", vec![WIDTH, FFN]), ("ffn_down", vec![FFN, WIDTH])]
+            }
+        };
         let of_layer = [vec![("attn_norm", vec![WIDTH])], attention]
             .into_iter()
             .flatten()
             .chain([("attn_output", vec![queries, WIDTH]), ("ffn_norm", vec![WIDTH])])
-            .chain(gate)
-            .chain([("ffn_up", vec![WIDTH, FFN]), ("ffn_down", vec![FFN, WIDTH])]);
+            .chain(fed);
         tensors.extend(of_layer.map(|(name, shape)| (format!("blk.{layer}.{name}.weight"), shape)));
         let of_kind = kind.of_layer().into_iter();
         tensors.extend(of_kind.map(|(name, size)| (format!("blk.{layer}.{name}"), vec![size])));

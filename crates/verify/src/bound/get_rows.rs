@@ -9,8 +9,10 @@ pub(super) fn judge(case: &Case) -> Statistics {
     let [table, index] = case.inputs else { return Statistics::default() };
     let (width, rows) = (table.ty.shape[0], table.ty.shape[1]);
     let stored = Precision::of(case.output.ty.dtype);
+    let count = index.ty.shape[0].max(1);
     in_strips(case, index.indices().len(), |column, tally| {
         let row = usize::try_from(index.indices()[column]).ok().filter(|row| *row < rows);
+        let row = row.map(|row| column / count * rows + row);
         let mut exact = Vec::new();
         let exact = row.map_or(&[][..], |row| table.row(row, &mut exact));
         let decoded = row.map_or(Vec::new(), |row| decoded(table, row, exact, stored));

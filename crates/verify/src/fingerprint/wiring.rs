@@ -21,6 +21,9 @@ candidates! {
     "reads the cache of the previous sequence": |scene| sequences(scene, |sequence| sequence - 1);
     "reads the row after the index": |scene| indices(scene, |index| index + 1);
     "reads the row before the index": |scene| indices(scene, |index| index - 1);
+    "uses the expert after the chosen one": |scene| experts(scene, |expert, _, count| (expert + 1) % count);
+    "uses the expert before the chosen one": |scene| experts(scene, |expert, _, count| (expert + count - 1) % count);
+    "uses the first expert of the first token for all tokens": |scene| experts(scene, |_, first, _| first);
     "interleaves the query heads that share a KV head instead of grouping them": |scene| heads(scene, |head, kv_heads, _| head % kv_heads);
     "reads KV head 0 for every head": |scene| heads(scene, |_, _, _| 0);
     "reads the next KV head": |scene| heads(scene, |head, kv_heads, group| (head / group + 1) % kv_heads);
@@ -61,6 +64,14 @@ fn first_sequence(scene: &Scene) -> Option<Guesses> {
 fn indices(scene: &Scene, change: fn(i32) -> i32) -> Option<Guesses> {
     let rows = matches!(scene.op, Op::GetRows(_));
     rows.then(|| reindexed(scene, 1, scene.inputs[0].ty.shape[1], |_, index| change(index))).flatten()
+}
+
+/// Each token uses other experts: `change` gets a chosen expert, the first chosen one and the number of experts.
+fn experts(scene: &Scene, change: fn(i32, i32, i32) -> i32) -> Option<Guesses> {
+    let experts = matches!(scene.op, Op::MulMatId(_)).then(|| scene.inputs[0].ty.shape[2])?;
+    let Content::Integers(ids) = &scene.inputs.get(2)?.content else { return None };
+    let (first, count) = (*ids.first()?, i32::try_from(experts).ok()?);
+    reindexed(scene, 2, experts, |_, expert| change(expert, first, count))
 }
 
 /// Each head reads the cached head that `wanted` says of the head, the cached heads and the heads that share one.

@@ -166,8 +166,12 @@ impl Planted {
             fault => {
                 let place = fault.place(&step.op);
                 let (ty, table) = (step.inputs[place].ty, step.inputs[0].ty);
-                let has_limit = matches!(step.op, Op::GetRows(_) | Op::KvStore(_));
-                let limit = has_limit.then_some(table.shape.rows() as i32);
+                let limit = match step.op {
+                    Op::GetRows(_) => Some(table.shape[1] as i32),
+                    Op::MulMatId(_) => Some(table.shape[2] as i32),
+                    Op::KvStore(_) => Some(table.shape.rows() as i32),
+                    _ => None,
+                };
                 let bytes = fault.spoil(&ty, &self.read(&step.inputs[place])?, limit, table.shape[1] as i32);
                 let usage = if ty.dtype == DType::I32 { Usage::Input } else { Usage::Arena };
                 changed.inputs[place] = self.tensor(&ty, &bytes, usage)?;

@@ -23,6 +23,7 @@ pub enum InputFault {
     NoWindow,
     InterleavedHeads,
     Dropped,
+    Ones,
     Negated,
     Exchanged,
 }
@@ -32,13 +33,14 @@ impl InputFault {
     pub fn place(self, op: &Op) -> usize {
         match self {
             InputFault::NextIndex | InputFault::FirstIndex | InputFault::FirstIndices => {
-                if matches!(op, Op::KvStore(_)) { 2 } else { 1 }
+                if matches!(op, Op::KvStore(_) | Op::MulMatId(_)) { 2 } else { 1 }
             }
             InputFault::FirstSequence if matches!(op, Op::KvAttention(_)) => 3,
             InputFault::FirstSequence | InputFault::FirstCache => 2,
             // Keys of attention; weights or activations of a feed-forward.
             InputFault::Exchanged => usize::from(matches!(op, Op::KvAttention(_))),
             InputFault::InterleavedHeads => 0,
+            InputFault::Negated if matches!(op, Op::Rank(_)) => 0,
             InputFault::NoMask | InputFault::MaskOneOff | InputFault::NoWindow if matches!(op, Op::KvAttention(_)) => 4,
             InputFault::Truncated
             | InputFault::SevenBits
@@ -51,6 +53,7 @@ impl InputFault {
             | InputFault::MaskOneOff
             | InputFault::NoWindow
             | InputFault::Dropped
+            | InputFault::Ones
             | InputFault::Negated => 1,
         }
     }
@@ -78,6 +81,7 @@ impl InputFault {
             | InputFault::MaskOneOff
             | InputFault::InterleavedHeads
             | InputFault::Dropped
+            | InputFault::Ones
             | InputFault::Negated
             | InputFault::Exchanged => true,
         };
@@ -90,7 +94,7 @@ impl InputFault {
         match self {
             InputFault::Per128 => ty.shape[0] > 32,
             InputFault::Tail(len) => ty.shape[0] > len,
-            InputFault::Dropped | InputFault::Negated => ty.dtype == trueup_blocks::DType::F32,
+            InputFault::Dropped | InputFault::Ones | InputFault::Negated => ty.dtype == trueup_blocks::DType::F32,
             InputFault::Exchanged => types.get(self.place(op) + 1) == Some(ty),
             InputFault::InterleavedHeads => {
                 let (heads, kv_heads) = heads(types);
@@ -132,6 +136,7 @@ impl InputFault {
             | InputFault::NoWindow
             | InputFault::InterleavedHeads
             | InputFault::Dropped
+            | InputFault::Ones
             | InputFault::Negated
             | InputFault::Exchanged => false,
         }
@@ -145,7 +150,7 @@ impl InputFault {
             InputFault::Per128 => " with more than 32 inputs",
             InputFault::FirstIndices => " of the output tokens",
             InputFault::Tail(_) => " with longer rows",
-            InputFault::Dropped | InputFault::Negated => " with an f32 input",
+            InputFault::Dropped | InputFault::Ones | InputFault::Negated => " with an f32 input",
             InputFault::Exchanged => " with two inputs of the same type to swap",
             InputFault::Truncated
             | InputFault::SevenBits
@@ -201,6 +206,7 @@ impl InputFault {
                 row[..first].fill(0.0);
             }),
             InputFault::Dropped => vec![0; bytes.len()],
+            InputFault::Ones => on_rows(&|row| row.fill(1.0)),
             InputFault::Negated => on_rows(&|row| row.iter_mut().for_each(|x| *x = -*x)),
             // What these two do needs more than one input: see the device.
             InputFault::Stale | InputFault::InterleavedHeads | InputFault::Exchanged => bytes.to_vec(),

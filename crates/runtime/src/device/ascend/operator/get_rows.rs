@@ -10,7 +10,11 @@ use trueup_blocks::DType;
 use trueup_graph::TensorType;
 
 pub fn profile(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
-    expect_readable("the table", &inputs[0], chip)?;
+    let table = &inputs[0];
+    expect_readable("the table", table, chip)?;
+    if Split::of(table).is_some() && table.shape[2] != 1 {
+        return Err(format!("rows of a stack of tables of {} cannot be taken: only of one table", table.dtype));
+    }
     Ok(ELEMENTWISE)
 }
 
@@ -26,7 +30,10 @@ pub fn expect_readable(what: &str, ty: &TensorType, chip: &Chip) -> Result<(), S
 
 pub fn compose(call: &Call) -> Result<(), String> {
     let (queue, table) = (&call.engine.queue, call.ty(0));
-    let [width, rows, ..] = table.shape.sizes();
+    let [width, rows, tables, _] = table.shape.sizes();
+    if tables != 1 {
+        return compose_stack(call);
+    }
     let count = call.index_count(1, rows)?;
     let index = call.gathered(&call.input(1)?.ordered(&[3]), Type::I32)?;
     let (index, out) = (index.clone().under(&[count]), call.output()?.under(&[count, width as i64]));
@@ -43,6 +50,28 @@ pub fn compose(call: &Call) -> Result<(), String> {
     let matrix = matrices.first().ok_or("the table is empty")?;
     let taken = select(call, matrix, &index, count)?;
     decode(call, &taken.matrix, &out)
+}
+
+/// Rows of each of several tables by its own indices.
+fn compose_stack(call: &Call) -> Result<(), String> {
+    let (queue, table, out) = (&call.engine.queue, call.input(0)?, call.output()?);
+    call.index_count(1, call.ty(0).shape[1])?;
+    let index = call.gathered(&call.input(1)?.ordered(&[2, 3]), Type::I32)?;
+    let [count, width] = [out.sizes[2], out.sizes[3]];
+    let taken = (table.ty != out.ty).then(|| call.room(table.ty, &[count, width])).transpose()?;
+    for number in 0..out.sizes[1] {
+        let rows = table.clone().part(1, number, 1).ordered(&[2, 3]);
+        let index = index.clone().part(0, number, 1).under(&[count]);
+        let out = out.clone().part(1, number, 1).under(&[count, width]);
+        match &taken {
+            None => queue.index_select(&rows, 0, &index, &out)?,
+            Some(taken) => {
+                queue.index_select(&rows, 0, &index, taken)?;
+                queue.cast(taken, out.ty, &out)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Rows that were taken, and the room that they lie in.

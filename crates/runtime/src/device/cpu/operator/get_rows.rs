@@ -28,7 +28,9 @@ pub fn compute(op: &GetRows, call: Call) -> Result<(), String> {
     if width == 0 {
         return Ok(());
     }
-    let targets = y.chunks_mut(width).zip(indices);
+    let count = call.output_type.shape[1].max(1);
+    let stacked = indices.iter().enumerate().map(|(place, row)| place / count * rows + row);
+    let targets = y.chunks_mut(width).zip(stacked);
     call.team.try_each(targets, pieces_min(width), |(target, row)| decode_row(&table, row, target))
 }
 

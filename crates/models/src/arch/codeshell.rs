@@ -1,0 +1,47 @@
+//! CodeShell: layer norms with biases, heads that share keys and values, and a rotation of halves.
+
+use super::gpt2::{USUAL, only_plain_scores};
+use crate::architecture::Architecture;
+use crate::checkpoint::TensorRule;
+use crate::compatibility::tied_head_note;
+use crate::decoder::{Decoder, Style, Usual};
+use trueup_graph::op::RopePairs;
+
+/// `CodeShellForCausalLM`.
+pub static CODESHELL: Architecture = Architecture {
+    gguf_name: "codeshell",
+    classes: &["CodeShellForCausalLM"],
+    from_config: |config| {
+        config.only("activation_function", &["\"gelu_pytorch_tanh\"", "\"gelu_new\""]);
+        only_plain_scores(config);
+        if config.value("position_embedding_type").is_none() {
+            config.problem("position_embedding_type: expected \"rope\", found nothing");
+        }
+        config.only("position_embedding_type", &["\"rope\""]);
+        let is_grouped = config.flag_or("group_query_attention", true);
+        let usual =
+            Usual { kv_heads: "num_query_groups", kv_heads_absent: Some(1), context_absent: Some(8192), ..USUAL };
+        let mut decoder = Decoder::from_config(config, &usual, RopePairs::Halves);
+        if !is_grouped {
+            decoder.kv_heads = decoder.heads.clone();
+        }
+        decoder.spec(&STYLE)
+    },
+    from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),
+    compatibility: |spec| tied_head_note(spec).into_iter().collect(),
+    tensors: &[&[
+        TensorRule::new("token_embd", "transformer.wte"),
+        TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.ln_1"),
+        TensorRule::new("blk.{l}.attn_qkv", "transformer.h.{l}.attn.c_attn"),
+        TensorRule::new("blk.{l}.attn_output", "transformer.h.{l}.attn.c_proj"),
+        TensorRule::new("blk.{l}.ffn_norm", "transformer.h.{l}.ln_2"),
+        TensorRule::new("blk.{l}.ffn_up", "transformer.h.{l}.mlp.c_fc"),
+        TensorRule::new("blk.{l}.ffn_down", "transformer.h.{l}.mlp.c_proj"),
+        TensorRule::new("output_norm", "transformer.ln_f"),
+        TensorRule::new("output", "lm_head"),
+    ]],
+    ignorable: &["transformer.h.{l}.attn.rotary_emb.inv_freq"],
+    ..Architecture::BASE
+};
+
+const STYLE: Style = Style { is_fused: true, ..Style::GPT };

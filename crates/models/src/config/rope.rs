@@ -1,0 +1,251 @@
+//! Reads how positions rotate heads.
+
+use super::{Config, Object, shown};
+use crate::diagnostics::Diagnostics;
+use crate::limit::CONTEXT_MAX;
+use crate::number::{nearest_f32, real, whole_u32};
+use crate::rope::{Llama3Scaling, LongFactors, RopeFactors, RopeSpec, yarn_magnitude};
+use serde_json::Value;
+use trueup_formats::quote;
+use trueup_graph::op::{RopePairs, RopeScaling};
+
+/// Keys of objects that describe a rotation.
+const ROPE_OBJECTS: [&str; 3] = ["rope_parameters", "rope_scaling", ROTARY];
+const ROTARY: &str = "rotary";
+/// The rotated share of a head, in such an object or next to it.
+const NESTED_SHARE: &str = "partial_rotary_factor";
+
+impl Config<'_> {
+    /// The rotation: `rope_scaling` of transformers up to 4, `rope_parameters` since 5, which has the base in it, as
+    /// InternLM's `rotary` does. `base` is the value of the separate key, or its default.
+    pub fn rope(&mut self, pairs: RopePairs, base: f64, dimensions: usize, context: usize) -> RopeSpec {
+        let mut rope = RopeSpec {
+            pairs,
+            dimensions,
+            base: nearest_f32(base),
+            scaling: RopeScaling::None,
+            factors: RopeFactors::None,
+        };
+        let Some(place) = ROPE_OBJECTS.into_iter().find(|key| self.value(key).is_some()) else { return rope };
+        let found = self.object.get(place).cloned().unwrap_or_default();
+        let Value::Object(object) = found else { return self.wrong(place, "an object", &found, rope) };
+        let outer = self.value(ORIGINAL).and_then(Value::as_f64);
+        let mut scaling = ScalingReader { place, object: &object, diagnostics: &mut self.diagnostics, context, outer };
+        let key = if place == ROTARY { "base" } else { "rope_theta" };
+        rope.base = nearest_f32(scaling.optional(key).unwrap_or(base));
+        scaling.read(&mut rope);
+        rope
+    }
+
+    /// The rotated share of a head: from `partial_rotary_factor` of the object that describes the rotation, else from
+    /// `key`.
+    pub fn rotated_share(&mut self, key: &str, absent: f64) -> f64 {
+        match self.nested_share() {
+            Some((place, found)) => found
+                .as_f64()
+                .unwrap_or_else(|| self.wrong(&format!("{NESTED_SHARE} in {place}"), "a number", &found, absent)),
+            None => self.number_or(key, absent),
+        }
+    }
+
+    /// Refuses a rotated share of a head other than `share`, for a class that does not read one.
+    pub fn only_share(&mut self, share: f64) {
+        let nested = self.nested_share().map(|(place, found)| (format!("{NESTED_SHARE} in {place}"), found));
+        let outer = self.value(NESTED_SHARE).cloned().map(|found| (NESTED_SHARE.to_owned(), found));
+        for (key, found) in nested.into_iter().chain(outer) {
+            if found.as_f64() != Some(share) {
+                self.wrong(&key, &share.to_string(), &found, ());
+            }
+        }
+    }
+
+    fn nested_share(&self) -> Option<(&'static str, Value)> {
+        let found = |place: &'static str| Some((place, self.value(place)?.get(NESTED_SHARE)?.clone()));
+        ROPE_OBJECTS.into_iter().find_map(found).filter(|(_, value)| !value.is_null())
+    }
+
+    /// Notes scalings that have no effect within the context.
+    pub(super) fn note_unused_scalings(&mut self, context: usize) {
+        let kind = ROPE_OBJECTS.into_iter().find_map(|key| {
+            let object = self.object.get(key)?;
+            object.get("type").or(object.get("rope_type"))?.as_str()
+        });
+        let is_dynamic = kind == Some("dynamic");
+        let is_true = |key: &str| self.value(key).and_then(Value::as_bool) == Some(true);
+        let (logn, ntk) = (is_true("use_logn_attn"), is_true("use_dynamic_ntk"));
+        if logn {
+            self.note(format!(
+                "the scaling of queries by text length (use_logn_attn) is omitted: it has no effect up to \
+                 {context} tokens"
+            ));
+        }
+        if is_dynamic || ntk {
+            self.note(format!("dynamic RoPE scaling is omitted, because it has no effect up to {context} tokens"));
+        }
+    }
+}
+
+/// The object that describes how angles change for long contexts.
+struct ScalingReader<'a> {
+    place: &'static str,
+    object: &'a Object,
+    diagnostics: &'a mut Diagnostics,
+    context: usize,
+    /// The original context, if it is next to the object.
+    outer: Option<f64>,
+}
+
+/// The context that a model was trained with first.
+const ORIGINAL: &str = "original_max_position_embeddings";
+/// Keys of LongRoPE.
+const LONG_KEYS: &[&str] = &["short_factor", "long_factor", "factor", "attention_factor", ORIGINAL];
+
+/// Keys that each kind of scaling may have; another would change what is computed.
+const SCALING_KEYS: &[(&str, &[&str])] = &[
+    ("default", &["original_max_position_embeddings"]),
+    ("origin", &[]),
+    ("linear", &["factor", "original_max_position_embeddings"]),
+    // Beyond the context only, where the angles of all positions change with each token.
+    ("dynamic", &["factor", "scaling_factor", "original_max_position_embeddings"]),
+    ("longrope", LONG_KEYS),
+    ("su", LONG_KEYS),
+    ("llama3", &["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"]),
+    (
+        "yarn",
+        &[
+            "factor",
+            "original_max_position_embeddings",
+            "attention_factor",
+            "mscale",
+            "mscale_all_dim",
+            "beta_fast",
+            "beta_slow",
+            "truncate",
+            "finetuned",
+        ],
+    ),
+];
+
+impl ScalingReader<'_> {
+    fn read(&mut self, rope: &mut RopeSpec) {
+        let mut kinds = ["type", "rope_type"].into_iter().filter_map(|key| self.object.get(key));
+        let kind = kinds.find(|kind| !kind.is_null());
+        let kind = kind.map_or("default", |kind| kind.as_str().unwrap_or(""));
+        // The first publications have this name for it.
+        let is_long = kind == "yarn" && self.object.contains_key("short_factor");
+        let kind = if is_long { "longrope" } else { kind };
+        let Some((_, keys)) = SCALING_KEYS.iter().find(|(name, _)| *name == kind) else {
+            let known: Vec<&str> = SCALING_KEYS.iter().map(|(name, _)| *name).collect();
+            let (place, found) = (self.place, quote(kind));
+            self.diagnostics.add(format!("rope_type in {place}: expected {}, found \"{found}\"", known.join(", ")));
+            return;
+        };
+        self.check_keys(kind, keys);
+        match kind {
+            "linear" => rope.scaling = RopeScaling::Linear { factor: nearest_f32(self.required("factor")) },
+            "llama3" => rope.factors = RopeFactors::Llama3(self.llama3()),
+            "yarn" => rope.scaling = self.yarn(),
+            "longrope" | "su" => (rope.scaling, rope.factors) = self.long(),
+            _ => {}
+        }
+    }
+
+    fn check_keys(&mut self, kind: &str, keys: &[&str]) {
+        for (key, value) in self.object {
+            let known = ["type", "rope_type", "rope_theta"].contains(&key.as_str())
+                || keys.contains(&key.as_str())
+                || self.place == ROTARY && key == "base";
+            // A factor of 1 says nothing where the kind has none.
+            let is_neutral = key == "factor" && kind == "default" && value.as_f64() == Some(1.0);
+            // `rotated_share` or `only_share` reads it.
+            let is_read = key == NESTED_SHARE;
+            if !known && !value.is_null() && !is_neutral && !is_read {
+                let place = self.place;
+                self.diagnostics.add(format!("{place}: expected only supported keys, found \"{}\"", quote(key)));
+            }
+        }
+        if self.object.get("truncate").is_some_and(|value| value != &Value::Bool(true)) {
+            self.diagnostics.add(format!("truncate in {}: expected true, found another value", self.place));
+        }
+    }
+
+    fn llama3(&mut self) -> Llama3Scaling {
+        Llama3Scaling {
+            factor: self.required("factor"),
+            low_frequency_factor: self.required("low_freq_factor"),
+            high_frequency_factor: self.required("high_freq_factor"),
+            original_context: self.required("original_max_position_embeddings"),
+        }
+    }
+
+    /// The magnitude is `sqrt(1 + ln(context / original) / ln(original))` unless `attention_factor` says otherwise.
+    fn long(&mut self) -> (RopeScaling, RopeFactors) {
+        let outer = self.outer;
+        let original = outer.unwrap_or_else(|| self.required(ORIGINAL));
+        let factor = real(self.context) / original;
+        let computed = if factor > 1.0 { (1.0 + factor.ln() / original.ln()).sqrt() } else { 1.0 };
+        let magnitude = nearest_f32(self.optional("attention_factor").unwrap_or(computed));
+        let original_context =
+            usize::try_from(whole_u32(original)).ok().filter(|count| (1..=CONTEXT_MAX).contains(count));
+        if original_context.is_none() {
+            self.diagnostics.add(format!("{ORIGINAL}: expected 1 to {CONTEXT_MAX}, found {original}"));
+        }
+        let factors = LongFactors {
+            long: self.numbers("long_factor"),
+            short: self.numbers("short_factor"),
+            original_context: original_context.unwrap_or(1),
+        };
+        (RopeScaling::Long { magnitude }, RopeFactors::Long(factors))
+    }
+
+    /// A list of numbers that is not empty.
+    fn numbers(&mut self, key: &str) -> Vec<f32> {
+        let list = self.object.get(key).and_then(Value::as_array).filter(|list| !list.is_empty());
+        let numbers: Option<Vec<f64>> = list.and_then(|list| list.iter().map(Value::as_f64).collect());
+        if numbers.is_none() {
+            self.diagnostics.add(format!("{key} in {}: expected a list of numbers", self.place));
+        }
+        numbers.unwrap_or_default().into_iter().map(nearest_f32).collect()
+    }
+
+    /// Absent and zero values take the defaults of transformers.
+    fn yarn(&mut self) -> RopeScaling {
+        let factor = self.required("factor");
+        let mut present = |key| self.optional(key).filter(|&number| number != 0.0);
+        let (mscale, mscale_all) = (present("mscale"), present("mscale_all_dim"));
+        let (beta_fast, beta_slow) = (present("beta_fast").unwrap_or(32.0), present("beta_slow").unwrap_or(1.0));
+        let original_context = present("original_max_position_embeddings").map(whole_u32);
+        let magnitude = match (self.optional("attention_factor"), mscale, mscale_all) {
+            (Some(magnitude), _, _) => magnitude,
+            (None, Some(mscale), Some(all)) => yarn_magnitude(factor, mscale) / yarn_magnitude(factor, all),
+            (None, _, _) => yarn_magnitude(factor, 1.0),
+        };
+        RopeScaling::Yarn {
+            factor: nearest_f32(factor),
+            original_context: original_context.unwrap_or(u32::try_from(self.context).unwrap_or(0)),
+            beta_fast: nearest_f32(beta_fast),
+            beta_slow: nearest_f32(beta_slow),
+            magnitude: nearest_f32(magnitude),
+        }
+    }
+
+    fn required(&mut self, key: &str) -> f64 {
+        let before = self.diagnostics.list().len();
+        self.optional(key).unwrap_or_else(|| {
+            if self.diagnostics.list().len() == before {
+                self.diagnostics.add(format!("{key} in {}: expected a number, found nothing", self.place));
+            }
+            1.0
+        })
+    }
+
+    fn optional(&mut self, key: &str) -> Option<f64> {
+        let found = self.object.get(key).filter(|value| !value.is_null())?;
+        let number = found.as_f64();
+        if number.is_none() {
+            let found = shown(found);
+            self.diagnostics.add(format!("{key} in {}: expected a number, found {found}", self.place));
+        }
+        number
+    }
+}

@@ -1,0 +1,316 @@
+//! A mixture of experts: several feed-forwards, of which each token uses a few.
+//!
+//! ```text
+//! x ─┬─ router ─ softmax or sigmoid ─ top-k ─┬─ ids ──────┬───────────────────┐
+//!    │                                       └─ weights ──│───────────────────│── (renormalize, scale) ─┐
+//!    ├────────── gate, up of the experts of each token ◀──┘                   │                         │
+//!    │                └─ f(gate) * up ─ down of the same experts ◀────────────┘─ * weights ◀────────────┘─ sum ─ (+) ─
+//!    └─ shared expert (* sigmoid(gate x)) ──────────────────────────────────────────────────────────────────────┘
+//! ```
+
+use crate::build::{Builder, Built};
+use crate::config::Config;
+use crate::decoder::Decoder;
+use crate::diagnostics::Diagnostics;
+use crate::limit::SIZE_MAX;
+use crate::metadata::{KeyWriter, Keys};
+use crate::number::nearest_f32;
+use crate::part::feed_forward::Activation;
+use crate::tensor::{TensorKind, TensorList};
+use trueup_graph::ValueId;
+use trueup_graph::op::{Arithmetic, Arrange, Op, Rank, RankRule, Reduce, Reduction, SoftMax, Unary};
+
+/// The experts of one layer.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Experts {
+    /// Number of experts.
+    pub count: usize,
+    /// Experts that each token uses.
+    pub used: usize,
+    /// Elements of each expert's hidden layer.
+    pub size: usize,
+    pub activation: Activation,
+    pub routing: Routing,
+    /// Whether a bias is added to the scores that experts are chosen by, but not to their weights.
+    pub has_selection_bias: bool,
+    /// The expert that every token uses.
+    pub shared: Option<SharedExpert>,
+}
+
+/// How the scores of the router become weights of experts.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Routing {
+    pub gating: Gating,
+    /// Whether the weights of the chosen experts are divided by their sum.
+    pub is_renormalized: bool,
+    /// Multiplies the weights.
+    pub scale: Option<f32>,
+}
+
+/// The function of the router's scores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gating {
+    /// Over all experts.
+    Softmax,
+    /// For each expert by itself.
+    Sigmoid,
+}
+
+/// An expert that every token uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SharedExpert {
+    /// Elements of its hidden layer.
+    pub size: usize,
+    /// Whether its output is multiplied by a sigmoid of the input.
+    pub is_gated: bool,
+}
+
+/// The experts of a model as its description has them, and the layers that have them.
+#[derive(Clone, Debug)]
+pub(crate) struct SparseLayers {
+    pub experts: Experts,
+    /// Whether each layer has experts; the others have a dense feed-forward.
+    pub layers: Vec<bool>,
+}
+
+/// Names of the keys of `config.json`, and the defaults of the class that reads them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpertKeys {
+    pub count: (&'static str, usize),
+    pub used: (&'static str, usize),
+    /// Elements of an expert's hidden layer; `None` for the size of the dense feed-forward.
+    pub size: Option<(&'static str, usize)>,
+    /// Whether the experts of a layer are one tensor of the checkpoint.
+    pub is_stacked: bool,
+}
+
+/// `expert_gating_func` of each function; 0 and an absent key leave the choice to the architecture.
+const GATING_FUNCTIONS: [(u64, Gating); 2] = [(1, Gating::Softmax), (2, Gating::Sigmoid)];
+
+impl Routing {
+    /// Softmax over all experts; the weights of the chosen ones add up to 1.
+    pub const RENORMALIZED: Routing = Routing { gating: Gating::Softmax, is_renormalized: true, scale: None };
+    /// Softmax over all experts; the weights of the chosen ones stay as they are.
+    pub const PLAIN: Routing = Routing { is_renormalized: false, ..Routing::RENORMALIZED };
+}
+
+impl SparseLayers {
+    /// Reads the keys of `config.json` for a model with experts in these layers.
+    pub fn from_config(
+        config: &mut Config,
+        decoder: &Decoder,
+        keys: &ExpertKeys,
+        (routing, layers): (Routing, Vec<bool>),
+    ) -> SparseLayers {
+        let sparse = layers.iter().filter(|is_sparse| **is_sparse).count();
+        let matrices = if keys.is_stacked { 0 } else { sparse };
+        let experts = Experts {
+            count: count_of(config, keys.count, matrices),
+            used: config.count_or(keys.used.0, keys.used.1),
+            size: match keys.size {
+                Some((key, absent)) => config.size_or(key, absent),
+                None => decoder.intermediate.first().copied().unwrap_or(1),
+            },
+            activation: Activation::Silu,
+            routing,
+            has_selection_bias: false,
+            shared: None,
+        };
+        SparseLayers { experts, layers }
+    }
+
+    /// Reads the keys of a GGUF file, whose tensors say which layers have experts; `None` for a dense model. `routing`
+    /// holds for files without keys for it.
+    pub fn from_keys(keys: &mut Keys, decoder: &Decoder, routing: Routing) -> Option<SparseLayers> {
+        let has = |keys: &Keys, layer: usize, name: &str| keys.has_tensor(&format!("blk.{layer}.{name}.weight"));
+        let is_sparse = |layer| has(keys, layer, ROUTER) || has(keys, layer, "ffn_down_exps");
+        let mut layers: Vec<bool> = (0..decoder.layers).map(is_sparse).collect();
+        if !layers.contains(&true) {
+            if keys.count_if_present("expert_count").is_none_or(|count| count == 0) {
+                return None;
+            }
+            // Then the routers are missing.
+            layers.fill(true);
+        }
+        let size = decoder.intermediate.first().copied().unwrap_or(1);
+        let has_shared = keys.has_tensor("blk.{l}.ffn_down_shexp.weight");
+        let shared = has_shared.then(|| SharedExpert {
+            size: keys.size_or("expert_shared_feed_forward_length", size),
+            is_gated: keys.has_tensor("blk.{l}.ffn_gate_inp_shexp.weight"),
+        });
+        let experts = Experts {
+            count: keys.count("expert_count"),
+            used: keys.count("expert_used_count"),
+            size: keys.size_or("expert_feed_forward_length", size),
+            activation: Activation::Silu,
+            routing: routing.read(keys),
+            has_selection_bias: keys.has_tensor("blk.{l}.exp_probs_b.bias"),
+            shared,
+        };
+        Some(SparseLayers { experts, layers })
+    }
+}
+
+/// Experts in each of `layers` layers that have separate tensors for each, so that the number of tensors limits them.
+/// The key's default follows its name.
+fn count_of(config: &mut Config, (key, absent): (&str, usize), layers: usize) -> usize {
+    let (experts, tensors) = (config.count_or(key, absent), config.tensors());
+    if experts.saturating_mul(layers) <= tensors {
+        return experts;
+    }
+    config.problem(format!(
+        "{key}: {experts} experts in each of {layers} layers are claimed, but the file has {tensors} tensors"
+    ));
+    1
+}
+
+impl Routing {
+    /// The keys of a GGUF file that say otherwise.
+    fn read(self, keys: &mut Keys) -> Routing {
+        let gating = match keys.count_if_present("expert_gating_func") {
+            None | Some(0) => self.gating,
+            Some(number) => {
+                let found = GATING_FUNCTIONS.iter().find(|(known, _)| *known == number);
+                if found.is_none() {
+                    keys.problem(format!("expert_gating_func: expected 1 (softmax) or 2 (sigmoid), found {number}"));
+                }
+                found.map_or(self.gating, |(_, gating)| *gating)
+            }
+        };
+        let scale = keys.number_if_present("expert_weights_scale").map(nearest_f32);
+        Routing {
+            gating,
+            is_renormalized: keys.flag_or("expert_weights_norm", self.is_renormalized),
+            // Files without a scale may say 0.
+            scale: scale.filter(|scale| *scale != 0.0 && *scale != 1.0).or(self.scale),
+        }
+    }
+}
+
+/// The stem of the router's matrix.
+const ROUTER: &str = "ffn_gate_inp";
+
+impl Experts {
+    /// The most elements of an activation for one token.
+    pub fn widest_row(&self, hidden_size: usize) -> usize {
+        let shared = self.shared.map_or(0, |shared| shared.size);
+        self.used.saturating_mul(self.size.max(hidden_size)).max(self.count).max(shared)
+    }
+
+    pub fn tensors(&self, hidden_size: usize, list: &mut TensorList) {
+        let Experts { count, size, .. } = *self;
+        list.add(ROUTER, "weight", &[hidden_size, count], TensorKind::Router);
+        if self.has_selection_bias {
+            list.add("exp_probs_b", "bias", &[count], TensorKind::Bias);
+        }
+        for (stem, inputs, outputs) in [
+            ("ffn_gate_exps", hidden_size, size),
+            ("ffn_up_exps", hidden_size, size),
+            ("ffn_down_exps", size, hidden_size),
+        ] {
+            list.add(stem, "weight", &[inputs, outputs, count], TensorKind::Matrix);
+        }
+        if let Some(SharedExpert { size, is_gated }) = self.shared {
+            if is_gated {
+                list.add("ffn_gate_inp_shexp", "weight", &[hidden_size, 1], TensorKind::Router);
+            }
+            list.matrix("ffn_gate_shexp", hidden_size, size);
+            list.matrix("ffn_up_shexp", hidden_size, size);
+            list.matrix("ffn_down_shexp", size, hidden_size);
+        }
+    }
+
+    pub fn keys(&self, writer: &mut KeyWriter) {
+        writer.count("expert_count", self.count);
+        writer.count("expert_used_count", self.used);
+        writer.count("expert_feed_forward_length", self.size);
+        if let Some(shared) = self.shared {
+            writer.count("expert_shared_feed_forward_length", shared.size);
+        }
+        let function = GATING_FUNCTIONS.iter().find(|(_, gating)| *gating == self.routing.gating);
+        writer.count("expert_gating_func", function.and_then(|(number, _)| usize::try_from(*number).ok()).unwrap_or(0));
+        writer.value("expert_weights_norm", self.routing.is_renormalized);
+        if let Some(scale) = self.routing.scale {
+            writer.value("expert_weights_scale", scale);
+        }
+    }
+
+    pub fn check(&self, hidden_size: usize, diagnostics: &mut Diagnostics) {
+        let Experts { count, used, .. } = *self;
+        if used == 0 || used > count {
+            diagnostics.add(format!("experts that each token uses: expected 1 to {count}, found {used}"));
+        }
+        if self.widest_row(hidden_size) > SIZE_MAX {
+            let size = self.size.max(hidden_size);
+            diagnostics.add(format!(
+                "experts that each token uses: expected at most {SIZE_MAX} elements, found {used} experts of {size}"
+            ));
+        }
+        if let Some(scale) = self.routing.scale.filter(|scale| !(scale.is_finite() && *scale > 0.0)) {
+            diagnostics.add(format!("scale of expert weights: expected a finite number above 0, found {scale}"));
+        }
+    }
+
+    /// `x` `[hidden size, tokens]` to the same.
+    pub fn build(&self, builder: &mut Builder, x: ValueId) -> Built {
+        let tokens = builder.batch().tokens;
+        let (ids, weights) = self.route(builder, x)?;
+        let hidden_size = builder.hidden_size();
+        let each = builder.node("ffn_moe_in", Op::reshape(&[hidden_size, 1, tokens]), &[x])?;
+        let up = builder.chosen("ffn_moe_up", "ffn_up_exps", each, ids)?;
+        let gate = builder.chosen("ffn_moe_gate", "ffn_gate_exps", each, ids)?;
+        let hidden = self.activation.build_gated(builder, "ffn_moe", gate, up)?;
+        let down = builder.chosen("ffn_moe_down", "ffn_down_exps", hidden, ids)?;
+        let weighted = builder.node("ffn_moe_weighted", Arithmetic::Mul, &[down, weights])?;
+        // The sum over the experts of a token needs them innermost.
+        let turned = builder.node("ffn_moe_turned", Arrange::Transpose, &[weighted])?;
+        let sum = builder.node("ffn_moe_sum", Reduce { rule: Reduction::SumRows }, &[turned])?;
+        let out = builder.node("ffn_moe_out", Op::reshape(&[hidden_size, tokens]), &[sum])?;
+        let Some(shared) = self.shared else { return Ok(out) };
+        let shared = self.shared(builder, shared, x)?;
+        builder.node("ffn_out", Arithmetic::Add, &[out, shared])
+    }
+
+    /// The experts of each token, `[used, tokens]`, and their weights, `[1, used, tokens]`.
+    fn route(&self, builder: &mut Builder, x: ValueId) -> Result<(ValueId, ValueId), trueup_graph::ShapeError> {
+        let tokens = builder.batch().tokens;
+        let Experts { count, used, routing, .. } = *self;
+        let logits = builder.product("ffn_moe_logits", ROUTER, x)?;
+        let probabilities = match routing.gating {
+            Gating::Softmax => builder.node("ffn_moe_probs", SoftMax { scale: 1.0, max_bias: 0.0 }, &[logits])?,
+            Gating::Sigmoid => builder.node("ffn_moe_probs", Unary::Sigmoid, &[logits])?,
+        };
+        let mut scores = probabilities;
+        if self.has_selection_bias {
+            let bias = builder.weight("exp_probs_b", "bias");
+            scores = builder.node("ffn_moe_probs_biased", Arithmetic::Add, &[scores, bias])?;
+        }
+        let ids = builder.node("ffn_moe_topk", Rank { rule: RankRule::TopK { k: used } }, &[scores])?;
+        let rows = builder.node("ffn_moe_probs_rows", Op::reshape(&[1, count, tokens]), &[probabilities])?;
+        let activation = builder.batch().activation;
+        let mut weights = builder.node("ffn_moe_weights", Op::get_rows(activation), &[rows, ids])?;
+        if routing.is_renormalized {
+            let flat = builder.node("ffn_moe_weights_flat", Op::reshape(&[used, tokens]), &[weights])?;
+            let sum = builder.node("ffn_moe_weights_sum", Reduce { rule: Reduction::SumRows }, &[flat])?;
+            let shares = builder.node("ffn_moe_weights_norm", Arithmetic::Div, &[flat, sum])?;
+            weights = builder.node("ffn_moe_weights_rows", Op::reshape(&[1, used, tokens]), &[shares])?;
+        }
+        if let Some(scale) = routing.scale {
+            weights = builder.scaled("ffn_moe_weights_scaled", scale, weights)?;
+        }
+        Ok((ids, weights))
+    }
+
+    fn shared(&self, builder: &mut Builder, shared: SharedExpert, x: ValueId) -> Built {
+        let gate = builder.product("ffn_shexp_gate", "ffn_gate_shexp", x)?;
+        let up = builder.product("ffn_shexp_up", "ffn_up_shexp", x)?;
+        let hidden = self.activation.build_gated(builder, "ffn_shexp", gate, up)?;
+        let out = builder.product("ffn_shexp", "ffn_down_shexp", hidden)?;
+        if !shared.is_gated {
+            return Ok(out);
+        }
+        let share = builder.product("shared_expert_gate", "ffn_gate_inp_shexp", x)?;
+        let share = builder.node("shared_expert_gate_sigmoid", Unary::Sigmoid, &[share])?;
+        builder.node("ffn_shexp_gated", Arithmetic::Mul, &[out, share])
+    }
+}
