@@ -405,7 +405,7 @@ class Files(Fixtures):
             ("ids:FILE", lambda: trueup.convert(STORIES, target, prune_vocab="some")),
             ("damaged.gguf", lambda: trueup.read_gguf(damaged)),
             ("missing", lambda: trueup.read_gguf(self.folder / "missing")),
-            ("outside the vocabulary", lambda: self.stories.detokenize([10**6])),
+            ("expected token IDs from 0 to", lambda: self.stories.detokenize([10**6])),
             ("vocabulary", lambda: self.stories.logits([10**6])),
             ("no tokens", lambda: self.stories.logits([])),
             ("temperature", lambda: self.stories.generate("Lily", 1, temperature=-1.0)),
