@@ -406,7 +406,7 @@ class Files(Fixtures):
             ("damaged.gguf", lambda: trueup.read_gguf(damaged)),
             ("missing", lambda: trueup.read_gguf(self.folder / "missing")),
             ("expected token IDs from 0 to", lambda: self.stories.detokenize([10**6])),
-            ("vocabulary", lambda: self.stories.logits([10**6])),
+            ("use IDs of this model", lambda: self.stories.logits([10**6])),
             ("no tokens", lambda: self.stories.logits([])),
             ("temperature", lambda: self.stories.generate("Lily", 1, temperature=-1.0)),
             ("unknown device gpu", lambda: trueup.verify(self.stories_file, reference="gpu")),
