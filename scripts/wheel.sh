@@ -39,4 +39,4 @@ mkdir -p "$work/example/path/to"
 ln -s "$PWD/fixtures/stories-1M" "$work/example/path/to/hf-model"
 scripts/readme_block.sh 1 crates/python/README.md >"$work/example/example.py"
 (cd "$work/example" && "$work/clean/bin/python" example.py) | tee "$work/example/said"
-tail -n 1 "$work/example/said" | grep -q 'pass .* within rounding'
+tail -n 1 "$work/example/said" | grep -q 'pass .* within their error bounds'
