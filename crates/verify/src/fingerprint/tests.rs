@@ -8,7 +8,7 @@ use crate::precision::Precision;
 use crate::scene::{Content, Given};
 use trueup_blocks::DType;
 use trueup_graph::op::{
-    Arithmetic, Gated, KvAttention, KvMix, KvScores, MulMat, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax,
+    Arithmetic, Gated, KvAttention, KvMix, KvScores, MulMat, MulMatId, RmsNorm, Rope, RopePairs, RopeScaling, SoftMax,
 };
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::device::Usage;
@@ -111,6 +111,13 @@ fn soft_max(size: f64) -> Scene {
     scene(op, Profile { function_ulp: 1.0, ..LANES }, vec![x, windows()])
 }
 
+/// Products with two of five experts for each of three tokens.
+fn experts() -> Scene {
+    let mut ids = integers(&[0, 3, 4, 1, 2, 3]);
+    ids.ty = TensorType::new(DType::I32, &[2, 3]);
+    scene(Op::MulMatId(MulMatId), LANES, vec![floats(&[64, 20, 5], 18), floats(&[64, 1, 3], 19), ids])
+}
+
 fn rope(base: f32, factors: bool) -> Scene {
     let scaling = RopeScaling::None;
     let op = Op::Rope(Rope { pairs: RopePairs::Neighbours, dimensions: 16, base, scaling });
@@ -135,7 +142,7 @@ fn scenes() -> Vec<Scene> {
     let mut all =
         vec![product(LANES, 20), product(Q8, 30), large(), blocks(DType::Q4_1, Q8), soft_max(1.0), soft_max(500.0)];
     all.extend([attention([0, 1, 0]), attention([1, 2, 1])].into_iter().flatten());
-    all.push(fused_attention());
+    all.extend([fused_attention(), experts()]);
     all.extend([blocks(DType::Q4_0, LANES), blocks(DType::Q5_1, LANES), rope(2e4, false)]);
     all.extend([rope(1e4, false), rope(1e4, true), norm(1.0), norm(0.01), rows(&[4, 1, 7])]);
     let pair = || vec![floats(&[70, 2], 16), floats(&[70, 2], 17)];
