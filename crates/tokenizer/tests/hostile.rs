@@ -150,7 +150,7 @@ fn lies_in_gguf_keys() {
     type Lie = Box<dyn Fn(&mut Metadata)>;
     let lies: Vec<(&str, Lie)> = vec![
         ("tokenizer.ggml.model", Box::new(|keys| drop(keys.remove("tokenizer.ggml.model")))),
-        ("tokenizer.ggml.model", Box::new(|keys| drop(keys.insert("tokenizer.ggml.model", "bert")))),
+        ("tokenizer.ggml.model", Box::new(|keys| drop(keys.insert("tokenizer.ggml.model", "rwkv")))),
         ("tokenizer.ggml.model", Box::new(|keys| drop(keys.insert("tokenizer.ggml.model", 3u32)))),
         ("tokenizer.ggml.tokens", Box::new(|keys| drop(keys.remove("tokenizer.ggml.tokens")))),
         ("tokenizer.ggml.tokens", Box::new(|keys| drop(keys.insert("tokenizer.ggml.tokens", vec![1u32])))),
