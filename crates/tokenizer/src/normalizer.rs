@@ -146,7 +146,7 @@ pub(crate) fn compile(normalizer: Option<&Normalizer>, budget: &mut CompileBudge
             Normalizer::StripAccents => steps.push(Step::StripAccents),
             Normalizer::BertNormalizer { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
                 if *clean_text {
-                    steps.push(replaced(bert::DROPPED, "", budget)?);
+                    steps.push(replaced(&bert::pattern(bert::DROPPED), "", budget)?);
                     steps.push(replaced(r"\s", " ", budget)?);
                 }
                 if *handle_chinese_chars {
@@ -154,7 +154,7 @@ pub(crate) fn compile(normalizer: Option<&Normalizer>, budget: &mut CompileBudge
                 }
                 if strip_accents.unwrap_or(*lowercase) {
                     steps.push(Step::Nfd);
-                    steps.push(replaced(bert::ACCENTS, "", budget)?);
+                    steps.push(replaced(&bert::pattern(bert::ACCENTS), "", budget)?);
                 }
                 if *lowercase {
                     steps.push(Step::Lowercase);

@@ -6,7 +6,7 @@
 //!
 //! Every kind comes down to three steps: put something before a word, split by a pattern, write bytes as characters.
 
-use crate::bert_characters::PUNCTUATION;
+use crate::bert_characters as bert;
 use crate::byte_alphabet;
 use crate::pattern::{Behavior, CompileBudget, Pattern, Searcher, output_bytes_max, refuse_growth, refuse_steps};
 use serde::{Deserialize, Serialize};
@@ -162,7 +162,7 @@ pub(crate) fn compile(pre_tokenizer: Option<&PreTokenizer>, budget: &mut Compile
             PreTokenizer::WhitespaceSplit => steps.push(split(r"\s", Behavior::Removed, false, budget)?),
             PreTokenizer::BertPreTokenizer => {
                 steps.push(split(r"\s", Behavior::Removed, false, budget)?);
-                steps.push(split(PUNCTUATION, Behavior::Isolated, false, budget)?);
+                steps.push(split(&bert::pattern(bert::PUNCTUATION), Behavior::Isolated, false, budget)?);
             }
             PreTokenizer::CharDelimiterSplit { delimiter } => {
                 let searcher = Searcher::new(&Pattern::String(delimiter.to_string()), budget)?;
