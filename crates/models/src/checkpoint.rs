@@ -5,6 +5,7 @@
 //! pieces    rows of a source that become consecutive rows of the tensor; every rearrangement of rows is a list of them
 //! ```
 
+use crate::fused::{FusedPart, fused};
 use crate::number::wide;
 use crate::source_names::SourceNames;
 use crate::spec::ModelSpec;
@@ -384,40 +385,6 @@ fn rule_for(
     first_fused.map(|(rule, whole, part)| (rule, whole, Some(part)))
 }
 
-/// The rows of a part in a fused tensor.
-#[derive(Clone, Copy)]
-enum FusedPart {
-    Qkv(Part),
-    Gate,
-    Up,
-}
-
-/// Names of sources that FastLLM stores as the rows of one tensor.
-const FUSED: [(&str, &str, FusedPart); 5] = [
-    ("self_attn.q_proj.", "self_attn.mergeqkv.", FusedPart::Qkv(Part::Query)),
-    ("self_attn.k_proj.", "self_attn.mergeqkv.", FusedPart::Qkv(Part::Key)),
-    ("self_attn.v_proj.", "self_attn.mergeqkv.", FusedPart::Qkv(Part::Value)),
-    ("mlp.gate_proj.", "mlp.gateup_proj.", FusedPart::Gate),
-    ("mlp.up_proj.", "mlp.gateup_proj.", FusedPart::Up),
-];
-
-/// The fused tensor that may have the rows of this source, and which of them they are.
-fn fused(source: &str) -> Option<(String, FusedPart)> {
-    let (own, whole, part) = FUSED.iter().find(|(own, _, _)| source.contains(own))?;
-    Some((source.replace(own, whole), *part))
-}
-
-impl FusedPart {
-    /// The first row of the part, and the rows of the whole tensor.
-    fn place(self, target: &Target) -> (u64, u64) {
-        match self {
-            FusedPart::Qkv(part) => qkv_place(target, part),
-            FusedPart::Gate => (0, target.rows().saturating_mul(2)),
-            FusedPart::Up => (target.rows(), target.rows().saturating_mul(2)),
-        }
-    }
-}
-
 /// The same transform of rows that start at a place of a larger tensor.
 fn within(mut transform: Transform, (first, total): (u64, u64)) -> Transform {
     for piece in &mut transform.pieces {
@@ -427,7 +394,7 @@ fn within(mut transform: Transform, (first, total): (u64, u64)) -> Transform {
 }
 
 /// The first row of queries, keys or values that follow each other in a tensor, and the rows of the whole tensor.
-fn qkv_place(target: &Target, part: Part) -> (u64, u64) {
+pub(crate) fn qkv_place(target: &Target, part: Part) -> (u64, u64) {
     let Some(attention) = target.spec.attention(target.layer) else { return (0, target.rows()) };
     let [query, key, value] =
         [attention.query_elements(), attention.key_elements(), attention.value_elements()].map(wide);
@@ -567,7 +534,7 @@ fn kv_group_rows(target: &Target, part: Part) -> Transform {
 
 /// What a row of a tensor with queries, keys and values is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+pub(crate) enum Part {
     Query,
     Key,
     Value,

@@ -31,6 +31,7 @@ mod config;
 mod decoder;
 mod diagnostics;
 mod flm_older;
+mod fused;
 mod limit;
 mod metadata;
 mod model;
