@@ -27,9 +27,10 @@ DIFFERENT = {
     "chatglm1": "has no such architecture",
     "command-r": "expects norms of heads only in models with at least 64 layers",
     "glm4": "expects heads of hidden_size / heads elements",
+    "internlm2": "does not load the bias of the attention's output",
     "mistral": "ignores the sliding window",
     "moss": "has no such architecture",
-    "phi3": "ignores the sliding window",
+    "phi4": "ignores the sliding window",
     "refact": "computes RMS norms in place of layer norms",
     "starcoder2": "ignores the sliding window",
 }
@@ -44,6 +45,7 @@ def log(level, text, data):
 
 def generated(path, prompt, count):
     """Greedy continuation of a prompt by llama.cpp on one thread, or the reason why it does not load the file."""
+    llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
     messages.clear()
     model_params = llama_cpp.llama_model_default_params()
     model_params.use_mmap = False
@@ -103,8 +105,6 @@ def main():
     parser.add_argument("trueup")
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
-    llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
-    llama_cpp.llama_backend_init()
     folders = sorted(folder for folder in FIXTURES.iterdir() if (folder / "golden.json").exists())
     passes = True
     with tempfile.TemporaryDirectory() as scratch:

@@ -47,6 +47,7 @@ for seed in 1 2 3; do
 done
 scripts/npu_support.sh --check target/release/trueup
 "$python" scripts/check_gguf.py target/release/trueup
+"$python" scripts/check_llama_cpp_models.py target/release/trueup
 "$python" scripts/check_llama_cpp_traces.py target/release/trueup --every-value
 # FastLLM's package is there for few machines: what it was not tried on is said.
 "$python" scripts/check_flm.py target/release/trueup || [ "$?" = 3 ]

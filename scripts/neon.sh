@@ -5,7 +5,7 @@
 #   scripts/neon.sh [--install] [--kernels | --operators]
 #
 #   --install      try to install what is missing with apt-get and rustup
-#   --kernels      run only the kernels, the golden blocks and one tiny model (a sample for .ci/run)
+#   --kernels      run only the kernels and the golden blocks (a sample for .ci/run)
 #   --operators    run the operator suite on the NEON kernels instead of the tests
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -65,8 +65,7 @@ if grep 'skipped: the neon variant' "$kernels"; then
 fi
 if [ "$kernels_only" = yes ]; then
     cargo test --locked --quiet --target "$target" -p trueup-blocks --lib --test goldens -- $emulated
-    cargo test --locked --quiet --target "$target" -p trueup-runtime --test session -- $emulated cpu_is_near_the_oracle
-    echo "not run on aarch64: the other tests of guard, blocks and runtime (scripts/neon.sh runs them), and the other crates"
+    echo "not run on aarch64: whole models and the other tests of guard, blocks and runtime (scripts/neon.sh runs them), and the other crates"
     exit
 fi
 # shellcheck disable=SC2086

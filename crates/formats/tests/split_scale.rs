@@ -162,7 +162,12 @@ fn planes_that_do_not_fit_are_refused() {
     let good = planes(info("a", &[32, 3], DType::I8), info("a.scale", &[1, 3], DType::F16));
     let path = folder.path().join("layout.gguf");
     write_model(&path, Some("rotated".into()), &good);
-    faults.refused("another layout", open(&path).map(|_| ()), "layout.gguf", &[LAYOUT_KEY, "rotated", "is unknown"]);
+    faults.refused(
+        "another layout",
+        open(&path).map(|_| ()),
+        "layout.gguf",
+        &[LAYOUT_KEY, "expected \"split-scale\", found \"rotated\""],
+    );
     let _ = std::fs::remove_file(&path);
     write_model(&path, Some(7_u32.into()), &good);
     faults.refused("a number", open(&path).map(|_| ()), "layout.gguf", &[LAYOUT_KEY, "string"]);

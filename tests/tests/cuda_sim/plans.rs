@@ -78,7 +78,7 @@ fn plan(model: &Path, card: &CudaOptions, sequences: usize) -> Result<Option<Str
     }
     let [fits, smaller] =
         [planned, planned - planned / 4].map(|bytes| fits_alone(model, bytes, card.repack, sequences));
-    if fits.is_err() || !smaller.as_ref().is_err_and(|said| said.contains("bytes of memory, and")) {
+    if fits.is_err() || !smaller.as_ref().is_err_and(|said| said.contains("bytes of memory, but only")) {
         return Ok(Some(format!("a card of {planned} bytes: {fits:?}; one of a quarter less: {smaller:?}")));
     }
     Ok(None)

@@ -143,7 +143,7 @@ fn flips_are_shown_with_their_text() {
     // The word that the golden continuation of this prompt begins with.
     assert_eq!(text(whole, "reference"), ",");
     assert_eq!((whole["explained"].is_boolean(), whole["device"].as_u64()), (true, Some(0)));
-    let piece = format!("\"{}\" (0) for", text(whole, "device"));
+    let piece = format!("\"{}\" (0) instead of", text(whole, "device"));
     assert!(told.stdout.contains(&piece), "{piece} in {told:?}");
     let page = read(&html);
     assert!(page.contains("Once upon a time</span>") && page.contains("<small>0</small>"));

@@ -145,7 +145,7 @@ pub const CASES: &[Case] = &[
     case("tokenizer-refused", &["eos_token_id in generation_config.json", "found \"</s>\""], |s| {
         folders::ends(s, "</s>".into())
     }),
-    case("tokenizer-fails", &["tokenizer", "expected at most 73216 bytes of text"], folders::doubling_normalizers),
+    case("tokenizer-fails", &["tokenizer", "expected at most 73216 bytes of output"], folders::doubling_normalizers),
     case("pre-tokenizer-missing", &["tokenizer.ggml.pre", "the key is missing"], gguf_files::no_pre),
     case("pre-tokenizer-missing", &["tokenizer.ggml.pre", "\"default\""], gguf_files::default_pre),
     case("token-lists-differ", &["tokenizer.ggml.token_type", "400 tokens", "found 1"], gguf_files::one_type),

@@ -92,8 +92,12 @@ fn every_damage_is_found_where_it_is_and_the_page_shows_it() {
 fn the_page_lists_no_rule_that_is_not_there() {
     let page = fs::read_to_string(root().join("docs/doctor.md")).expect("docs/doctor.md");
     let names: BTreeSet<&str> = rules().map(|rule| rule.name).collect();
-    let listed = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-    for (name, _) in listed {
+    // The page also has tables of JSON fields.
+    let is_finding = |rest: &str| ["error", "warning", "note"].iter().any(|s| rest.starts_with(&format!(" | {s} |")));
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let listed: Vec<&str> = rows.filter(|(_, rest)| is_finding(rest)).map(|(name, _)| name).collect();
+    assert!(listed.len() >= names.len(), "{listed:?}");
+    for name in listed {
         assert!(names.contains(name), "{name} is listed and is no rule");
     }
 }

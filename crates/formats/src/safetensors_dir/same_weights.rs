@@ -79,7 +79,11 @@ fn sample_starts(bytes: u64) -> impl Iterator<Item = u64> {
     let last = bytes.saturating_sub(sample);
     let count = if bytes == 0 { 0 } else { bytes.div_ceil(sample).min(SAMPLES) };
     let gaps = count.saturating_sub(1).max(1);
-    (0..count).map(move |number| last / gaps * number + last % gaps * number / gaps)
+    let (step, rest) = (last.checked_div(gaps).unwrap_or(0), last.checked_rem(gaps).unwrap_or(0));
+    (0..count).map(move |number| {
+        let beyond = rest.saturating_mul(number).checked_div(gaps).unwrap_or(0);
+        step.saturating_mul(number).saturating_add(beyond)
+    })
 }
 
 #[cfg(test)]

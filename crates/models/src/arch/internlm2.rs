@@ -7,6 +7,7 @@ use crate::checkpoint::{
 };
 use crate::compatibility::tied_head_note;
 use crate::decoder::{Decoder, Style, Usual};
+use crate::spec::ModelSpec;
 use trueup_graph::op::RopePairs;
 
 /// `InternLM2ForCausalLM`.
@@ -27,7 +28,7 @@ pub static INTERNLM2: Architecture = Architecture {
         };
         Decoder::from_keys(keys, RopePairs::Neighbours, style.norm).spec(&style)
     },
-    compatibility: |spec| tied_head_note(spec).into_iter().collect(),
+    compatibility: |spec| tied_head_note(spec).into_iter().chain(bias_note(spec)).collect(),
     tensors: &[&[
         TensorRule::new("token_embd", "model.tok_embeddings"),
         TensorRule::new("blk.{l}.attn_norm", "model.layers.{l}.attention_norm"),
@@ -45,6 +46,15 @@ pub static INTERNLM2: Architecture = Architecture {
     ignorable: &["model.layers.{l}.attention.rotary_emb.inv_freq"],
     ..Architecture::BASE
 };
+
+/// llama.cpp has biases of queries, keys and values only.
+fn bias_note(spec: &ModelSpec) -> Option<String> {
+    let has_bias = spec.attention(0).is_some_and(|attention| attention.has_output_bias);
+    has_bias.then(|| {
+        "the bias of the attention's output is written; llama.cpp does not expect it for internlm2 and rejects the file"
+            .to_owned()
+    })
+}
 
 fn query(target: &Target) -> Transform {
     Transform { interleaved_heads: interleave_heads(target).interleaved_heads, ..query_of_kv_heads(target) }
