@@ -20,7 +20,7 @@ import llama_cpp
 import numpy as np
 
 FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "models"
-# What llama.cpp cannot load or computes in another way; conversion prints a note about each.
+# What llama.cpp cannot load or computes in another way.
 DIFFERENT = {
     "baichuan": "rotates heads only in models with 32 layers",
     "baichuan2-13b": "applies ALiBi only in models with 40 layers",
@@ -31,6 +31,7 @@ DIFFERENT = {
     "mistral": "ignores the sliding window",
     "moss": "has no such architecture",
     "phi4": "ignores the sliding window",
+    "qwen2moe": "expects experts in every layer",
     "refact": "computes RMS norms in place of layer norms",
     "starcoder2": "ignores the sliding window",
 }
