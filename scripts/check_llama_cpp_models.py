@@ -78,13 +78,16 @@ def check(trueup, folder, scratch):
     reason = DIFFERENT.get(folder.name)
     if reason is None:
         return line, is_equal
-    return (f"{line}; expected a difference: llama.cpp {reason}", False) if is_equal else (f"{folder.name}: differs: llama.cpp {reason}", True)
+    if is_equal:
+        return f"{line}; expected a difference: llama.cpp {reason}", False
+    return f"{folder.name}: differs: llama.cpp {reason}", True
 
 
 def compared(trueup, folder, scratch):
     """One line, and whether llama.cpp generates the golden tokens."""
     target = scratch / f"{folder.name}.gguf"
-    converted = subprocess.run([trueup, "convert", folder, target, "--type", "f32", "-q"], capture_output=True, text=True)
+    command = [trueup, "convert", folder, target, "--type", "f32", "-q"]
+    converted = subprocess.run(command, capture_output=True, text=True)
     if converted.returncode:
         return f"{folder.name}: {converted.stderr.strip()}", False
     golden = json.loads((folder / "golden.json").read_text(encoding="utf-8"))

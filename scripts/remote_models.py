@@ -96,6 +96,24 @@ class Decoder(nn.Module):
 
 # ---------------------------------------------------------------- XVERSE and Orion
 
+class GptDecoder(nn.Module):
+    """The names of GPT-2: blocks of one kind between an embedding and a norm, and an output head."""
+
+    def __init__(self, config, block, width, layers, norm, has_bias=False):
+        super().__init__()
+        self.config, self.transformer = config, nn.Module()
+        self.transformer.wte = nn.Embedding(config["vocab_size"], config[width])
+        self.transformer.h = nn.ModuleList(block(config) for _ in range(config[layers]))
+        self.transformer.ln_f = norm(config[width], config["layer_norm_epsilon"])
+        self.lm_head = nn.Linear(config[width], config["vocab_size"], bias=has_bias)
+
+    def logits(self, ids):
+        x = self.transformer.wte(torch.tensor(ids))
+        for layer in self.transformer.h:
+            x = layer(x)
+        return self.lm_head(self.transformer.ln_f(x))
+
+
 class LlamaAttention(nn.Module):
     """Separate projections without biases; groups of heads share keys and values; halves of heads are rotated."""
 
@@ -347,20 +365,9 @@ class RefactBlock(nn.Module):
         return x + self.mlp.c_proj(nn.functional.silu(gate) * up)
 
 
-class Refact(nn.Module):
+class Refact(GptDecoder):
     def __init__(self, config):
-        super().__init__()
-        self.config, self.transformer = config, nn.Module()
-        self.transformer.wte = nn.Embedding(config["vocab_size"], config["n_embd"])
-        self.transformer.h = nn.ModuleList(RefactBlock(config) for _ in range(config["n_layer"]))
-        self.transformer.ln_f = ScaleNorm(config["n_embd"], config["layer_norm_epsilon"])
-        self.lm_head = nn.Linear(config["n_embd"], config["vocab_size"], bias=False)
-
-    def logits(self, ids):
-        x = self.transformer.wte(torch.tensor(ids))
-        for layer in self.transformer.h:
-            x = layer(x)
-        return self.lm_head(self.transformer.ln_f(x))
+        super().__init__(config, RefactBlock, "n_embd", "n_layer", ScaleNorm)
 
 
 # ---------------------------------------------------------------- CodeShell
@@ -388,20 +395,9 @@ class CodeShellBlock(nn.Module):
         return x + self.mlp.c_proj(nn.functional.gelu(self.mlp.c_fc(self.ln_2(x)), approximate="tanh"))
 
 
-class CodeShell(nn.Module):
+class CodeShell(GptDecoder):
     def __init__(self, config):
-        super().__init__()
-        self.config, self.transformer = config, nn.Module()
-        self.transformer.wte = nn.Embedding(config["vocab_size"], config["n_embd"])
-        self.transformer.h = nn.ModuleList(CodeShellBlock(config) for _ in range(config["n_layer"]))
-        self.transformer.ln_f = nn.LayerNorm(config["n_embd"], config["layer_norm_epsilon"])
-        self.lm_head = nn.Linear(config["n_embd"], config["vocab_size"], bias=False)
-
-    def logits(self, ids):
-        x = self.transformer.wte(torch.tensor(ids))
-        for layer in self.transformer.h:
-            x = layer(x)
-        return self.lm_head(self.transformer.ln_f(x))
+        super().__init__(config, CodeShellBlock, "n_embd", "n_layer", nn.LayerNorm)
 
 
 # ---------------------------------------------------------------- Baichuan 1 and 2
@@ -554,20 +550,9 @@ class QwenBlock(nn.Module):
         return x + self.mlp.c_proj(self.mlp.w1(y) * nn.functional.silu(self.mlp.w2(y)))
 
 
-class Qwen(nn.Module):
+class Qwen(GptDecoder):
     def __init__(self, config):
-        super().__init__()
-        self.config, self.transformer = config, nn.Module()
-        self.transformer.wte = nn.Embedding(config["vocab_size"], config["hidden_size"])
-        self.transformer.h = nn.ModuleList(QwenBlock(config) for _ in range(config["num_hidden_layers"]))
-        self.transformer.ln_f = RmsNorm(config["hidden_size"], config["layer_norm_epsilon"])
-        self.lm_head = nn.Linear(config["hidden_size"], config["vocab_size"], bias=False)
-
-    def logits(self, ids):
-        x = self.transformer.wte(torch.tensor(ids))
-        for layer in self.transformer.h:
-            x = layer(x)
-        return self.lm_head(self.transformer.ln_f(x))
+        super().__init__(config, QwenBlock, "hidden_size", "num_hidden_layers", RmsNorm)
 
 
 # ---------------------------------------------------------------- ChatGLM-6B
@@ -667,18 +652,6 @@ class MossBlock(nn.Module):
         return x + mixed + self.mlp.fc_out(nn.functional.gelu(self.mlp.fc_in(normed), approximate="tanh"))
 
 
-class Moss(nn.Module):
+class Moss(GptDecoder):
     def __init__(self, config):
-        super().__init__()
-        self.config, self.transformer = config, nn.Module()
-        rows, width = config["vocab_size"], config["n_embd"]
-        self.transformer.wte = nn.Embedding(rows, width)
-        self.transformer.h = nn.ModuleList(MossBlock(config) for _ in range(config["n_layer"]))
-        self.transformer.ln_f = nn.LayerNorm(width, config["layer_norm_epsilon"])
-        self.lm_head = nn.Linear(width, rows)
-
-    def logits(self, ids):
-        x = self.transformer.wte(torch.tensor(ids))
-        for layer in self.transformer.h:
-            x = layer(x)
-        return self.lm_head(self.transformer.ln_f(x))
+        super().__init__(config, MossBlock, "n_embd", "n_layer", nn.LayerNorm, has_bias=True)

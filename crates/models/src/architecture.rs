@@ -4,7 +4,7 @@
 //! a path and never the class name alone.
 
 use crate::checkpoint::TensorRule;
-use crate::compatibility::long_factors_note;
+use crate::compatibility::{head_size_note, long_factors_note};
 use crate::config::{Config, Object};
 use crate::metadata::{KeyWriter, Keys};
 use crate::spec::ModelSpec;
@@ -49,6 +49,8 @@ pub struct Architecture {
     pub ignorable: &'static [&'static str],
     /// Other names that a tensor of the table may have in a checkpoint, by its name there.
     pub aliases: fn(&str) -> Vec<String>,
+    /// Whether llama.cpp loads models whose heads do not add up to the hidden size.
+    pub(crate) has_free_head_size: bool,
 }
 
 impl Architecture {
@@ -68,6 +70,7 @@ impl Architecture {
         tensors: &[],
         ignorable: &[],
         aliases: |_| Vec::new(),
+        has_free_head_size: false,
     };
 }
 
@@ -153,6 +156,7 @@ impl ModelSpec {
     pub fn compatibility_notes(&self) -> Vec<String> {
         let mut notes = (self.architecture.compatibility)(self);
         notes.extend(long_factors_note(self));
+        notes.extend(head_size_note(self));
         notes
     }
 }

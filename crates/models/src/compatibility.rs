@@ -20,8 +20,8 @@ pub(crate) fn renormalization_note(spec: &ModelSpec, is_assumed: bool) -> Option
         false => ("not divided by their sum", "divides them"),
     };
     Some(format!(
-        "the weights of the chosen experts are {model} ({name}.expert_weights_norm); llama.cpp {others}, and its results \
-         differ"
+        "the weights of the chosen experts are {model} ({name}.expert_weights_norm); llama.cpp {others}, and its \
+         results differ"
     ))
 }
 
@@ -37,6 +37,20 @@ pub(crate) fn gelu_note() -> String {
     "gelu is computed by the error function, as in the original model; llama.cpp approximates it with tanh, and its \
      results differ slightly"
         .to_owned()
+}
+
+/// llama.cpp gives the attention's output as many inputs as the hidden size for most architectures.
+pub(crate) fn head_size_note(spec: &ModelSpec) -> Option<String> {
+    let hidden_size = spec.hidden_size();
+    let is_free = spec.architecture().has_free_head_size;
+    let (_, attention) = spec.attentions().find(|(_, attention)| attention.output_elements() != hidden_size)?;
+    let (heads, size) = (attention.heads, attention.value_size);
+    (!is_free).then(|| {
+        format!(
+            "{heads} heads of {size} elements do not add up to the hidden size {hidden_size}; llama.cpp does not load the \
+             file"
+        )
+    })
 }
 
 /// The factors of LongRoPE follow the size of the context, in transformers the length of the text.

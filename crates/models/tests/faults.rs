@@ -174,7 +174,13 @@ fn descriptions_of_more_decoders_that_lie_are_refused() {
         config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         config
     };
-    let phi3 = |scaling: Value, original: Value| json!({ "architectures": ["Phi3ForCausalLM"], "rope_scaling": scaling, "original_max_position_embeddings": original });
+    let phi3 = |scaling: Value, original: Value| {
+        json!({
+            "architectures": ["Phi3ForCausalLM"],
+            "rope_scaling": scaling,
+            "original_max_position_embeddings": original,
+        })
+    };
     let long =
         |long: Value| json!({ "type": "longrope", "long_factor": long, "short_factor": [1, 1, 1, 1, 1, 1, 1, 1] });
     expect_refusals([
@@ -521,7 +527,7 @@ fn descriptions_that_lie_about_experts_are_refused() {
         ),
         (
             mixtral(json!({ "num_local_experts": 11 })),
-            "num_local_experts: 11 experts in each of 2 layers are claimed, but the file has 21 tensors",
+            "num_local_experts: expected at least one tensor for each of 11 experts in 2 layers, found 21 tensors",
         ),
         (mixtral(json!({ "num_local_experts": 0 })), "num_local_experts: expected 1 to 65536, found 0"),
         (mixtral(json!({ "num_local_experts": "8" })), "num_local_experts: expected a count, found \"8\""),

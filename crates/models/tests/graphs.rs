@@ -186,8 +186,8 @@ fn a_note_says_when_llama_cpp_weighs_experts_otherwise() {
     let more = json!({ "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": true });
     let notes = |class: &str, more: &Value| gguf(&config(class, more.clone())).2.compatibility_notes();
     assert_eq!(notes("Qwen3MoeForCausalLM", &more), Vec::<String>::new());
-    let note = "the weights of the chosen experts are divided by their sum (olmoe.expert_weights_norm); llama.cpp leaves \
-                them as they are, and its results differ";
+    let note = "the weights of the chosen experts are divided by their sum (olmoe.expert_weights_norm); llama.cpp \
+                leaves them as they are, and its results differ";
     assert_eq!(notes("OlmoeForCausalLM", &more), [note]);
     let plain = json!({ "num_experts": 4, "num_experts_per_tok": 2 });
     assert!(notes("Qwen3MoeForCausalLM", &plain)[0].contains("are not divided by their sum"));

@@ -27,8 +27,8 @@ const BOS: u32 = 1;
 const EOS: u32 = 2;
 
 /// Said when text is to be encoded with an older file.
-pub(crate) const SCORES_MISSING: &str = "expected scores, which are needed to encode text, found none; pass a tokenizer.bin \
-    with scores, or the tokenizer.model or tokenizer.json of the model";
+pub(crate) const SCORES_MISSING: &str = "expected scores, which are needed to encode text, found none; pass a \
+    tokenizer.bin with scores, or the tokenizer.model or tokenizer.json of the model";
 
 /// Builds the parts; `path` is the model that errors name.
 pub(crate) fn parts(file: &TokenizerBin, path: &Path) -> Result<Parts> {

@@ -89,15 +89,16 @@ const KNOWN: [Known; 11] = [
     },
     Known {
         name: "mixtral-8x7b",
-        config: r#"{"architectures": ["MixtralForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-            "num_key_value_heads": 8, "intermediate_size": 14336, "num_local_experts": 8, "num_experts_per_tok": 2, "vocab_size": 32000,
+        config: r#"{"architectures": ["MixtralForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "num_local_experts": 8,
+            "num_experts_per_tok": 2, "vocab_size": 32000,
             "rms_norm_eps": 1e-5, "max_position_embeddings": 32768, "rope_theta": 1000000.0, "tie_word_embeddings": false}"#,
     },
     Known {
         name: "qwen3-30b-a3b",
-        config: r#"{"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 48, "num_attention_heads": 32,
-            "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_experts": 128,
-            "num_experts_per_tok": 8, "norm_topk_prob": true, "vocab_size": 151936, "rms_norm_eps": 1e-6,
+        config: r#"{"architectures": ["Qwen3MoeForCausalLM"], "hidden_size": 2048, "num_hidden_layers": 48,
+            "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144,
+            "moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": true, "vocab_size": 151936, "rms_norm_eps": 1e-6,
             "max_position_embeddings": 40960, "rope_theta": 1000000.0, "tie_word_embeddings": false}"#,
     },
 ];

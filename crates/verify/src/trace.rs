@@ -98,7 +98,8 @@ impl TraceTokens {
                      program recorded"
                 ),
                 false => format!(
-                    "{path}: expected the token IDs of the trace, found none; pass them with --ids, or the prompt with -p"
+                    "{path}: expected the token IDs of the trace, found none; pass them with --ids, or the prompt \
+                     with -p"
                 ),
             })
         };

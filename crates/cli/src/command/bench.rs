@@ -30,7 +30,8 @@ compute its products, divided by the measured time. Weights that fit in the cach
 are marked as cached.
 
 synth:NAME:TYPE is a model with random weights, created in memory. NAME is llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, \
-qwen2-3b, qwen2-7b, llama-110m, llama-15m, chatglm-6b, mixtral-8x7b or qwen3-30b-a3b; TYPE is a type that `trueup quantize` can write.";
+qwen2-3b, qwen2-7b, llama-110m, llama-15m, chatglm-6b, mixtral-8x7b or qwen3-30b-a3b; TYPE is a type that \
+`trueup quantize` can write.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -15,10 +15,10 @@ fn all_reports_are_written_and_say_the_same_sentence() {
     let model = scratch.gguf(&tiny("llama3"), "model.gguf");
     let [json, html, junit, summary] = ["r.json", "r.html", "r.xml", "r.md"].map(|name| scratch.path(name));
     let call = ["verify", &model, "--steps", "2", "-q", "--json", &json, "--html", &html, "--junit", &junit];
-    let told = trueup(&[&call[..], &["--summary", &summary]].concat()).exits(0);
+    let outcome = trueup(&[&call[..], &["--summary", &summary]].concat()).exits(0);
     let report: Value = serde_json::from_str(&read(&json)).expect("JSON");
     let sentence = report["sentence"].as_str().expect("a sentence");
-    assert!(told.stdout.starts_with(&format!("PASS: {sentence}\n")) && told.stderr.is_empty(), "{told:?}");
+    assert!(outcome.stdout.starts_with(&format!("PASS: {sentence}\n")) && outcome.stderr.is_empty(), "{outcome:?}");
     assert!(
         report["run"]["command"].as_str().is_some_and(|command| command.contains("--steps 2")),
         "{}",
@@ -36,15 +36,15 @@ fn the_gate_of_the_documentation_passes_and_a_narrow_one_does_not() {
     let scratch = Scratch::new();
     let model = scratch.quantized_stories("q8_0");
     let example = argument(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/gate.toml"));
-    let told = trueup(&["verify", &model, "-q", "--gate", &example]).exits(0);
-    assert!(told.stdout.contains("matches no failing node") && told.stdout.contains("budget"), "{told:?}");
+    let outcome = trueup(&["verify", &model, "-q", "--gate", &example]).exits(0);
+    assert!(outcome.stdout.contains("matches no failing node") && outcome.stdout.contains("budget"), "{outcome:?}");
     let narrow = scratch.path("narrow.toml");
     fs::write(&narrow, "[budgets]\nlogit_sigma = 1e-9\n").expect("a file");
     let (summary, json) = (scratch.path("r.md"), scratch.path("r.json"));
     let call = ["verify", &model, "-q", "--gate", &narrow, "--summary", &summary, "--json", &json];
-    let told = trueup(&call).exits(1);
-    assert!(told.stdout.starts_with("FAIL: ") && told.stdout.contains("above its budget"), "{told:?}");
-    assert!(told.stderr.starts_with("::error title=trueup verify failed::"), "{told:?}");
+    let outcome = trueup(&call).exits(1);
+    assert!(outcome.stdout.starts_with("FAIL: ") && outcome.stdout.contains("above its budget"), "{outcome:?}");
+    assert!(outcome.stderr.starts_with("::error title=trueup verify failed::"), "{outcome:?}");
     assert!(read(&summary).contains("exceeded**"));
     let report: Value = serde_json::from_str(&read(&json)).expect("JSON");
     assert_eq!((&report["result"], &report["gate"]["budgets"][0]["holds"]), (&"fail".into(), &false.into()));
@@ -56,16 +56,16 @@ fn a_baseline_is_kept_or_drifted_from() {
     let model = scratch.gguf(&tiny("qwen3"), "model.gguf");
     let before = scratch.path("before.json");
     trueup(&["verify", &model, "--steps", "2", "-q", "--json", &before]).exits(0);
-    let told = trueup(&["verify", &model, "--steps", "2", "-q", "--baseline", &before]).exits(0);
-    assert!(told.stdout.contains("0 changes, 0 of them drifts"), "{told:?}");
+    let outcome = trueup(&["verify", &model, "--steps", "2", "-q", "--baseline", &before]).exits(0);
+    assert!(outcome.stdout.contains("0 changes, 0 of them drifts"), "{outcome:?}");
     let mut report: Value = serde_json::from_str(&read(&before)).expect("JSON");
     report["coverage"]["checked"] = 10_000.into();
     fs::write(&before, report.to_string()).expect("a file");
-    let told = trueup(&["verify", &model, "--steps", "3", "-q", "--baseline", &before]).exits(3);
-    assert!(told.stdout.contains("cannot be used as a baseline: its number of steps is 2, not 3"), "{told:?}");
-    let told = trueup(&["verify", &model, "--steps", "2", "-q", "--baseline", &before]).exits(1);
+    let outcome = trueup(&["verify", &model, "--steps", "3", "-q", "--baseline", &before]).exits(3);
+    assert!(outcome.stdout.contains("cannot be used as a baseline: its number of steps is 2, not 3"), "{outcome:?}");
+    let outcome = trueup(&["verify", &model, "--steps", "2", "-q", "--baseline", &before]).exits(1);
     // Each of the four fused nodes stands for three.
-    assert!(told.stdout.contains("nodes checked went from 10008 to"), "{told:?}");
+    assert!(outcome.stdout.contains("nodes checked went from 10008 to"), "{outcome:?}");
 }
 
 #[test]
@@ -119,10 +119,10 @@ fn two_outputs_never_go_to_one_place() {
         .refuses(&["could be overwritten", "another directory"]);
     fs::remove_dir_all(&folder).expect("it was just made");
     assert_eq!((scratch.names(), read(&prompt).as_str()), (before, "old"), "nothing was written");
-    let told =
+    let outcome =
         trueup(&["verify", &model, "--steps", "1", "-q", "--json", &scratch.path("a"), "--html", &scratch.path("b")]);
-    let told = told.exits(0);
-    assert!(told.stdout.contains("\ntook  "), "{told:?}");
+    let outcome = outcome.exits(0);
+    assert!(outcome.stdout.contains("\ntook  "), "{outcome:?}");
     let report: Value = serde_json::from_str(&read(&scratch.path("a"))).expect("JSON");
     let peak = &report["run"]["peak_memory_bytes"];
     assert_eq!(peak.as_u64().is_some_and(|bytes| bytes > 1_000_000), cfg!(target_os = "linux"), "{peak}");
@@ -135,7 +135,7 @@ fn flips_are_shown_with_their_text() {
     let (json, html) = (scratch.path("r.json"), scratch.path("r.html"));
     let call =
         ["verify", &model, "-p", "Once upon a time", "--steps", "2", "-q", "--inject-fault", "always-42@result_output"];
-    let told = trueup(&[&call[..], &["--json", &json, "--html", &html]].concat()).exits(1);
+    let outcome = trueup(&[&call[..], &["--json", &json, "--html", &html]].concat()).exits(1);
     let report: Value = serde_json::from_str(&read(&json)).expect("JSON");
     let flips = report["tokens"]["flip_list"].as_array().expect("flips");
     let text = |flip: &Value, what: &str| flip["text"][what].as_str().expect("a text").to_owned();
@@ -144,7 +144,7 @@ fn flips_are_shown_with_their_text() {
     assert_eq!(text(whole, "reference"), ",");
     assert_eq!((whole["explained"].is_boolean(), whole["device"].as_u64()), (true, Some(0)));
     let piece = format!("\"{}\" (0) instead of", text(whole, "device"));
-    assert!(told.stdout.contains(&piece), "{piece} in {told:?}");
+    assert!(outcome.stdout.contains(&piece), "{piece} in {outcome:?}");
     let page = read(&html);
     assert!(page.contains("Once upon a time</span>") && page.contains("<small>0</small>"));
 }
@@ -158,14 +158,16 @@ fn a_failure_alone_says_what_was_recorded_first() {
     trueup(&call).exits(1);
     let file = fs::read_dir(&folder).expect("a folder").next().expect("a file").expect("an entry").path();
     let file = argument(&file);
-    let told = trueup(&["repro", &file]).exits(0);
-    let lines: Vec<&str> = told.stdout.lines().collect();
-    let [recorded, now, hint] = lines.as_slice() else { panic!("{told:?}") };
-    assert!(recorded.starts_with("recorded: structural bug, worst z") && recorded.contains(" on cpu, "), "{told:?}");
-    assert!(now.starts_with("now: ") && now.contains(") passes on cpu: "), "{told:?}");
-    assert!(hint.contains(&format!("`trueup repro {file} --inject-fault row-unwritten`")), "{told:?}");
-    let told = trueup(&["repro", &file, "--inject-fault", "row-unwritten"]).exits(1);
-    assert!(told.stdout.contains("now with the fault row-unwritten: ") && told.stdout.contains(") fails on cpu: "));
+    let outcome = trueup(&["repro", &file]).exits(0);
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    let [recorded, now, hint] = lines.as_slice() else { panic!("{outcome:?}") };
+    assert!(recorded.starts_with("recorded: structural bug, worst z") && recorded.contains(" on cpu, "), "{outcome:?}");
+    assert!(now.starts_with("now: ") && now.contains(") passes on cpu: "), "{outcome:?}");
+    assert!(hint.contains(&format!("`trueup repro {file} --inject-fault row-unwritten`")), "{outcome:?}");
+    let outcome = trueup(&["repro", &file, "--inject-fault", "row-unwritten"]).exits(1);
+    assert!(
+        outcome.stdout.contains("now with the fault row-unwritten: ") && outcome.stdout.contains(") fails on cpu: ")
+    );
     let answer = trueup(&["repro", &file, "--json"]).exits(0).json();
     assert_eq!(answer["recorded"]["planted"], "row-unwritten");
     assert_eq!((answer["result"].as_str(), answer["planted"].is_null()), (Some("pass"), true));
@@ -174,8 +176,8 @@ fn a_failure_alone_says_what_was_recorded_first() {
     // Which command is to be pasted where the path has a space.
     let spaced = scratch.path("a file.safetensors");
     fs::copy(&file, &spaced).expect("a copy");
-    let told = trueup(&["repro", &spaced]).exits(0);
-    assert!(told.stdout.contains(&format!("`trueup repro '{spaced}' --inject-fault row-unwritten`")), "{told:?}");
+    let outcome = trueup(&["repro", &spaced]).exits(0);
+    assert!(outcome.stdout.contains(&format!("`trueup repro '{spaced}' --inject-fault row-unwritten`")), "{outcome:?}");
     trueup(&["repro", &file, "--inject-fault", "rope-base"])
         .refuses(&["the fault rope-base does not apply", "needs rope"]);
 }
@@ -188,9 +190,12 @@ fn commands_repeat_how_the_device_computes() {
     let how = ["--kv", "f32", "--isa", "scalar", "--no-repack", "--fusion", "off"];
     let reports = ["--repro-dir", &folder, "--html", &html, "--junit", &junit];
     let call = [&["verify", &model, "-q", "--steps", "1", "--inject-fault", "gain"], how.as_slice(), &reports].concat();
-    let told = trueup(&call).exits(1);
+    let outcome = trueup(&call).exits(1);
     let how = how.join(" ");
-    assert!(told.stdout.contains(&format!("--steps 1 {how}` on the same prompts without the fault gain")), "{told:?}");
+    assert!(
+        outcome.stdout.contains(&format!("--steps 1 {how}` on the same prompts without the fault gain")),
+        "{outcome:?}"
+    );
     let next = format!("trueup verify {model} --steps 1 {how}");
     let page = read(&html).replace("&#x2f;", "/");
     assert!(page.contains(&next) && page.contains("--dev cpu --isa scalar --no-repack --inject-fault gain"), "{next}");
@@ -201,9 +206,10 @@ fn commands_repeat_how_the_device_computes() {
     // A fault that is waived is no silent pass.
     let gate = scratch.path("gate.toml");
     let node =
-        told.stdout.split("which was injected at ").nth(1).and_then(|rest| rest.split('.').next()).expect("a node");
+        outcome.stdout.split("which was injected at ").nth(1).and_then(|rest| rest.split('.').next()).expect("a node");
     let waiver = "verdict = \"structural_bug\"\nreason = \"known\"\nexpires = 2999-01-01\n";
     fs::write(&gate, format!("[[waiver]]\nnode = \"{node}\"\n{waiver}")).expect("a file");
-    let told = trueup(&["verify", &model, "-q", "--inject-fault", &format!("gain@{node}"), "--gate", &gate]).exits(0);
-    assert!(told.stdout.contains("the fault gain, injected at"), "{told:?}");
+    let outcome =
+        trueup(&["verify", &model, "-q", "--inject-fault", &format!("gain@{node}"), "--gate", &gate]).exits(0);
+    assert!(outcome.stdout.contains("the fault gain, injected at"), "{outcome:?}");
 }

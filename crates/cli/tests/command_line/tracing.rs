@@ -22,12 +22,13 @@ fn a_trace_is_written_printed_and_verified() {
         assert!(!Path::new(&other).exists(), "{name}");
     }
     trueup(&["trace", &model, "--ids", "1 7 42", "--steps", "2", "-o", &file, "-q"]).exits(0);
-    let told = trueup(&["trace", &model, "--ids", "1 7 42", "--steps", "0", "--print", "--nodes", "^l_out"]).exits(0);
+    let outcome =
+        trueup(&["trace", &model, "--ids", "1 7 42", "--steps", "0", "--print", "--nodes", "^l_out"]).exits(0);
     assert!(
-        told.stdout.starts_with("0/l_out-0 = add(ffn_out-0 f32[64, 3], ffn_inp-0 f32[64, 3]): f32[64, 3]\n"),
-        "{told:?}"
+        outcome.stdout.starts_with("0/l_out-0 = add(ffn_out-0 f32[64, 3], ffn_inp-0 f32[64, 3]): f32[64, 3]\n"),
+        "{outcome:?}"
     );
-    assert_eq!(told.stdout.lines().filter(|line| line.trim_start().starts_with("sum = ")).count(), 2, "{told:?}");
+    assert_eq!(outcome.stdout.lines().filter(|line| line.trim_start().starts_with("sum = ")).count(), 2, "{outcome:?}");
 
     let answer = trueup(&["verify", &model, "--ref", &file, "--json", "-"]).exits(0).json();
     assert_eq!((&answer["result"], &answer["trace"]["result"]), (&"pass".into(), &"pass".into()));
@@ -62,9 +63,9 @@ fn traces_of_other_programs_are_compared() {
     trueup(&["verify", &wide, "--ref", &traces("llama2.safetensors"), "--steps", "1"]).refuses(&["--steps"]);
     let coarse = scratch.path("coarse.gguf");
     trueup(&["quantize", &model, &coarse, "-b", "4"]).exits(0);
-    let told = trueup(&["verify", &coarse, "--ref", &traces("llama2.safetensors")]).exits(1);
-    assert!(told.stdout.starts_with("FAIL: First faulty node of the trace "), "{told:?}");
-    assert!(told.stdout.contains(": inp_embd (get_rows), weight token_embd.weight"), "{told:?}");
+    let outcome = trueup(&["verify", &coarse, "--ref", &traces("llama2.safetensors")]).exits(1);
+    assert!(outcome.stdout.starts_with("FAIL: First faulty node of the trace "), "{outcome:?}");
+    assert!(outcome.stdout.contains(": inp_embd (get_rows), weight token_embd.weight"), "{outcome:?}");
     trueup(&["verify", &scratch.gguf(&stories(), "stories.gguf"), "--ref", &traces("llama2.safetensors")])
         .refuses(&["expected shape"]);
 }
@@ -74,9 +75,9 @@ fn printed_tensors_have_step_operator_shapes_ends_and_sum() {
     let scratch = Scratch::new();
     let (model, file) = (scratch.gguf(&tiny("qwen2"), "qwen2.gguf"), scratch.path("trace.safetensors"));
     let call = ["trace", &model, "--ids", "3 5", "--steps", "1", "--print", "--out", &file, "-q"];
-    let told = trueup(&call).exits(0);
-    let heads: Vec<&str> = told.stdout.lines().filter(|line| !line.starts_with(' ')).collect();
-    assert_eq!(told.stdout.lines().count(), 3 * heads.len(), "{told:?}");
+    let outcome = trueup(&call).exits(0);
+    let heads: Vec<&str> = outcome.stdout.lines().filter(|line| !line.starts_with(' ')).collect();
+    assert_eq!(outcome.stdout.lines().count(), 3 * heads.len(), "{outcome:?}");
     assert!(heads.contains(&"1/Kcur-0 = mul_mat(blk.0.attn_k.weight bf16[64, 32], attn_norm-0 f32[64]): f32[32]"));
     // What is printed is what the file holds.
     let trace = trueup::formats::Trace::open(&file).unwrap();
@@ -84,8 +85,8 @@ fn printed_tensors_have_step_operator_shapes_ends_and_sum() {
     let trueup::formats::TraceValues::All(values) = trace.read(trace.find(1, "l_out-1").unwrap()).unwrap() else {
         panic!("safetensors hold all values")
     };
-    let place = told.stdout.find("\n1/l_out-1 = ").expect("the node is printed");
-    let lines: Vec<&str> = told.stdout[place + 1..].lines().take(3).collect();
+    let place = outcome.stdout.find("\n1/l_out-1 = ").expect("the node is printed");
+    let lines: Vec<&str> = outcome.stdout[place + 1..].lines().take(3).collect();
     let number = |text: &str| text.trim().parse::<f64>().unwrap();
     let ends: Vec<&str> = lines[1].trim().trim_matches(['[', ']']).split(", ").collect();
     assert_eq!(ends.len(), 7, "{lines:?}");
@@ -119,16 +120,16 @@ fn a_trace_that_lacks_nodes_is_inconclusive_in_every_report() {
     assert_eq!(trace["untraced"]["count"], number("computed") + number("missing"));
     assert_eq!(trace["untraced"]["nodes"][0], "0/inp_embd");
     assert_eq!(trace["untraced"]["steps_count"], 0);
-    let told = format!("{} of {} results in 2 steps judged", number("judged"), number("results"));
-    assert!(answer["sentence"].as_str().unwrap().contains(&told), "{told}");
+    let outcome = format!("{} of {} results in 2 steps judged", number("judged"), number("results"));
+    assert!(answer["sentence"].as_str().unwrap().contains(&outcome), "{outcome}");
     for (form, path) in reports {
-        assert!(fs::read_to_string(&path).unwrap().contains(&told), "{form}: {told}");
+        assert!(fs::read_to_string(&path).unwrap().contains(&outcome), "{form}: {outcome}");
     }
     let call = ["verify", &model, "--ref", &file, "-q"];
     assert!(trueup(&call).exits(3).stdout.contains("first 0/inp_embd"));
     // Less can be asked for, by the flag or by a gate; the flag counts.
     let with = |more: &[&str]| trueup(&[&call[..], more].concat());
-    assert!(with(&["--coverage", "0.2"]).exits(0).stdout.contains(&told));
+    assert!(with(&["--coverage", "0.2"]).exits(0).stdout.contains(&outcome));
     assert!(with(&["--coverage", "0.9"]).exits(3).stdout.contains("0.9 required"));
     let gate = scratch.path("gate.toml");
     fs::write(&gate, "coverage = 0.2\n").unwrap();

@@ -61,7 +61,7 @@ pub static BAICHUAN: Architecture = Architecture {
     },
     flm_keys,
     more_keys: |spec, writer| writer.value(MAX_ALIBI_BIAS, alibi(spec).unwrap_or(0.0)),
-    compatibility: |spec| rope_factors_note(spec).into_iter().chain(alibi_note(spec)).collect(),
+    compatibility: |spec| rope_factors_note(spec).into_iter().chain(position_note(spec)).collect(),
     tensors: &[&[TensorRule::new("output", "lm_head").with(unit_rows)], INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
@@ -75,6 +75,8 @@ const MAX_ALIBI_BIAS: &str = "attention.max_alibi_bias";
 const MAX_BIAS: f32 = 8.0;
 /// A GGUF file without the key has ALiBi if it has this many layers, as other programs assume.
 const ALIBI_LAYERS: usize = 40;
+/// Layers of the 7B models.
+const ROPE_LAYERS: usize = 32;
 
 fn with_alibi(spec: ModelSpec, exponent: f32) -> ModelSpec {
     spec.with_attention(|_, attention| attention.position = Position::Alibi(exponent))
@@ -92,12 +94,17 @@ fn flm_keys(spec: &ModelSpec) -> Vec<(String, Value)> {
     alibi(spec).map(|_| ("use_alibi".to_owned(), 1.into())).into_iter().collect()
 }
 
-fn alibi_note(spec: &ModelSpec) -> Option<String> {
-    let is_expected = spec.layer_count() == ALIBI_LAYERS;
-    (is_expected != alibi(spec).is_some()).then(|| {
-        format!(
+/// llama.cpp knows the two kinds of models by their numbers of layers.
+fn position_note(spec: &ModelSpec) -> Option<String> {
+    let layers = spec.layer_count();
+    match alibi(spec) {
+        Some(_) if layers != ALIBI_LAYERS => Some(format!(
             "baichuan.{MAX_ALIBI_BIAS} is written; programs that ignore it apply ALiBi only to models with \
              {ALIBI_LAYERS} layers"
-        )
-    })
+        )),
+        None if layers != ROPE_LAYERS => Some(format!(
+            "positions are encoded with RoPE; llama.cpp applies it only to Baichuan models with {ROPE_LAYERS} layers"
+        )),
+        Some(_) | None => None,
+    }
 }

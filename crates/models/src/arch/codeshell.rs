@@ -1,8 +1,8 @@
 //! CodeShell: layer norms with biases, heads that share keys and values, and a rotation of halves.
 
 use super::gpt2::{USUAL, only_plain_scores};
+use super::starcoder::NAMES;
 use crate::architecture::Architecture;
-use crate::checkpoint::TensorRule;
 use crate::compatibility::tied_head_note;
 use crate::decoder::{Decoder, Style, Usual};
 use trueup_graph::op::RopePairs;
@@ -29,17 +29,7 @@ pub static CODESHELL: Architecture = Architecture {
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),
     compatibility: |spec| tied_head_note(spec).into_iter().collect(),
-    tensors: &[&[
-        TensorRule::new("token_embd", "transformer.wte"),
-        TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.ln_1"),
-        TensorRule::new("blk.{l}.attn_qkv", "transformer.h.{l}.attn.c_attn"),
-        TensorRule::new("blk.{l}.attn_output", "transformer.h.{l}.attn.c_proj"),
-        TensorRule::new("blk.{l}.ffn_norm", "transformer.h.{l}.ln_2"),
-        TensorRule::new("blk.{l}.ffn_up", "transformer.h.{l}.mlp.c_fc"),
-        TensorRule::new("blk.{l}.ffn_down", "transformer.h.{l}.mlp.c_proj"),
-        TensorRule::new("output_norm", "transformer.ln_f"),
-        TensorRule::new("output", "lm_head"),
-    ]],
+    tensors: &[NAMES],
     ignorable: &["transformer.h.{l}.attn.rotary_emb.inv_freq"],
     ..Architecture::BASE
 };

@@ -31,6 +31,7 @@ pub static GEMMA: Architecture = Architecture {
     from_metadata: |keys| with_scaled_embedding(Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE)),
     tensors: &[NORMS, NAMES],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

@@ -50,6 +50,7 @@ pub static GEMMA2: Architecture = Architecture {
         NAMES,
     ],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

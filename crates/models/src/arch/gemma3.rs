@@ -53,6 +53,7 @@ pub static GEMMA3: Architecture = Architecture {
         NAMES,
     ],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

@@ -26,6 +26,7 @@ pub static GLM4: Architecture = Architecture {
         NAMES,
     ],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

@@ -38,6 +38,7 @@ pub static GRANITE: Architecture = Architecture {
     },
     tensors: &[INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

@@ -31,6 +31,7 @@ pub static GRANITEMOE: Architecture = Architecture {
     more_keys: GRANITE.more_keys,
     tensors: &[EXPERT_NAMES, INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

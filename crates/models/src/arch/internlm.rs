@@ -20,5 +20,6 @@ pub static INTERNLM: Architecture = Architecture {
     from_metadata: llama_from_metadata,
     tensors: &[INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };

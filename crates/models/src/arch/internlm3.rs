@@ -23,6 +23,7 @@ pub static INTERNLM3: Architecture = Architecture {
     from_metadata: llama_from_metadata,
     tensors: &[INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

@@ -36,6 +36,7 @@ pub static LLAMA: Architecture = Architecture {
     },
     tensors: &[INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

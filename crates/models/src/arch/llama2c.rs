@@ -30,5 +30,6 @@ pub static LLAMA2C: Architecture = Architecture {
         TensorRule::new("output_norm", "norm"),
         TensorRule::new("output", "output"),
     ]],
+    has_free_head_size: true,
     ..Architecture::BASE
 };

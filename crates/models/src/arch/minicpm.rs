@@ -45,6 +45,7 @@ pub static MINICPM: Architecture = Architecture {
     },
     tensors: &[INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

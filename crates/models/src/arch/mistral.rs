@@ -22,6 +22,7 @@ pub static MISTRAL: Architecture = Architecture {
     compatibility: |spec| window_note(spec).into_iter().collect(),
     tensors: &[INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

@@ -24,6 +24,7 @@ pub static MIXTRAL: Architecture = Architecture {
     compatibility: |spec| window_note(spec).into_iter().collect(),
     tensors: &[EXPERT_NAMES, INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

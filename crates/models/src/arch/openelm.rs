@@ -41,6 +41,7 @@ pub static OPENELM: Architecture = Architecture {
         TensorRule::new("blk.{l}.ffn_down", "transformer.layers.{l}.ffn.proj_2"),
         TensorRule::new("output_norm", "transformer.norm"),
     ]],
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

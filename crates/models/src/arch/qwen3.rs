@@ -26,6 +26,7 @@ pub static QWEN3: Architecture = Architecture {
     compatibility: |spec| window_note(spec).into_iter().chain(rope_factors_note(spec)).collect(),
     tensors: &[NAMES],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

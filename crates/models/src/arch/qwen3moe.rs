@@ -40,6 +40,7 @@ pub static QWEN3MOE: Architecture = Architecture {
     },
     tensors: &[EXPERT_NAMES, NAMES],
     ignorable: INVERSE_FREQUENCIES,
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

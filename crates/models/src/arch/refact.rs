@@ -50,6 +50,7 @@ pub static REFACT: Architecture = Architecture {
         TensorRule::new("output_norm", "transformer.ln_f"),
         TensorRule::new("output", "lm_head"),
     ]],
+    has_free_head_size: true,
     ..Architecture::BASE
 };
 

@@ -20,18 +20,20 @@ pub static STARCODER: Architecture = Architecture {
         with_learned_positions(decoder.spec(&STYLE))
     },
     from_metadata: |keys| with_learned_positions(Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE)),
-    tensors: &[&[
-        TensorRule::new("token_embd", "transformer.wte"),
-        TensorRule::new("position_embd", "transformer.wpe"),
-        TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.ln_1"),
-        TensorRule::new("blk.{l}.attn_qkv", "transformer.h.{l}.attn.c_attn"),
-        TensorRule::new("blk.{l}.attn_output", "transformer.h.{l}.attn.c_proj"),
-        TensorRule::new("blk.{l}.ffn_norm", "transformer.h.{l}.ln_2"),
-        TensorRule::new("blk.{l}.ffn_up", "transformer.h.{l}.mlp.c_fc"),
-        TensorRule::new("blk.{l}.ffn_down", "transformer.h.{l}.mlp.c_proj"),
-        TensorRule::new("output_norm", "transformer.ln_f"),
-        TensorRule::new("output", "lm_head"),
-    ]],
+    tensors: &[&[TensorRule::new("position_embd", "transformer.wpe")], NAMES],
     ignorable: CAUSAL_MASKS,
     ..Architecture::BASE
 };
+
+/// Names of GPT-2 with queries, keys and values in one matrix.
+pub(super) const NAMES: &[TensorRule] = &[
+    TensorRule::new("token_embd", "transformer.wte"),
+    TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.ln_1"),
+    TensorRule::new("blk.{l}.attn_qkv", "transformer.h.{l}.attn.c_attn"),
+    TensorRule::new("blk.{l}.attn_output", "transformer.h.{l}.attn.c_proj"),
+    TensorRule::new("blk.{l}.ffn_norm", "transformer.h.{l}.ln_2"),
+    TensorRule::new("blk.{l}.ffn_up", "transformer.h.{l}.mlp.c_fc"),
+    TensorRule::new("blk.{l}.ffn_down", "transformer.h.{l}.mlp.c_proj"),
+    TensorRule::new("output_norm", "transformer.ln_f"),
+    TensorRule::new("output", "lm_head"),
+];

@@ -88,7 +88,7 @@ impl Attention {
     }
 
     /// Elements of what the heads give.
-    fn output_elements(&self) -> usize {
+    pub fn output_elements(&self) -> usize {
         self.heads.saturating_mul(self.value_size)
     }
 

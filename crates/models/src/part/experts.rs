@@ -159,7 +159,7 @@ fn count_of(config: &mut Config, (key, absent): (&str, usize), layers: usize) ->
         return experts;
     }
     config.problem(format!(
-        "{key}: {experts} experts in each of {layers} layers are claimed, but the file has {tensors} tensors"
+        "{key}: expected at least one tensor for each of {experts} experts in {layers} layers, found {tensors} tensors"
     ));
     1
 }
