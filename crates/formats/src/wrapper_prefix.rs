@@ -8,7 +8,7 @@
 //! ```
 
 /// What the names of a whole model begin with.
-const ROOTS: [&str; 2] = ["model.", "transformer."];
+const ROOTS: [&str; 3] = ["model.", "transformer.", "gpt_neox."];
 
 /// The prefix that all names have in addition to those of the model; empty if there is none.
 ///
@@ -20,8 +20,9 @@ pub(crate) fn wrapper_prefix<'a>(names: impl Iterator<Item = &'a str> + Clone) -
         let start = prefix.len();
         let end = start.saturating_add(part.len()).saturating_add(1);
         let wrapper = first.get(start..end);
-        // Some architectures have `model.transformer.` in their own names.
-        let roots = ROOTS.iter().filter(|root| part != "model" || **root == "model.");
+        // Some architectures have `model.transformer.` in their own names, but not after a wrapper such as PEFT.
+        let is_own = part == "model" && prefix.is_empty();
+        let roots = ROOTS.iter().filter(|root| !is_own || **root == "model.");
         let has_root =
             |name: &str| name.get(end..).is_some_and(|rest| roots.clone().any(|root| rest.starts_with(root)));
         if !names.clone().all(|name| name.get(start..end) == wrapper) || !names.clone().any(has_root) {
@@ -46,6 +47,8 @@ mod tests {
             (&["model.model.norm.weight", "model.lm_head.weight"], "model."),
             (&["base_model.model.model.norm.weight", "base_model.model.lm_head.weight"], "base_model.model."),
             (&["module.transformer.wte.weight", "module.lm_head.weight"], "module."),
+            (&["module.gpt_neox.embed_in.weight", "module.embed_out.weight"], "module."),
+            (&["base_model.model.transformer.wte.weight", "base_model.model.lm_head.weight"], "base_model.model."),
             (&["model.transformer.wte.weight", "model.transformer.ln_f.weight"], ""),
             (&["transformer.h.0.ln_1.weight", "transformer.wte.weight"], ""),
             // One name is outside, or there is no whole model inside.
