@@ -95,6 +95,7 @@ impl Mapping {
         let omitted = omit(source, architecture, &head, unused, &mut mismatch);
         mismatch.check(source, architecture)?;
         notes.extend(notes_of_computed(source, &spec, &omitted)?);
+        notes.extend(note_of_unused(source, &omitted));
         Ok(Mapping { spec, tensors, omitted, notes, kept: None })
     }
 
@@ -272,6 +273,8 @@ fn omit(
         let name = &source.tensors()[number].name;
         if matches!(head, TiedHead::Copy(head) if *head == number) {
             omitted.push(OmittedTensor { source: number, stand_in: StandIn::Embedding });
+        } else if let Some(what) = unused_part(architecture, name) {
+            omitted.push(OmittedTensor { source: number, stand_in: StandIn::Nothing(what) });
         } else if is_ignorable(architecture, name) {
             omitted.push(OmittedTensor { source: number, stand_in: StandIn::of_name(name) });
         } else {
@@ -308,6 +311,24 @@ fn notes_of_computed(source: &dyn Checkpoint, spec: &ModelSpec, omitted: &[Omitt
         notes.push(format!("the values of these omitted tensors differ from those computed from config.json: {names}"));
     }
     Ok(notes)
+}
+
+/// Names the tensors that are omitted because no result depends on them.
+fn note_of_unused(source: &dyn Checkpoint, omitted: &[OmittedTensor]) -> Option<String> {
+    let of = |omitted: &OmittedTensor| match omitted.stand_in {
+        StandIn::Nothing(what) => Some(format!("{} ({what})", quote(&source.tensors()[omitted.source].name))),
+        StandIn::Embedding | StandIn::Frequencies | StandIn::CausalMask | StandIn::HiddenScore => None,
+    };
+    let names: Vec<String> = omitted.iter().filter_map(of).collect();
+    (!names.is_empty()).then(|| {
+        let (tensors, verb) = (counted(names.len(), "tensor"), if names.len() == 1 { "is" } else { "are" });
+        format!("{tensors} {verb} omitted, because no result depends on them: {}", listed(&names, ", "))
+    })
+}
+
+/// What a tensor is that no result of the model depends on, by its name.
+pub(crate) fn unused_part(architecture: &Architecture, name: &str) -> Option<&'static str> {
+    architecture.unused.iter().find(|(start, _)| name.starts_with(start)).map(|(_, what)| *what)
 }
 
 /// Whether a name fits one of the patterns of tensors that hold nothing of their own.

@@ -49,6 +49,8 @@ pub struct Architecture {
     pub ignorable: &'static [&'static str],
     /// Other names that a tensor of the table may have in a checkpoint, by its name there.
     pub aliases: fn(&str) -> Vec<String>,
+    /// Tensors that no result of the model depends on: how their names begin, and what they are.
+    pub unused: &'static [(&'static str, &'static str)],
 }
 
 impl Architecture {
@@ -68,6 +70,7 @@ impl Architecture {
         tensors: &[],
         ignorable: &[],
         aliases: |_| Vec::new(),
+        unused: &[],
     };
 }
 

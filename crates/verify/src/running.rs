@@ -15,7 +15,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::fuse::fuse;
 use trueup_graph::{Graph, Input, Node, Op, Origin, TensorType, ValueId};
-use trueup_models::{Batch, Prefix};
+use trueup_models::{Batch, ModelResult, Pooling, Prefix};
 use trueup_runtime::device::reference::evaluate;
 use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen, Session};
 
@@ -30,6 +30,7 @@ pub(crate) struct Inputs {
     positions: Vec<usize>,
     room: usize,
     window: Option<usize>,
+    result: ModelResult,
     /// For each token, where the first one behind the beginning of its text stands, if it is there, and where the mark:
     /// of models whose texts have a beginning that sees itself.
     divisions: Vec<(Option<usize>, usize)>,
@@ -42,6 +43,7 @@ impl Inputs {
         let spec = model.model().spec();
         let window = spec.window();
         let mut inputs = Inputs::placed(entries, texts, room, window);
+        inputs.result = spec.result();
         if let Some(prefix) = spec.prefix() {
             inputs.divisions = entries.iter().map(|entry| divided(prefix, &texts[entry.sequence])).collect();
         }
@@ -57,7 +59,8 @@ impl Inputs {
             texts[entry.sequence].len() - 1
         };
         let positions = entries.iter().map(place).collect();
-        Inputs { entries: entries.to_vec(), positions, room, window, divisions: Vec::new() }
+        let (result, divisions) = (ModelResult::Logits, Vec::new());
+        Inputs { entries: entries.to_vec(), positions, room, window, result, divisions }
     }
 
     /// Tokens of the batch.
@@ -82,6 +85,10 @@ impl Inputs {
             Input::PositionPairs => self.position_pairs(),
             Input::KvRows => each(&|entry, position| index(entry.sequence * self.room + position)),
             Input::Sequences => each(&|entry, _| index(entry.sequence)),
+            Input::TokenTypes | Input::WholeBatch => each(&|_, _| 0),
+            Input::PoolBatch => HostTensor::indices(&vec![0; self.outputs().len()]),
+            Input::PoolShares => self.shares(ty),
+            Input::MaskText => self.mask_text(ty),
             Input::OutputRows => HostTensor::indices(&self.outputs()),
             Input::Mask => self.mask(ty, usize::MAX, |_| 0.0),
             Input::MaskWindow => self.mask(ty, self.window.unwrap_or(usize::MAX), |_| 0.0),
@@ -90,14 +97,57 @@ impl Inputs {
         }
     }
 
-    /// The tokens with wanted logits; the last one where none is wanted, for a graph computes at least one row.
+    /// The tokens with wanted logits; the last one where none is wanted, for a graph computes at least one row. In a
+    /// model with one row for each text, the token that stands for it: its first or last one.
     fn outputs(&self) -> Vec<i32> {
+        if let ModelResult::Pooled(pooling) = self.result {
+            return self.texts().into_iter().map(|text| index(text.end(pooling))).collect();
+        }
         let wanted = |place: &usize| self.entries[*place].wants_logits;
         let mut outputs: Vec<i32> = (0..self.entries.len()).filter(wanted).map(index).collect();
         if outputs.is_empty() {
             outputs.extend(self.entries.len().checked_sub(1).map(index));
         }
         outputs
+    }
+
+    /// The texts with a wanted row, in the order of their first tokens.
+    fn texts(&self) -> Vec<Text> {
+        let mut order: Vec<usize> = Vec::new();
+        for entry in &self.entries {
+            if !order.contains(&entry.sequence) {
+                order.push(entry.sequence);
+            }
+        }
+        let places = |sequence: usize| {
+            let own = self.entries.iter().enumerate().filter(move |(_, entry)| entry.sequence == sequence);
+            own.map(|(place, _)| place).collect()
+        };
+        let texts: Vec<Text> = order.into_iter().map(|sequence| Text { places: places(sequence) }).collect();
+        let is_wanted = |text: &Text| text.places.iter().any(|place| self.entries[*place].wants_logits);
+        // A graph computes at least one row, and all of them if none is wanted.
+        if texts.iter().any(is_wanted) { texts.into_iter().filter(is_wanted).collect() } else { texts }
+    }
+
+    /// For each text, one over its length for its tokens.
+    fn shares(&self, ty: &TensorType) -> HostTensor {
+        let mut values = vec![0.0; ty.shape.elements()];
+        for (row, text) in values.chunks_mut(ty.shape[0].max(1)).zip(self.texts()) {
+            let share = 1.0 / text.places.len() as f64;
+            text.places.iter().filter_map(|place| row.get_mut(*place).map(|value| *value = share)).count();
+        }
+        HostTensor::real(*ty, values)
+    }
+
+    /// A token looks at all tokens of its text.
+    fn mask_text(&self, ty: &TensorType) -> HostTensor {
+        let tokens = ty.shape[0];
+        let sequence = |place: usize| self.entries.get(place).map(|entry| entry.sequence);
+        let value = |index: usize| {
+            let (seen, own) = (sequence(index % tokens), sequence(index / tokens));
+            if own.is_some() && seen == own { 0.0 } else { f64::NEG_INFINITY }
+        };
+        HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
     }
 
     /// In the beginning of a text its positions and zeros, behind it the position of the mark and a count from 1.
@@ -134,6 +184,21 @@ impl Inputs {
     }
 }
 
+/// Places of a text's tokens in a batch.
+struct Text {
+    places: Vec<usize>,
+}
+
+impl Text {
+    fn end(&self, pooling: Pooling) -> usize {
+        let place = match pooling {
+            Pooling::First => self.places.first(),
+            Pooling::Mean | Pooling::Last => self.places.last(),
+        };
+        place.copied().unwrap_or_default()
+    }
+}
+
 /// Where the beginning of a text ends, and where its mark is, of all its ids; without one, right before the end. A text
 /// whose beginning does not end needs no mark, and 0 stands there.
 pub(crate) fn divided(prefix: &Prefix, text: &[u32]) -> (Option<usize>, usize) {
@@ -160,11 +225,10 @@ pub(crate) fn with_room(bytes: &[u8], ty: &TensorType) -> Vec<u8> {
     grown
 }
 
-/// Sizes of the KV cache of a graph: rows of each sequence, and sequences.
-pub(crate) fn cache_sizes(graph: &Graph) -> Result<(usize, usize)> {
+/// Sizes of the KV cache of a graph: rows of each sequence, and sequences. A model that computes whole texts has none.
+pub(crate) fn cache_sizes(graph: &Graph) -> (usize, usize) {
     let cache = graph.values().iter().find(|value| value.origin == Origin::State);
-    let [_, room, sequences, _] = cache.ok_or_else(|| unlike("it has no KV cache"))?.ty.shape.sizes();
-    Ok((room, sequences))
+    cache.map_or((1, 1), |cache| (cache.ty.shape[1], cache.ty.shape[2]))
 }
 
 /// The graph with the same groups fused as in `device`, whose types may be others.
@@ -301,7 +365,7 @@ impl Oracle {
         let is_mask = |origin: &Origin| matches!(origin, Origin::Input(input) if input.is_mask());
         let mask = device.values().iter().find(|value| is_mask(&value.origin));
         let capacity = mask.ok_or_else(|| unlike("it has no mask"))?.ty.shape[0];
-        let (context, sequences) = cache_sizes(device)?;
+        let (context, sequences) = cache_sizes(device);
         let (tokens, outputs) = (inputs.entries.len(), inputs.outputs().len());
         let batch = Batch { tokens, outputs, capacity, context, sequences, activation: DType::F64, kv: self.kv };
         self.graph = fused_as(self.model.model().graph(&batch)?, device);

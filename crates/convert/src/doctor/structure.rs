@@ -3,7 +3,7 @@
 use super::files::sentence;
 use super::finding::{Findings, Place, Rule};
 use super::patient::{Patient, TOKENS};
-use crate::mapping::is_ignorable;
+use crate::mapping::{is_ignorable, unused_part};
 use std::collections::{HashMap, HashSet};
 use trueup_formats::{Description, Error, TensorInfo, quote};
 use trueup_models::{ModelSpec, OUTPUT, OtherKind, expected_tensors};
@@ -166,6 +166,7 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
         let spare = patient.is_left_out(&tensor.name)
             || !is_gguf
                 && (is_ignorable(architecture, &tensor.name)
+                    || unused_part(architecture, &tensor.name).is_some()
                     || spec.is_tied() && head.as_deref() == Some(tensor.name.as_str()));
         if !spare {
             let place = Place::file(patient.file_of(&tensor.name)).tensor(&tensor.name);
