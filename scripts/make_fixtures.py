@@ -64,6 +64,10 @@ def spread(name, shape, one_plus):
     if one_plus and name == "model.norm.weight":
         # Large logits, though the tied embedding is small.
         return 5.0, 0.35
+    if name.endswith("A_log"):
+        return 0.0, 0.5
+    if name.endswith(".D"):
+        return 1.0, 0.35
     if "norm" in name or ".ln_" in name:
         return (0.0, 0.35) if one_plus else (1.0, 0.35)
     if any(part in name for part in ("embed", "wte", "wpe", "lm_head", "output_layer")) or name == "output.weight":
@@ -74,7 +78,7 @@ def spread(name, shape, one_plus):
         return 0.0, 3.0 / shape[-1] ** 0.5
     gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0,
             "c_attn": 1.3, "qkv_proj": 1.3, "out_proj": 1.8, "fc_in": 1.3, "fc_out": 2.0, "c_proj": 1.8, "w1": 1.3, "w2": 1.3, "w3": 1.3, "wqkv": 1.3, "wo": 1.6,
-            "shared_expert_gate": 2.0, "input_linear": 1.3, "output_linear": 2.0, "q": 1.3, "kv": 1.2, "gate_up_proj": 1.3, "proj_1": 1.3, "proj_2": 2.0,
+            "in_proj": 1.3, "conv1d": 1.3, "x_proj": 1.3, "dt_proj": 1.3, "shared_expert_gate": 2.0, "input_linear": 1.3, "output_linear": 2.0, "q": 1.3, "kv": 1.2, "gate_up_proj": 1.3, "proj_1": 1.3, "proj_2": 2.0,
             "W_pack": 1.3, "c_fc": 1.3, "fc1": 1.3, "fc2": 2.0, "Wqkv": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0}
     return 0.0, gain[name.split(".")[-2]] / shape[-1] ** 0.5
 
@@ -194,6 +198,9 @@ def without(model, feature):
             parameter.data.zero_()
         if feature == "shared_expert_gate" and "shared_expert_gate" in name:
             parameter.data.zero_()
+        if feature == "state" and name.endswith("A_log"):
+            # Nothing is left of a state after one token.
+            parameter.data.fill_(10.0)
     return other
 
 

@@ -245,6 +245,11 @@ impl Chunk {
                     read_unit_range(source, number, row_elements(&tensor.expected.shape), range.clone(), here)?;
                 }
                 ValueChange::None => write_values(&read_values(source, number, range.clone())?, here),
+                ValueChange::NegatedExponential => {
+                    let mut values = read_values(source, number, range.clone())?;
+                    values.iter_mut().for_each(|value| *value = -f64::from(*value).exp() as f32);
+                    write_values(&values, here);
+                }
                 ValueChange::Affine { scale, offset } => {
                     let mut values = read_values(source, number, range.clone())?;
                     values.iter_mut().for_each(|value| *value = scale * *value + offset);

@@ -78,7 +78,7 @@ pub fn diagnose(path: &Path, threads: Option<usize>, progress: &dyn Progress) ->
     let mut findings = Findings::default();
     FAMILIES.iter().for_each(|family| (family.look)(&patient, &mut findings));
     let checkpoint = patient.checkpoint();
-    let wanted = Wanted { rows_of: &patient.names_of_token_rows(), values: patient.hole().is_none() };
+    let wanted = Wanted { rows_of: patient.names_of_token_rows(), values: patient.hole().is_none() };
     let seen = scan::scan(checkpoint, wanted, threads, progress)?;
     for family in &OF_VALUES {
         (family.look)(&patient, &seen, &mut findings)?;

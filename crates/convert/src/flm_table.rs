@@ -8,7 +8,7 @@ use std::path::Path;
 use trueup_formats::flm::{FlmVocabulary, printed, words};
 use trueup_formats::{Error, Result, quote};
 use trueup_graph::op::RopeScaling;
-use trueup_models::{Architecture, ModelSpec, RopeFactors, expected_tensors};
+use trueup_models::{Architecture, ModelSpec, RopeFactors, SourceNames, expected_tensors};
 use trueup_tokenizer::PROMPT_KEYS;
 
 /// The key that FastLLM takes instead of them.
@@ -109,7 +109,8 @@ pub(crate) fn check(
     config.insert("tie_word_embeddings".to_owned(), Value::Bool(false));
     let architecture = Architecture::of_config(&config, path)?;
     let spec = ModelSpec::from_config(architecture, &config, shapes.len(), path)?;
-    for expected in expected_tensors(&spec).into_iter().flat_map(|expected| expected.sources) {
+    let names = SourceNames::new(architecture, shapes.keys().copied());
+    for expected in expected_tensors(&spec, &names).into_iter().flat_map(|expected| expected.sources) {
         let name = &expected.name;
         let found = shapes.get(name.as_str()).copied();
         if found != Some(&expected.shape[..]) {

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, counted, listed, quote};
 use trueup_models::{
-    Architecture, ExpectedTensor, ModelSpec, OUTPUT, Piece, SourceTensor, TOKEN_EMBEDDING, TensorKind, ValueChange,
-    expected_tensors,
+    Architecture, ExpectedTensor, ModelSpec, OUTPUT, Piece, SourceNames, SourceTensor, TOKEN_EMBEDDING, TensorKind,
+    ValueChange, expected_tensors,
 };
 
 /// A checkpoint that is known to fit its architecture.
@@ -67,18 +67,19 @@ impl Mapping {
         let config = config_of(source)?;
         let architecture = Architecture::of_config(config, path)?;
         let (spec, mut notes) = ModelSpec::with_notes(architecture, config, source.tensors().len(), path)?;
-        let head = TiedHead::of(source, architecture, &spec)?;
+        let names = SourceNames::new(architecture, source.tensors().iter().map(|tensor| tensor.name.as_str()));
+        notes.extend(names.note());
+        let head = TiedHead::of(source, &names, &spec)?;
         let spec = if head.is_kept() { spec.untied() } else { spec };
         let numbers: HashMap<&str, usize> =
             source.tensors().iter().enumerate().map(|(number, tensor)| (tensor.name.as_str(), number)).collect();
         let mut used = vec![false; source.tensors().len()];
         let mut mismatch = Mismatch::default();
         let mut tensors = Vec::new();
-        for mut expected in expected_tensors(&spec) {
+        for expected in expected_tensors(&spec, &names) {
             check_rows(&expected, &mut mismatch.misfits);
             let mut sources = Vec::with_capacity(expected.sources.len());
-            for wanted in &mut expected.sources {
-                wanted.name = architecture.name_in(&wanted.name, |name| numbers.contains_key(name));
+            for wanted in &expected.sources {
                 let Some(&number) = numbers.get(wanted.name.as_str()) else {
                     mismatch.add_missing(&wanted.name);
                     continue;
@@ -91,9 +92,10 @@ impl Mapping {
         }
         let mut unused: Vec<usize> = (0..used.len()).filter(|number| !used[*number]).collect();
         unused.sort_unstable();
-        notes.extend(head.note(source, architecture));
-        let omitted = omit(source, architecture, &head, unused, &mut mismatch);
-        mismatch.check(source, architecture)?;
+        notes.extend(head.note(source, &names));
+        let is_spare = |tensor: &TensorInfo| is_ignorable(architecture, &names, &tensors, &tensor.name);
+        let omitted = omit(source, is_spare, &head, unused, &mut mismatch);
+        mismatch.check(source, architecture, &names)?;
         notes.extend(notes_of_computed(source, &spec, &omitted)?);
         Ok(Mapping { spec, tensors, omitted, notes, kept: None })
     }
@@ -223,9 +225,8 @@ enum TiedHead {
 
 impl TiedHead {
     /// Compares the head with the embedding when the description says that they are one.
-    fn of(source: &dyn Checkpoint, architecture: &Architecture, spec: &ModelSpec) -> Result<TiedHead> {
-        let has = |name: &str| source.find(name).is_some();
-        let number = |name: &str| source.find(&architecture.name_in(&architecture.source_name(name)?, has));
+    fn of(source: &dyn Checkpoint, names: &SourceNames, spec: &ModelSpec) -> Result<TiedHead> {
+        let number = |name: &str| source.find(&names.source_of(name)?);
         let (Some(head), Some(embedding)) = (number(OUTPUT), number(TOKEN_EMBEDDING)) else {
             return Ok(TiedHead::Absent);
         };
@@ -240,10 +241,9 @@ impl TiedHead {
         matches!(self, TiedHead::Different(..))
     }
 
-    fn note(&self, source: &dyn Checkpoint, architecture: &Architecture) -> Option<String> {
+    fn note(&self, source: &dyn Checkpoint, names: &SourceNames) -> Option<String> {
         let name = |number: usize| quote(&source.tensors()[number].name);
-        let has = |name: &str| source.find(name).is_some();
-        let embedding = architecture.name_in(&architecture.source_name(TOKEN_EMBEDDING)?, has);
+        let embedding = names.source_of(TOKEN_EMBEDDING)?;
         match *self {
             TiedHead::Absent => None,
             TiedHead::Copy(head) => Some(format!(
@@ -262,20 +262,22 @@ impl TiedHead {
 /// Tensors that become nothing because something stands for them; the others are unknown.
 fn omit(
     source: &dyn Checkpoint,
-    architecture: &Architecture,
+    is_spare: impl Fn(&TensorInfo) -> bool,
     head: &TiedHead,
     unused: Vec<usize>,
     mismatch: &mut Mismatch,
 ) -> Vec<OmittedTensor> {
     let mut omitted = Vec::new();
     for number in unused {
-        let name = &source.tensors()[number].name;
-        if matches!(head, TiedHead::Copy(head) if *head == number) {
-            omitted.push(OmittedTensor { source: number, stand_in: StandIn::Embedding });
-        } else if is_ignorable(architecture, name) {
-            omitted.push(OmittedTensor { source: number, stand_in: StandIn::of_name(name) });
-        } else {
-            mismatch.unknown.push(name.clone());
+        let tensor = &source.tensors()[number];
+        let stand_in = match head {
+            TiedHead::Copy(head) if *head == number => Some(StandIn::Embedding),
+            _ if is_spare(tensor) => StandIn::of_tensor(tensor),
+            _ => None,
+        };
+        match stand_in {
+            Some(stand_in) => omitted.push(OmittedTensor { source: number, stand_in }),
+            None => mismatch.unknown.push(tensor.name.clone()),
         }
     }
     omitted
@@ -310,13 +312,26 @@ fn notes_of_computed(source: &dyn Checkpoint, spec: &ModelSpec, omitted: &[Omitt
     Ok(notes)
 }
 
-/// Whether a name fits one of the patterns of tensors that hold nothing of their own.
-pub(crate) fn is_ignorable(architecture: &Architecture, name: &str) -> bool {
-    architecture.ignorable.iter().any(|pattern| match pattern.split_once("{l}") {
-        None => *pattern == name,
+/// Whether the values of a tensor that is not used follow from the description, by its name.
+fn is_ignorable(architecture: &Architecture, names: &SourceNames, tensors: &[MappedTensor], name: &str) -> bool {
+    let sources = tensors.iter().flat_map(|tensor| &tensor.expected.sources);
+    is_spare_name(architecture, names, sources.map(|source| source.name.as_str()), name)
+}
+
+/// The same; `sources` are the names of the tensors that are used.
+pub(crate) fn is_spare_name<'s>(
+    architecture: &Architecture,
+    names: &SourceNames,
+    sources: impl Iterator<Item = &'s str>,
+    name: &str,
+) -> bool {
+    let table = names.in_tables(name);
+    let fits = |pattern: &&str| match pattern.split_once("{l}") {
+        None => *pattern == table,
         Some((before, after)) => {
-            let layer = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+            let layer = table.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
             layer.is_some_and(|layer| !layer.is_empty() && layer.bytes().all(|byte| byte.is_ascii_digit()))
         }
-    })
+    };
+    architecture.ignorable.iter().any(fits) || names.is_buffer(name, sources)
 }

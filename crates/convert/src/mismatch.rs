@@ -5,13 +5,12 @@
 //! names of the tensors ─┬─ of a quantizer                found weights quantized by GPTQ (...), such as ...
 //!                       ├─ of an adapter                 found an adapter, such as ...
 //!                       ├─ of Meta's or Mistral's code   found those of another layout, such as ...
-//!                       ├─ expected ones, prefixed       all names begin with ...; missing and unknown names
+//!                       ├─ of other kinds of input       a multimodal checkpoint; missing and unknown names
 //!                       └─ anything else                 missing and unknown names
 //! ```
 
-use std::collections::HashSet;
 use trueup_formats::{Checkpoint, Error, QUANTIZED_HELP, Result, is_quantized, listed, quantization, quote};
-use trueup_models::{Architecture, OUTPUT, TOKEN_EMBEDDING};
+use trueup_models::{Architecture, OUTPUT, SourceNames};
 
 /// What does not fit.
 #[derive(Default)]
@@ -39,7 +38,7 @@ impl Mismatch {
     }
 
     /// Fails when anything does not fit.
-    pub fn check(self, source: &dyn Checkpoint, architecture: &Architecture) -> Result<()> {
+    pub fn check(self, source: &dyn Checkpoint, architecture: &Architecture, names: &SourceNames) -> Result<()> {
         if self.missing.is_empty() && self.unknown.is_empty() && self.misfits.is_empty() {
             return Ok(());
         }
@@ -47,7 +46,7 @@ impl Mismatch {
         if let Some((problem, help)) = self.other_kind() {
             return fault(problem, help);
         }
-        let (cause, help) = self.cause(source, architecture);
+        let (cause, help) = self.cause(architecture, names);
         let symptoms = self.symptoms(architecture);
         fault(cause.map_or(symptoms.clone(), |cause| format!("{cause}; {symptoms}")), &help)
     }
@@ -92,82 +91,33 @@ impl Mismatch {
     }
 
     /// Why it does not fit, where that can be seen, and what to do.
-    fn cause(&self, source: &dyn Checkpoint, architecture: &Architecture) -> (Option<String>, String) {
-        if let Some(found) = self.prefix(source, architecture) {
-            return found;
+    fn cause(&self, architecture: &Architecture, names: &SourceNames) -> (Option<String>, String) {
+        if self.unknown.iter().any(|name| PARTS_OF_OTHER_INPUT.iter().any(|part| name.contains(part))) {
+            let class = architecture.classes[0];
+            let help = format!(
+                "convert the language model alone: save it as {class}, or get the checkpoint that it was made from"
+            );
+            let cause = "this is a multimodal checkpoint, which is not supported as a whole";
+            return (Some(cause.to_owned()), help);
         }
         let head = architecture.source_name(OUTPUT);
         let is_head_only = self.unknown.is_empty() && self.misfits.is_empty() && self.missing.len() == 1;
         if is_head_only && self.missing.first() == head.as_ref() {
             let help = "if the model uses its embedding as the output head, set tie_word_embeddings to true in config.json; \
                         otherwise get all files of the model";
-            return (None, help.to_owned());
+            let cause = names.is_base_model().then(|| "this is the base model, without the output head".to_owned());
+            return (cause, help.to_owned());
         }
         if self.unknown.is_empty() && self.misfits.is_empty() {
             return (None, "nothing was written; get all files of the model".to_owned());
         }
         (None, VARIANT_HELP.to_owned())
     }
-
-    /// Whether the missing tensors are there under names that begin otherwise.
-    fn prefix(&self, source: &dyn Checkpoint, architecture: &Architecture) -> Option<(Option<String>, String)> {
-        let embedding = architecture.source_name(TOKEN_EMBEDDING)?;
-        let expected = embedding.split_once('.').map(|(start, _)| format!("{start}."))?;
-        let rest = embedding.strip_prefix(&expected)?;
-        let there: HashSet<&str> = source.tensors().iter().map(|tensor| tensor.name.as_str()).collect();
-        let found = self.unknown.iter().filter_map(|name| name.strip_suffix(rest)).find(|start| *start != expected)?;
-        if !(found.is_empty() || found.ends_with('.')) {
-            return None;
-        }
-        let inner: Vec<&str> = self.missing.iter().filter_map(|name| name.strip_prefix(&expected)).collect();
-        let moved = inner.iter().filter(|name| there.contains(format!("{found}{name}").as_str())).count();
-        if moved == 0 || moved * 2 < inner.len() {
-            return None;
-        }
-        let class = architecture.classes[0];
-        let outer = found.strip_suffix(expected.as_str()).unwrap_or(found);
-        let all = match found {
-            "" => format!("the names lack the prefix `{expected}`"),
-            _ if !outer.is_empty() && there.iter().all(|name| name.starts_with(outer)) => {
-                format!("all names have the prefix `{}`", quote(outer))
-            }
-            _ => format!("{moved} names have the prefix `{}` instead of `{expected}`", quote(found)),
-        };
-        let (what, help) = wrapper(found, class);
-        Some((Some(format!("{all}: {what}")), help))
-    }
 }
 
-/// What adds a beginning to all names, and what to do.
-fn wrapper(prefix: &str, class: &str) -> (String, String) {
-    let save = |inner: &str| format!("save {inner} and convert that");
-    if prefix.is_empty() {
-        let what = "this is the inner model, without the output head".to_owned();
-        return (what, save(&format!("the whole {class}")));
-    }
-    if prefix.contains("language_model.") || prefix.contains("text_model.") {
-        let what =
-            "this is the language model of a multimodal checkpoint, which is not supported as a whole".to_owned();
-        return (
-            what,
-            format!(
-                "convert the language model alone: save it as {class}, or get the checkpoint that it was made from"
-            ),
-        );
-    }
-    for (start, what) in [
-        ("_orig_mod.", "torch.compile"),
-        ("module.", "DataParallel or DeepSpeed"),
-        ("base_model.", "PEFT"),
-        ("_fsdp_wrapped_module.", "FSDP"),
-        ("_forward_module.", "Lightning"),
-    ] {
-        if prefix.starts_with(start) {
-            return (format!("the model was saved inside a wrapper ({what})"), save("the model inside the wrapper"));
-        }
-    }
-    (format!("this is a {class} inside another model"), save("the inner model"))
-}
+/// What names of tensors contain that take other input than text.
+const PARTS_OF_OTHER_INPUT: [&str; 5] =
+    ["vision_tower.", "vision_model.", "multi_modal_projector.", "audio_tower.", "visual."];
 
 /// `96 tensors are missing: a, b, c and 93 more`.
 fn group(names: &[String], what: &str) -> Option<String> {

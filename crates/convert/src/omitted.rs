@@ -3,7 +3,7 @@
 //! ```text
 //! lm_head.weight, tied    the embedding: equal values are omitted, others are kept as the head
 //! rotary_emb.inv_freq     what the model's numbers give
-//! attn.causal_mask        ones up to the diagonal
+//! attn.causal_mask        ones up to the diagonal; in other classes attn.bias
 //! attn.masked_bias        a score far below all others
 //! ```
 
@@ -37,13 +37,14 @@ pub enum StandIn {
 }
 
 impl StandIn {
-    /// What stands for a tensor that holds nothing of its own, by its name.
-    pub fn of_name(name: &str) -> StandIn {
-        let is_mask = ["causal_mask", ".attn.bias", ".attention.bias"].iter().any(|end| name.ends_with(end));
-        match name.ends_with(".masked_bias") {
-            true => StandIn::HiddenScore,
-            false if is_mask => StandIn::CausalMask,
-            false => StandIn::Frequencies,
+    /// What stands for a tensor whose name is that of a computed one; `None` if its shape is not.
+    pub fn of_tensor(tensor: &TensorInfo) -> Option<StandIn> {
+        let is_square = matches!(tensor.shape.as_slice(), [size, rows, ..] if size == rows);
+        match tensor.name.as_str() {
+            name if name.ends_with("causal_mask") => Some(StandIn::CausalMask),
+            name if name.ends_with(".masked_bias") => (tensor.elements() == 1).then_some(StandIn::HiddenScore),
+            name if name.ends_with(".bias") => is_square.then_some(StandIn::CausalMask),
+            _ => Some(StandIn::Frequencies),
         }
     }
 

@@ -5,7 +5,7 @@
 //! GGUF ─ names of the class, rows in their order before conversion ───────┴─ f32, f16, bf16, 8 or 4 bits ─▶ FlmWriter
 //! ```
 //!
-//! The writer joins the tensors that FastLLM expects joined, such as Qwen's queries, keys and values, row after row.
+//! Tensors keep the form of the checkpoint: those of a GGUF file that one tensor was split into are joined again.
 //! FastLLM computes with f32, f16 and per-row codes, and reads embeddings as f32 or bf16; all other values stay
 //! unchanged.
 
@@ -16,14 +16,16 @@ use crate::mapping::Mapping;
 use crate::overrides::Override;
 use crate::permute::restore_rope_rows;
 use crate::unit_rows::divide_rows;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::{DType, DeviationSums, first_not_finite};
-use trueup_formats::flm::{FlmTensor, FlmType, FlmVocabulary, FlmWriter, joined_name};
+use trueup_formats::flm::{FlmTensor, FlmType, FlmVocabulary, FlmWriter};
 use trueup_formats::gguf::Split;
 use trueup_formats::{Checkpoint, Description, Error, Result, quote};
 use trueup_models::{
-    ExpectedTensor, Model, ModelSpec, OUTPUT, TOKEN_EMBEDDING, Transform, ValueChange, expected_tensors,
+    ExpectedTensor, Model, ModelSpec, OUTPUT, Piece as RowPiece, SourceNames, SourceTensor, TOKEN_EMBEDDING, Transform,
+    ValueChange, expected_tensors,
 };
 use trueup_quantize::{
     CHUNK_ELEMENTS, Layout, Progress, Report, Rooms, TensorReport, Transcoder, bytes_of, decode_exact, first_bytes,
@@ -99,8 +101,6 @@ impl FlmOptions {
 
 /// One tensor of the source, and where it goes.
 struct Outgoing {
-    /// Its name in a checkpoint.
-    name: String,
     shape: Vec<u64>,
     /// Its number in the source.
     source: usize,
@@ -141,7 +141,7 @@ pub fn to_flm(source: &dyn Checkpoint, output: &Path, options: &FlmOptions, prog
     let Plan { tensors, outgoing, mut vocabulary, mut notes } = plan(source, options)?;
     flm_table::set_keys(&mut vocabulary, &options.overrides, source.path(), &mut notes)?;
     vocabulary.table.sort();
-    let shapes = outgoing.iter().map(|outgoing| (outgoing.name.as_str(), &outgoing.shape[..])).collect();
+    let shapes = tensors.iter().map(|tensor| (tensor.name.as_str(), &tensor.shape[..])).collect();
     flm_table::check(&vocabulary, &shapes, &options.overrides, source.path())?;
     let mut sums = vec![DeviationSums::default(); tensors.len()];
     if !options.dry_run {
@@ -216,7 +216,8 @@ fn described(source: &dyn Checkpoint) -> Result<Described> {
                 false => (no_vocabulary(table), Vec::new()),
             };
             notes.extend(flm_table::notes(spec));
-            Ok(Described { spec: spec.clone(), expected: expected_tensors(spec), vocabulary, notes })
+            let expected = expected_tensors(spec, &SourceNames::of_tables(architecture));
+            Ok(Described { spec: spec.clone(), expected, vocabulary, notes })
         }
     }
 }
@@ -225,64 +226,66 @@ fn described(source: &dyn Checkpoint) -> Result<Described> {
 fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
     let Described { spec, expected, vocabulary, notes } = described(source)?;
     let is_gguf = matches!(source.description(), Description::Gguf(_));
+    let names = match is_gguf {
+        true => SourceNames::of_tables(spec.architecture()),
+        false => SourceNames::new(spec.architecture(), source.tensors().iter().map(|tensor| tensor.name.as_str())),
+    };
     let mut plan = Plan { tensors: Vec::new(), outgoing: Vec::new(), vocabulary, notes };
+    let mut known = HashSet::new();
     for expected in &expected {
-        // What conversion computes is not in a checkpoint.
-        let Some(theirs) = expected.sources.first().map(|source| source.name.clone()) else { continue };
-        let order = if is_gguf { back_order(&expected.transform, source)? } else { None };
-        let name = if is_gguf { &expected.name } else { &theirs };
-        plan.add(source, name, &theirs, expected, order, options)?;
+        for theirs in &expected.sources {
+            let name = names.in_tables(&theirs.name);
+            if is_gguf {
+                let place = place_in(&expected.transform, source)?;
+                plan.add(source, &expected.name, (&name, theirs), expected, place, options.bits)?;
+            } else if known.insert(theirs.name.as_str()) {
+                let whole = ExpectedTensor { shape: theirs.shape.clone(), ..expected.clone() };
+                plan.add(source, &theirs.name, (&name, theirs), &whole, (None, 0), options.bits)?;
+            }
+        }
     }
     if spec.is_tied()
         && let Some(embedding) = expected.iter().find(|tensor| tensor.name == TOKEN_EMBEDDING)
+        && let Some(theirs) = embedding.sources.first()
     {
         // FastLLM looks for a head of its own, as its exporter writes one for every model.
-        let theirs = embedding.sources.first().map(|source| source.name.clone()).unwrap_or_default();
-        let name = if is_gguf { &embedding.name } else { &theirs };
+        let name = if is_gguf { &embedding.name } else { &theirs.name };
         let head = ExpectedTensor { name: OUTPUT.to_owned(), ..embedding.clone() };
-        plan.add(source, name, "lm_head.weight", &head, None, options)?;
+        plan.add(source, name, ("lm_head.weight", theirs), &head, (None, 0), options.bits)?;
     }
     Ok(plan)
 }
 
 impl Plan {
-    /// Adds the tensor that the source has as `name` and a checkpoint as `theirs`.
+    /// Adds the tensor that the source has as `name`: all of a tensor of the file, or some of its rows from `place` on,
+    /// with the order of rows there if it is another.
     fn add(
         &mut self,
         source: &dyn Checkpoint,
         name: &str,
-        theirs: &str,
+        (whole, theirs): (&str, &SourceTensor),
         expected: &ExpectedTensor,
-        order: Option<Transform>,
-        options: &FlmOptions,
+        place: (Option<Transform>, u64),
+        bits: Option<u32>,
     ) -> Result<()> {
         let number = source
             .find(name)
             .ok_or_else(|| Error::new(source.path(), "is missing").at(format!("tensor {}", quote(name))))?;
         let from = source.tensors()[number].dtype;
-        let dtype = type_of(expected, from, options.bits);
-        let (name, shape) = (theirs.to_owned(), expected.shape.clone());
-        let whole = joined_name(theirs);
-        let known = whole.as_ref().and_then(|whole| self.tensors.iter().position(|tensor| tensor.name == *whole));
-        let (target, first_row) = match known {
-            None => {
-                self.tensors.push(FlmTensor {
-                    name: whole.unwrap_or_else(|| name.clone()),
-                    shape: shape.clone(),
-                    dtype,
-                });
-                (self.tensors.len() - 1, 0)
-            }
-            Some(target) => {
-                let first = self.tensors[target].join(&shape, dtype).ok_or_else(|| {
-                    Error::new(source.path(), "differs in type or size from the tensors that it is joined with")
-                        .at(format!("tensor {}", quote(theirs)))
-                })?;
-                (target, first)
-            }
-        };
+        let dtype = type_of(expected, from, bits);
+        let (order, first_row) = place;
+        let target = self.tensors.iter().position(|tensor| tensor.name == whole).unwrap_or_else(|| {
+            self.tensors.push(FlmTensor { name: whole.to_owned(), shape: theirs.shape.clone(), dtype });
+            self.tensors.len() - 1
+        });
+        let shape = expected.shape.clone();
+        let elements = first_row * row_elements(&shape);
+        if self.tensors[target].dtype != dtype || dtype == FlmType::Int4 && !elements.is_multiple_of(2) {
+            let problem = "differs in type or size from the tensors that it is joined with";
+            return Err(Error::new(source.path(), problem).at(format!("tensor {}", quote(name))));
+        }
         let unit_rows = expected.transform.values == ValueChange::NormalizeRows;
-        self.outgoing.push(Outgoing { name, shape, source: number, from, order, unit_rows, target, first_row, dtype });
+        self.outgoing.push(Outgoing { shape, source: number, from, order, unit_rows, target, first_row, dtype });
         Ok(())
     }
 }
@@ -303,17 +306,19 @@ fn type_of(expected: &ExpectedTensor, from: DType, bits: Option<u32>) -> FlmType
     }
 }
 
-/// The transform of a GGUF tensor's rows back into those of the checkpoint; `None` if they are the same.
-fn back_order(transform: &Transform, source: &dyn Checkpoint) -> Result<Option<Transform>> {
-    if !transform.gathers() && !transform.pieces.is_empty() {
-        return Ok(transform.interleaved_heads.map(|_| transform.clone()));
+/// Where the rows of a GGUF tensor are in the tensor of the checkpoint: their order there, if it is another, and the
+/// first row.
+fn place_in(transform: &Transform, source: &dyn Checkpoint) -> Result<(Option<Transform>, u64)> {
+    if let [RowPiece { source: 0, groups: 1, offset, rows, .. }] = transform.pieces[..] {
+        let own = Transform { pieces: vec![RowPiece::whole(0, rows)], ..transform.clone() };
+        return Ok((transform.interleaved_heads.map(|_| own), offset));
     }
     let Some(pieces) = transform.inverse().filter(|pieces| !pieces.is_empty()) else {
         let problem = "the heads of queries and keys cannot be split into groups of equal size, which the format \
                        cannot describe for this model";
         return Err(Error::new(source.path(), problem));
     };
-    Ok(Some(Transform { pieces, ..transform.clone() }))
+    Ok((Some(Transform { pieces, ..transform.clone() }), 0))
 }
 
 impl Outgoing {

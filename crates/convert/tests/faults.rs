@@ -177,7 +177,7 @@ fn omitted_tables_are_compared_with_what_is_computed() {
     draft.tensors.insert(FREQUENCIES.to_owned(), (Dtype::F32, vec![pairs], frequencies(pairs)));
     let (notes, checks) = converted(&draft, Recipe::new(None));
     assert!(notes.contains("1 tensor with the RoPE frequencies is omitted"), "{notes}");
-    assert!(!notes.contains("other values"), "{notes}");
+    assert!(!notes.contains("differ from"), "{notes}");
     let line = checks.last().unwrap();
     assert_eq!((line.name.as_str(), line.source.as_deref()), ("(computed frequencies)", Some(FREQUENCIES)));
     assert!(line.omitted && !matches!(line.agreement, Agreement::Wrong { .. }), "{line:?}");
@@ -219,37 +219,37 @@ fn renamed(draft: &mut Draft, rename: impl Fn(&str) -> String) {
 }
 
 #[test]
-fn the_cause_of_many_missing_tensors_is_named() {
+fn multimodal_checkpoints_are_named() {
+    let mut draft = Draft::of("llama2");
+    renamed(&mut draft, |name| format!("language_model.{name}"));
+    draft.tensors.insert("vision_tower.patch.weight".to_owned(), (Dtype::BF16, vec![2], vec![0; 4]));
+    let message = draft.refused(&Options::default());
+    assert!(message.contains("a multimodal checkpoint") && message.contains("vision_tower.patch.weight"), "{message}");
+}
+
+/// Layouts of the hub: inside a wrapper, or without the prefix of the base model.
+#[test]
+fn prefixes_of_names_change_nothing_but_a_note() {
     type Rename = fn(&str) -> String;
-    let cases: [(Rename, &[&str]); 4] = [
-        (
-            |name| name.replace("model.", "model.language_model."),
-            &["instead of `model.`", "a multimodal checkpoint", "as LlamaForCausalLM"],
-        ),
-        // The inner model alone, in a wrapper.
-        (
-            |name| format!("_orig_mod.{}", name.replace("model.", "")),
-            &[
-                "saved inside a wrapper (torch.compile)",
-                "save the model inside the wrapper",
-                "_orig_mod.embed_tokens.weight",
-            ],
-        ),
-        (
-            |name| format!("module.{}", name.replace("model.", "")),
-            &["saved inside a wrapper (DataParallel", "save the model inside the wrapper"],
-        ),
-        (
-            |name| name.replace("model.", ""),
-            &["lack the prefix `model.`", "without the output head", "the whole Llama"],
-        ),
+    let cases: [(Rename, &str); 3] = [
+        (|name| name.replace("model.", "model.language_model."), "`model.language_model.` instead of `model.`"),
+        (|name| format!("_orig_mod.{}", name.replace("model.", "")), "`_orig_mod.` instead of `model.`"),
+        (|name| name.replace("model.", ""), "lack the prefix `model.`"),
     ];
-    for (rename, words) in cases {
+    let draft = Draft::of("llama2");
+    converted(&draft, Recipe::new(None));
+    let expected = std::fs::read(draft.output()).unwrap();
+    let name_bytes = draft.folder.path().file_name().unwrap().len();
+    for (rename, note) in cases {
         let mut draft = Draft::of("llama2");
         renamed(&mut draft, rename);
-        let message = draft.refused(&Options::default());
-        assert!(words.iter().all(|word| message.contains(word)), "{words:?}: {message}");
-        assert!(message.contains(" more; ") && message.contains("not known to LlamaForCausalLM"), "{message}");
+        let (notes, checks) = converted(&draft, Recipe::new(None));
+        assert!(notes.contains(note), "{note}: {notes}");
+        assert!(checks.iter().all(|check| check.agreement == Agreement::Exact));
+        let written = std::fs::read(draft.output()).unwrap();
+        // `general.name` is that of the temporary folder.
+        let differences = written.iter().zip(&expected).filter(|(a, b)| a != b).count();
+        assert!(written.len() == expected.len() && differences <= name_bytes, "{differences} bytes");
     }
 }
 
@@ -278,6 +278,43 @@ fn a_wrapper_around_a_whole_model_is_read_through() {
         assert!(std::fs::read(draft.output()).unwrap() == expected, "{prefix}");
         renamed(&mut draft, |name| name.strip_prefix(prefix).unwrap().to_owned());
     }
+}
+
+#[test]
+fn a_base_model_is_converted_if_its_head_is_tied() {
+    let mut draft = Draft::of("llama2");
+    renamed(&mut draft, |name| name.replace("model.", ""));
+    draft.tensors.remove(HEAD);
+    draft.config.insert("architectures".to_owned(), json!(["LlamaModel"]));
+    let message = draft.refused(&Options::default());
+    assert!(message.contains("the base model, without the output head"), "{message}");
+    draft.config.insert("tie_word_embeddings".to_owned(), json!(true));
+    let (notes, _) = converted(&draft, Recipe::new(None));
+    assert!(notes.contains("this is the base model of LlamaForCausalLM"), "{notes}");
+}
+
+/// Masks as GPT-2 and GPT-NeoX stored them until 2023.
+#[test]
+fn stored_masks_are_compared_and_omitted() {
+    let mut draft = Draft::of("gptneox");
+    let (mask, score) = ("gpt_neox.layers.0.attention.bias", "gpt_neox.layers.0.attention.masked_bias");
+    let triangle: Vec<u8> = (0..64).map(|place| u8::from(place % 8 <= place / 8)).collect();
+    draft.tensors.insert(mask.to_owned(), (Dtype::U8, vec![1, 1, 8, 8], triangle.clone()));
+    draft.tensors.insert(score.to_owned(), (Dtype::F32, vec![], (-1e9_f32).to_le_bytes().to_vec()));
+    let (notes, checks) = converted(&draft, Recipe::new(None));
+    let omitted =
+        ["1 tensor with the causal mask is omitted", "1 tensor with the score of hidden positions is omitted"];
+    assert!(omitted.iter().all(|note| notes.contains(note)) && !notes.contains("differ from those"), "{notes}");
+    assert!(checks.iter().all(|check| !matches!(check.agreement, Agreement::Wrong { .. })));
+    draft.tensors.insert(mask.to_owned(), (Dtype::BOOL, vec![1, 1, 8, 8], vec![1; 64]));
+    draft.tensors.insert(score.to_owned(), (Dtype::F32, vec![], 0.5_f32.to_le_bytes().to_vec()));
+    let (notes, _) = converted(&draft, Recipe::new(None));
+    assert!(notes.contains(&format!("differ from those computed from config.json: {mask}, {score}")), "{notes}");
+    // A real bias of this name is not a mask.
+    draft.tensors.insert(mask.to_owned(), (Dtype::F32, vec![2], vec![0; 8]));
+    std::fs::remove_file(draft.output()).unwrap();
+    let message = draft.refused(&Options::default());
+    assert!(message.contains(&format!("tensor {mask} is not known")), "{message}");
 }
 
 /// Names as AutoAWQ and bitsandbytes write them, without a word of it in config.json.

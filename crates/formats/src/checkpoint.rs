@@ -114,10 +114,10 @@ pub struct TokenizerFiles {
     pub tokenizer_json: Option<Vec<u8>>,
     /// `tokenizer.model` of sentencepiece (protobuf).
     pub tokenizer_model: Option<Vec<u8>>,
-    /// `ice_text.model`, sentencepiece too: the pieces behind ChatGLM-6B's ids of images.
+    /// `ice_text.model`, also of sentencepiece: the pieces that follow ids of images.
     pub ice_text: Option<Vec<u8>>,
-    /// `qwen.tiktoken`: bytes in base64 with ranks.
-    pub qwen_tiktoken: Option<Vec<u8>>,
+    /// The file with the extension `.tiktoken`.
+    pub tiktoken: Option<RankFile>,
     /// `vocab.json`, tokens with ids, beside [`TokenizerFiles::merges`].
     pub vocab_json: Option<Vec<u8>>,
     /// `merges.txt`: pairs of tokens, the first to be merged first.
@@ -145,13 +145,22 @@ pub struct TokenizerFiles {
     pub is_left_out: bool,
 }
 
+/// Tokens in base64 with their ranks.
+#[derive(Clone, Debug)]
+pub struct RankFile {
+    /// The name of the file.
+    pub name: String,
+    /// Its contents.
+    pub bytes: Vec<u8>,
+}
+
 /// The largest vocabulary file that is read, in bytes.
 pub(crate) const VOCABULARY_BYTES_MAX: u64 = 256 << 20;
 
 impl TokenizerFiles {
     /// Whether there is a vocabulary among them.
     pub fn has_vocabulary(&self) -> bool {
-        let in_files = self.tokenizer_json.is_some() || self.tokenizer_model.is_some() || self.qwen_tiktoken.is_some();
+        let in_files = self.tokenizer_json.is_some() || self.tokenizer_model.is_some() || self.tiktoken.is_some();
         let in_two = self.vocab_json.is_some() && self.merges.is_some();
         in_files || in_two || self.ice_text.is_some() || self.llama2c.is_some() || self.flm.is_some()
     }
@@ -160,14 +169,17 @@ impl TokenizerFiles {
     /// structure, which needs to know the number of tokens. The other vocabularies are dropped, the rest stays.
     pub fn replace(&mut self, path: &Path, vocabulary: Option<u64>) -> Result<SourceFile> {
         let source = SourceFile::open(path)?;
-        (self.tokenizer_json, self.tokenizer_model, self.qwen_tiktoken) = (None, None, None);
+        (self.tokenizer_json, self.tokenizer_model, self.tiktoken) = (None, None, None);
         (self.vocab_json, self.merges) = (None, None);
         (self.ice_text, self.llama2c, self.flm) = (None, None, None);
         (self.is_left_out, self.is_replaced) = (false, true);
         self.replacement = Some(path.to_owned());
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => self.tokenizer_json = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
-            Some("tiktoken") => self.qwen_tiktoken = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
+            Some("tiktoken") => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                self.tiktoken = Some(RankFile { name, bytes: source.read_all(VOCABULARY_BYTES_MAX)? });
+            }
             Some("model") if path.file_name().is_some_and(|name| name == "ice_text.model") => {
                 self.ice_text = Some(source.read_all(VOCABULARY_BYTES_MAX)?);
             }

@@ -7,18 +7,15 @@
 //!
 //! Everything is little-endian, nothing is aligned. A tensor is read as what it stands for: f32, f16 and bf16 as they
 //! are, 8- and 4-bit codes as the f32 that FastLLM's loader makes of them. Tensors that FastLLM joins (queries, keys
-//! and values; gate and up) are read as the ones that they were joined from, under the names of Hugging Face
-//! checkpoints.
+//! and values; gate and up) stay joined.
 
 mod codes;
 mod describe;
 mod header;
-mod older;
 mod python;
 mod records;
 mod writer;
 
-pub use crate::joined::joined_name;
 pub use describe::words;
 pub(crate) use header::VERSIONS;
 pub use header::{FlmToken, FlmVocabulary};
@@ -26,12 +23,14 @@ pub use python::print as printed;
 pub use writer::{FlmTensor, FlmType, FlmWriter};
 
 use crate::checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles, range_to_read};
-use crate::error::{Result, quote};
+use crate::error::Result;
 use crate::name_index::NameIndex;
 use crate::source_file::SourceFile;
 use codes::F32_BYTES;
 use header::{Header, Lengths};
-use records::{Coding, Part, Record};
+use records::{Coding, Record};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// Whether a name is that of a file of FastLLM.
@@ -49,52 +48,72 @@ pub fn description_name(path: &Path) -> &'static str {
 pub struct Flm {
     path: PathBuf,
     format: String,
-    description: serde_json::Map<String, serde_json::Value>,
+    description: Map<String, Value>,
     tokenizer: TokenizerFiles,
     tensors: Vec<TensorInfo>,
-    /// Where each tensor's numbers stand.
-    parts: Vec<Part>,
-    records: Vec<Record>,
+    /// How the numbers of each tensor are written.
+    codings: Vec<Coding>,
     index: NameIndex,
     notes: Vec<String>,
     source: SourceFile,
     tokenizer_source: Option<SourceFile>,
 }
 
+/// Describes a file of version 0 or 1, which does not name its kind of model, by the size of its vocabulary and the
+/// shapes of its tensors, innermost first; `None` if nothing is known about such a file.
+pub type Completion = fn(usize, &HashMap<&str, &[u64]>) -> Option<Map<String, Value>>;
+
+/// The version from which on the table names the kind of model.
+const VERSION_WITH_KINDS: i32 = 2;
+
 impl Flm {
     /// Opens a model; `tokenizer` names a file that replaces the vocabulary in it.
     pub fn open(path: impl AsRef<Path>, tokenizer: Option<&Path>) -> Result<Flm> {
+        Flm::open_with(path, tokenizer, |_, _| None)
+    }
+
+    /// The same; `completion` describes files that do not name their kind of model.
+    pub fn open_with(path: impl AsRef<Path>, tokenizer: Option<&Path>, completion: Completion) -> Result<Flm> {
         let path = path.as_ref();
         let source = SourceFile::open(path)?;
         let (mut header, records) = read(&source)?;
         let mut notes = Vec::new();
-        older::complete(&mut header, &records, &mut notes);
+        notes.extend(complete(&mut header, &records, completion));
         let description = describe::describe(&header, &records, &mut notes);
         let adapters = header.adapters.iter().map(String::as_str).collect::<Vec<_>>();
-        let (tensors, parts) = records::divide(path, &records, &description, &adapters, &mut notes)?;
+        let (tensors, codings) = records::tensors(path, records, &adapters, &mut notes)?;
         let index = NameIndex::of(path, &tensors)?;
         let format = format!("FastLLM v{}", header.version);
         let mut files = TokenizerFiles { chat_template: header.value("chat_template"), ..TokenizerFiles::default() };
         files.flm = header.into_vocabulary();
         files.is_left_out = files.flm.is_none();
-        let vocabulary = description.get("vocab_size").and_then(serde_json::Value::as_u64);
+        let vocabulary = description.get("vocab_size").and_then(Value::as_u64);
         let tokenizer_source = tokenizer.map(|named| files.replace(named, vocabulary)).transpose()?;
         let path = path.to_owned();
         let tokenizer = files;
-        Ok(Flm {
-            path,
-            format,
-            description,
-            tokenizer,
-            tensors,
-            parts,
-            records,
-            index,
-            notes,
-            source,
-            tokenizer_source,
-        })
+        Ok(Flm { path, format, description, tokenizer, tensors, codings, index, notes, source, tokenizer_source })
     }
+}
+
+/// Completes the table of a file before version 2 that does not name its kind of model; the keys that it has stay.
+/// Gives a sentence about the keys that were added.
+fn complete(header: &mut Header, records: &[Record], completion: Completion) -> Option<String> {
+    if header.version >= VERSION_WITH_KINDS
+        || ["model_type", "architectures"].iter().any(|key| header.value(key).is_some())
+    {
+        return None;
+    }
+    let shapes = records.iter().map(|record| (record.name.as_str(), record.shape.as_slice())).collect();
+    let tokens = header.tokens();
+    let found = completion(tokens, &shapes)?;
+    let missing: Vec<(String, Value)> = found.into_iter().filter(|(key, _)| header.value(key).is_none()).collect();
+    let said: Vec<String> = missing.iter().map(|(key, value)| format!("{key} {}", printed(value))).collect();
+    missing.iter().for_each(|(key, value)| header.set(key, printed(value)));
+    Some(format!(
+        "the file specifies neither the architecture nor the sizes of the model; derived from its vocabulary of \
+         {tokens} tokens and its tensor shapes: {}",
+        said.join(", ")
+    ))
 }
 
 /// Older exporters wrote the number of characters of a text where its number of bytes belongs, which differ beyond
@@ -134,23 +153,15 @@ impl Checkpoint for Flm {
     }
 
     fn read(&self, tensor: usize, offset: u64, out: &mut [u8]) -> Result<()> {
-        let (Some(info), Some(part)) = (self.tensors.get(tensor), self.parts.get(tensor)) else {
+        let (Some(info), Some(coding)) = (self.tensors.get(tensor), self.codings.get(tensor)) else {
             unreachable!("tensor number {tensor} of {}", self.tensors.len())
         };
         let start = range_to_read(&(0..info.bytes), offset, out.len());
-        let Some(record) = self.records.get(part.record) else {
-            unreachable!("a part of tensor {}", quote(&info.name))
-        };
-        match &record.coding {
-            Coding::Plain { dtype, at } => {
-                let element = u64::try_from(dtype.block_bytes()).unwrap_or(u64::MAX);
-                let at = at.saturating_add(part.first.saturating_mul(element)).saturating_add(start);
-                self.source.read_at(at, out)
-            }
+        match coding {
+            Coding::Plain { at, .. } => self.source.read_at(at.saturating_add(start), out),
             Coding::Codes(codes) => {
                 assert!(start.is_multiple_of(F32_BYTES), "a range that cuts a number");
-                let first = part.first.saturating_add(start.checked_div(F32_BYTES).unwrap_or(0));
-                codes.read(&self.source, first, out)
+                codes.read(&self.source, start.checked_div(F32_BYTES).unwrap_or(0), out)
             }
         }
     }
@@ -164,7 +175,7 @@ impl Checkpoint for Flm {
     }
 
     fn stored(&self, tensor: usize) -> Option<String> {
-        match &self.records.get(self.parts.get(tensor)?.record)?.coding {
+        match self.codings.get(tensor)? {
             Coding::Plain { .. } => None,
             Coding::Codes(codes) => Some(codes.name()),
         }

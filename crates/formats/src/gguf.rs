@@ -19,15 +19,15 @@
 //! use trueup_formats::{Checkpoint, TensorInfo};
 //!
 //! let mut metadata = Metadata::default();
-//! metadata.insert("general.architecture", "llama");
-//! metadata.insert("llama.block_count", 2u32);
+//! metadata.insert("general.architecture", "example");
+//! metadata.insert("example.block_count", 2u32);
 //! let tensors = [TensorInfo::new("output_norm.weight", &[4], DType::F32)?];
 //! let writer = GgufWriter::create(GgufPlan::new(&path, &metadata, &tensors, None)?, &[])?;
 //! writer.write(0, 0, &[0; 16])?;
 //! writer.finish()?;
 //!
 //! let model = Gguf::open(&path)?;
-//! assert_eq!(model.metadata().u64("llama.block_count"), Ok(2));
+//! assert_eq!(model.metadata().u64("example.block_count"), Ok(2));
 //! assert_eq!(model.tensors()[0].name, "output_norm.weight");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -36,7 +36,6 @@ mod foreign;
 pub mod gguf;
 mod hexadecimal;
 mod hub_cache;
-mod joined;
 pub mod json;
 pub mod llama2c;
 mod name_index;
@@ -56,7 +55,7 @@ mod trace;
 mod wrapper_prefix;
 
 pub use atomic_file::AtomicFile;
-pub use checkpoint::{Checkpoint, Description, TensorInfo, TokenizerFiles};
+pub use checkpoint::{Checkpoint, Description, RankFile, TensorInfo, TokenizerFiles};
 pub use counted::counted;
 pub use error::{Error, Result, listed, quote};
 pub use fault::{Fault, FaultKind, FaultList};
@@ -65,7 +64,7 @@ pub use gguf::{Gguf, MappedGguf};
 pub use hexadecimal::hexadecimal;
 pub use hub_cache::cached_model_name;
 pub use llama2c::Llama2c;
-pub use open::{OpenOptions, open};
+pub use open::{OpenOptions, open, open_with};
 pub use quantization::{QUANTIZED_HELP, is_quantized, quantization};
 pub use regex_reason::regex_reason;
 pub use safetensors_dir::{
@@ -78,7 +77,7 @@ pub use split_scale::{
     split_scale_tensors,
 };
 pub use stand_in::StandIn;
-pub use survey::{Facts, Survey, survey};
+pub use survey::{Facts, Survey, survey, survey_with};
 pub use tensor_range::{check_disjoint, tensor_bytes, tensor_range};
 pub use text_encoding::to_utf8;
 pub use trace::{KEY_SYSTEM_INFO, Shown, Trace, TraceTensor, TraceValues, TraceWriter};

@@ -8,7 +8,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
-use crate::flm::{self, Flm};
+use crate::flm::{self, Completion, Flm};
 use crate::foreign;
 use crate::gguf::{self, Gguf};
 use crate::hub_cache;
@@ -27,10 +27,15 @@ pub struct OpenOptions {
 
 /// Opens a model file or folder.
 pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
-    open_any(path.as_ref(), options).map_err(stand_in::explained)
+    open_with(path, options, |_, _| None)
 }
 
-fn open_any(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
+/// Opens a model as [`open`] does; `completion` describes `.flm` files that do not name their kind of model.
+pub fn open_with(path: impl AsRef<Path>, options: &OpenOptions, completion: Completion) -> Result<Box<dyn Checkpoint>> {
+    open_any(path.as_ref(), options, completion).map_err(stand_in::explained)
+}
+
+fn open_any(path: &Path, options: &OpenOptions, completion: Completion) -> Result<Box<dyn Checkpoint>> {
     if path.is_dir() || is_index(path) {
         return open_dir(&hub_cache::snapshot(path)?, options);
     }
@@ -52,10 +57,10 @@ fn open_any(path: &Path, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
         return open_dir(path, options);
     }
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("flm")) {
-        return Ok(Box::new(Flm::open(path, options.tokenizer.as_deref())?));
+        return Ok(Box::new(Flm::open_with(path, options.tokenizer.as_deref(), completion)?));
     }
     if start.first_chunk().is_some_and(|version| flm::VERSIONS.contains(&i32::from_le_bytes(*version)))
-        && let Ok(model) = Flm::open(path, options.tokenizer.as_deref())
+        && let Ok(model) = Flm::open_with(path, options.tokenizer.as_deref(), completion)
     {
         return Ok(Box::new(model));
     }

@@ -26,7 +26,6 @@ use crate::counted::counted;
 use crate::error::{Error, Result, quote};
 use crate::fault::refuse;
 use crate::foreign;
-use crate::joined;
 use crate::json;
 use crate::name_index::NameIndex;
 use crate::source_file::SourceFile;
@@ -61,8 +60,6 @@ struct Place {
     file: usize,
     /// The array's number in that file.
     array: usize,
-    /// The tensor's first byte in that array.
-    first_byte: u64,
 }
 
 impl SafetensorsDir {
@@ -131,7 +128,7 @@ impl SafetensorsDir {
         }
     }
 
-    /// All tensors of the files, in their order; those that are joined there, apart.
+    /// All tensors of the files, in their order.
     fn new(
         path: &Path,
         config: serde_json::Map<String, serde_json::Value>,
@@ -139,27 +136,20 @@ impl SafetensorsDir {
         files: Vec<SafetensorsFile>,
         others: Vec<SourceFile>,
     ) -> SafetensorsDir {
-        let (mut tensors, mut places, mut joined_count) = (Vec::new(), Vec::new(), 0_usize);
+        let (mut tensors, mut places) = (Vec::new(), Vec::new());
         let names = files.iter().flat_map(SafetensorsFile::tensors).map(|tensor| tensor.name.as_str());
         let prefix = wrapper_prefix(names).to_owned();
         for (number, file) in files.iter().enumerate() {
-            for (array, whole) in file.tensors().iter().enumerate() {
-                let name = whole.name.strip_prefix(&prefix).unwrap_or(&whole.name);
-                let whole = TensorInfo { name: name.to_owned(), ..whole.clone() };
-                let parts = joined::parts(&whole, &config).and_then(Result::ok);
-                joined_count = joined_count.saturating_add(usize::from(parts.is_some()));
-                let mut first_byte = 0_u64;
-                for tensor in parts.unwrap_or_else(|| vec![whole]) {
-                    places.push(Place { file: number, array, first_byte });
-                    first_byte = first_byte.saturating_add(tensor.bytes);
-                    tensors.push(tensor);
-                }
+            for (array, tensor) in file.tensors().iter().enumerate() {
+                let name = tensor.name.strip_prefix(&prefix).unwrap_or(&tensor.name);
+                places.push(Place { file: number, array });
+                tensors.push(TensorInfo { name: name.to_owned(), ..tensor.clone() });
             }
         }
         let wrapped = (!prefix.is_empty()).then(|| {
             format!("every tensor name begins with \"{}\", the prefix of a wrapper; it is removed", quote(&prefix))
         });
-        let notes = wrapped.into_iter().chain(joined::note(joined_count)).collect();
+        let notes = wrapped.into_iter().collect();
         let (names, _) = NameIndex::of_first(&tensors);
         SafetensorsDir { path: path.to_owned(), config, tokenizer, files, tensors, names, places, notes, others }
     }
@@ -198,7 +188,7 @@ impl Checkpoint for SafetensorsDir {
     fn read(&self, tensor: usize, offset: u64, out: &mut [u8]) -> Result<()> {
         let place = self.places.get(tensor).and_then(|place| Some((self.files.get(place.file)?, place)));
         let Some((file, place)) = place else { unreachable!("tensor number {tensor} of {}", self.places.len()) };
-        file.read(place.array, place.first_byte.saturating_add(offset), out)
+        file.read(place.array, offset, out)
     }
 
     fn unchanged(&self) -> Result<()> {

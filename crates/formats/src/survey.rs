@@ -4,9 +4,10 @@
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result, quote};
 use crate::fault::FaultList;
+use crate::flm::Completion;
 use crate::gguf::{self, Gguf, GgufPart};
 use crate::hub_cache;
-use crate::open::{OpenOptions, open};
+use crate::open::{OpenOptions, open_with};
 use crate::safetensors_dir::{FolderOthers, IndexFacts, SafetensorsDir, is_index};
 use crate::source_file::SourceFile;
 use std::collections::HashMap;
@@ -76,14 +77,22 @@ pub enum Facts {
 /// # Errors
 /// Nothing of a model can be read there, and that this process may open no more files.
 pub fn survey(path: impl AsRef<Path>) -> Result<Survey> {
-    let survey = survey_any(path.as_ref())?;
+    survey_with(path, |_, _| None)
+}
+
+/// The same; `completion` describes `.flm` files that do not name their kind of model.
+///
+/// # Errors
+/// As [`survey`].
+pub fn survey_with(path: impl AsRef<Path>, completion: Completion) -> Result<Survey> {
+    let survey = survey_any(path.as_ref(), completion)?;
     match survey.faults.of_run() {
         Some(error) => Err(error.clone()),
         None => Ok(survey),
     }
 }
 
-fn survey_any(path: &Path) -> Result<Survey> {
+fn survey_any(path: &Path, completion: Completion) -> Result<Survey> {
     let is_safetensors = path.extension().is_some_and(|extension| extension == "safetensors");
     if path.is_dir() || is_safetensors || is_index(path) {
         return survey_folder(&hub_cache::snapshot(path)?);
@@ -92,7 +101,7 @@ fn survey_any(path: &Path) -> Result<Survey> {
     let mut magic = gguf::MAGIC.map(|_| 0);
     let is_gguf = source.read_at(0, &mut magic).is_ok() && magic == gguf::MAGIC;
     if !is_gguf {
-        let (checkpoint, faults) = (open(path, &OpenOptions::default())?, FaultList::default());
+        let (checkpoint, faults) = (open_with(path, &OpenOptions::default(), completion)?, FaultList::default());
         return Ok(Survey { checkpoint, faults, file_of: HashMap::new(), facts: Facts::Single });
     }
     let survey = Gguf::survey(path)?;

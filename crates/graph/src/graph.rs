@@ -42,6 +42,11 @@ pub enum Input {
     Sequences,
     /// Row of the KV cache that each token is written to: `sequence * context + position`, i32 `[tokens]`.
     KvRows,
+    /// Slot of a recurrent state that each sequence of the batch goes on from: 0, which holds zeros, if it starts, else
+    /// its own, `sequence + 1`; i32 `[streams]`.
+    StateSources,
+    /// Slot of a recurrent state that each sequence of the batch is written to, `sequence + 1`; i32 `[streams]`.
+    StateTargets,
     /// Which tokens' logits are wanted, i32 `[outputs]`.
     OutputRows,
     /// f32 `[capacity, tokens]`: 0 where a token may look at a position of its sequence, else -inf.
@@ -69,6 +74,8 @@ impl Input {
             Input::PositionPairs => "inp_pos_2d",
             Input::Sequences => "inp_seq",
             Input::KvRows => "inp_kv_rows",
+            Input::StateSources => "inp_state_from",
+            Input::StateTargets => "inp_state_to",
             Input::OutputRows => "inp_out_ids",
             Input::Mask => "inp_mask",
             Input::MaskWindow => "inp_mask_swa",

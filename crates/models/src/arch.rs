@@ -24,6 +24,7 @@ mod internlm2;
 mod internlm3;
 mod llama;
 mod llama2c;
+mod mamba;
 mod minicpm;
 mod mistral;
 mod mixtral;
@@ -80,6 +81,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &granite::GRANITE,
     &granitemoe::GRANITEMOE,
     &internlm2::INTERNLM2,
+    &mamba::MAMBA,
     &minicpm::MINICPM,
     &mpt::MPT,
     &olmo::OLMO,

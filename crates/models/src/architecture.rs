@@ -47,8 +47,6 @@ pub struct Architecture {
     pub tensors: &'static [&'static [TensorRule]],
     /// Tensors of old checkpoints whose values follow from the description.
     pub ignorable: &'static [&'static str],
-    /// Other names that a tensor of the table may have in a checkpoint, by its name there.
-    pub aliases: fn(&str) -> Vec<String>,
     /// Whether llama.cpp loads models whose heads do not add up to the hidden size.
     pub(crate) has_free_head_size: bool,
 }
@@ -69,7 +67,6 @@ impl Architecture {
         compatibility: |_| Vec::new(),
         tensors: &[],
         ignorable: &[],
-        aliases: |_| Vec::new(),
         has_free_head_size: false,
     };
 }
@@ -95,12 +92,27 @@ impl Architecture {
         ARCHITECTURES.iter().copied().find(|architecture| architecture.gguf_name == name)
     }
 
-    /// The architectures of this class of `config.json`, those with markers first.
+    /// The architectures of this class of `config.json`, those with markers first. A base model's class stands for that
+    /// of the whole model.
     pub(crate) fn of_class(class: &str) -> impl Iterator<Item = &'static Architecture> {
-        let is_marked =
-            |marked: bool| move |architecture: &&&Architecture| architecture.selected_by.is_empty() != marked;
-        let all = ARCHITECTURES.iter().filter(is_marked(true)).chain(ARCHITECTURES.iter().filter(is_marked(false)));
-        all.copied().filter(move |architecture| architecture.classes.contains(&class))
+        let is_exact = ARCHITECTURES.iter().any(|architecture| architecture.classes.contains(&class));
+        let base = class.strip_suffix("Model").filter(|_| !is_exact);
+        let whole = base.map(|base| ["ForCausalLM", "LMHeadModel"].map(|end| format!("{base}{end}")));
+        let names: Vec<String> = whole.map_or_else(|| vec![class.to_owned()], Vec::from);
+        marked_first(move |architecture| names.iter().any(|name| architecture.classes.contains(&name.as_str())))
+    }
+
+    /// The architecture of a description without class names, as FastLLM's files have it, by its kind of model.
+    pub(crate) fn of_flm_description(config: &Object) -> Option<&'static Architecture> {
+        let has_classes = config.contains_key("architectures");
+        let kind = config.get("model_type").and_then(Value::as_str).filter(|_| !has_classes)?;
+        let mut of_kind = marked_first(move |architecture| architecture.flm_name == Some(kind));
+        of_kind.find(|architecture| architecture.is_selected_by(config))
+    }
+
+    /// Whether a description has one of its markers, if it has any.
+    pub(crate) fn is_selected_by(&self, config: &Object) -> bool {
+        self.selected_by.is_empty() || self.selected_by.iter().any(|marker| marker.is_in(config))
     }
 
     /// The classes that a `config.json` may name, each with its GGUF architecture, in alphabetical order.
@@ -119,25 +131,23 @@ impl Architecture {
         self.tensors.iter().copied().flatten()
     }
 
-    /// The name in a checkpoint of a tensor outside of the layers, by its GGUF name.
-    pub fn source_name(&self, name: &str) -> Option<String> {
-        let rule = self.rules().find_map(|rule| rule.source_of(name, None))?;
-        (!rule.contains('{')).then_some(rule)
+    /// The names that a checkpoint may have for a tensor outside of the layers, by its GGUF name.
+    pub(crate) fn source_names(&self, name: &str) -> impl Iterator<Item = String> {
+        let rules = self.rules().filter_map(|rule| rule.source_of(name, None));
+        rules.filter(|source| !source.contains('{'))
     }
 
-    /// The name that a tensor of the table has in a checkpoint: its own or an alias. `has` says which names exist; if
-    /// none does, the result is the name of the table.
-    pub fn name_in(&self, name: &str, has: impl Fn(&str) -> bool) -> String {
-        if has(name) {
-            return name.to_owned();
-        }
-        (self.aliases)(name).into_iter().find(|alias| has(alias)).unwrap_or_else(|| name.to_owned())
+    /// The first of these names.
+    pub fn source_name(&self, name: &str) -> Option<String> {
+        self.source_names(name).next()
     }
 }
 
-/// The name without the prefix of the whole class, which a checkpoint of the inner model lacks.
-pub(crate) fn without_prefix(name: &str) -> Vec<String> {
-    name.strip_prefix("transformer.").map(str::to_owned).into_iter().collect()
+/// The architectures that fit, those with markers first.
+fn marked_first(fits: impl Fn(&Architecture) -> bool) -> impl Iterator<Item = &'static Architecture> {
+    let is_marked = |marked: bool| move |architecture: &&&Architecture| architecture.selected_by.is_empty() != marked;
+    let all = ARCHITECTURES.iter().filter(is_marked(true)).chain(ARCHITECTURES.iter().filter(is_marked(false)));
+    all.copied().filter(move |architecture| fits(architecture))
 }
 
 impl ModelSpec {

@@ -29,10 +29,20 @@ pub struct Batch {
     pub context: usize,
     /// Sequences of the KV cache.
     pub sequences: usize,
+    /// Sequences of the batch if a layer keeps a recurrent state: all have equally many tokens, which follow each
+    /// other. Without such a layer, 1.
+    pub streams: usize,
     /// The type of activations: `F32`, on the oracle `F64`.
     pub activation: DType,
     /// The type of the KV cache.
     pub kv: DType,
+}
+
+impl Batch {
+    /// Rows of a recurrent state: zeros, which a sequence starts with, and one row for each sequence.
+    pub(crate) fn slots(&self) -> usize {
+        self.sequences.saturating_add(1)
+    }
 }
 
 /// A node's output, or which shapes do not fit.
@@ -106,9 +116,14 @@ impl LayerSpec {
             None => Ok(x),
         };
         let normed = norm(&arrangement.before_mixer, builder, stream)?;
-        let Mixer::Attention(attention) = &self.mixer;
-        let mixed = attention.build(builder, normed)?;
+        let mixed = match &self.mixer {
+            Mixer::Attention(attention) => attention.build(builder, normed)?,
+            Mixer::StateSpace(state_space) => state_space.build(builder, normed)?,
+        };
         let mixed = norm(&arrangement.after_mixer, builder, mixed)?;
+        if self.feed_forward == FeedForward::None {
+            return self.added(builder, "l_out", mixed, "attn_norm", [stream, normed]);
+        }
         if arrangement.is_parallel {
             let input = match &arrangement.before_feed_forward {
                 Some(norm) => norm.build(builder, stream)?,
@@ -155,6 +170,7 @@ impl FeedForward {
         match self {
             FeedForward::Dense(dense) => dense.build(builder, x),
             FeedForward::Experts(experts) => experts.build(builder, x),
+            FeedForward::None => unreachable!("a layer without a feed-forward has no such node"),
         }
     }
 }
@@ -238,13 +254,14 @@ impl Builder<'_> {
 
     /// An input, added to the graph when it is first needed.
     pub fn input(&mut self, input: Input) -> ValueId {
-        let Batch { tokens, outputs, capacity, .. } = *self.batch;
+        let Batch { tokens, outputs, capacity, streams, .. } = *self.batch;
         let ty = match input {
             Input::Tokens | Input::Positions | Input::Sequences | Input::KvRows => {
                 TensorType::new(DType::I32, &[tokens])
             }
             Input::PositionPairs => TensorType::new(DType::I32, &[tokens, 2]),
             Input::OutputRows => TensorType::new(DType::I32, &[outputs]),
+            Input::StateSources | Input::StateTargets => TensorType::new(DType::I32, &[streams]),
             Input::Mask | Input::MaskWindow | Input::MaskDistance | Input::MaskPrefix => {
                 TensorType::new(DType::F32, &[capacity, tokens])
             }

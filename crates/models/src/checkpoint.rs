@@ -5,7 +5,9 @@
 //! pieces    rows of a source that become consecutive rows of the tensor; every rearrangement of rows is a list of them
 //! ```
 
+use crate::fused::{FusedPart, fused};
 use crate::number::wide;
+use crate::source_names::SourceNames;
 use crate::spec::ModelSpec;
 use crate::tensor::{TensorKind, TensorSpec};
 use std::ops::Range;
@@ -99,6 +101,8 @@ pub enum ValueChange {
     None,
     /// Each row is divided by its length.
     NormalizeRows,
+    /// `-exp x`.
+    NegatedExponential,
     /// `scale x + offset`.
     Affine {
         /// Multiplies.
@@ -225,6 +229,21 @@ pub struct TensorRule {
     pub(crate) how: How,
     /// Which models the rule is for; of several rules for a tensor, the first such one holds.
     pub(crate) when: fn(&ModelSpec) -> bool,
+    /// Whether the rule only holds for checkpoints that have its source.
+    pub(crate) is_optional: bool,
+    /// Sizes of the source, if they are not those of the tensor.
+    pub(crate) axes: Axes,
+}
+
+/// The sizes of a source, compared with those of the tensor that it becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Axes {
+    /// As many.
+    Same,
+    /// Another one of size 1 between its two.
+    UnitBetween,
+    /// All elements along one.
+    One,
 }
 
 /// How a tensor of the table is made, for a model and a layer.
@@ -252,7 +271,22 @@ impl Target<'_> {
 impl TensorRule {
     /// A tensor that is its source.
     pub(crate) const fn new(name: &'static str, source: &'static str) -> TensorRule {
-        TensorRule { name, source, how: same, when: |_| true }
+        TensorRule { name, source, how: same, when: |_| true, is_optional: false, axes: Axes::Same }
+    }
+
+    /// The same, only for checkpoints that have the source; a later rule is for the others.
+    pub(crate) const fn if_present(self) -> TensorRule {
+        TensorRule { is_optional: true, ..self }
+    }
+
+    /// The same, of a source `[rows, 1, columns]`.
+    pub(crate) const fn with_unit_axis(self) -> TensorRule {
+        TensorRule { axes: Axes::UnitBetween, ..self }
+    }
+
+    /// The same, of a source with one dimension.
+    pub(crate) const fn with_one_axis(self) -> TensorRule {
+        TensorRule { axes: Axes::One, ..self }
     }
 
     /// The same, only for some models of the architecture.
@@ -275,17 +309,18 @@ impl TensorRule {
 }
 
 /// The tensors of a model, with the tensors of a checkpoint that they are made of.
-pub fn expected_tensors(spec: &ModelSpec) -> Vec<ExpectedTensor> {
-    spec.tensors().into_iter().map(|tensor| expected(spec, tensor)).collect()
+pub fn expected_tensors(spec: &ModelSpec, names: &SourceNames) -> Vec<ExpectedTensor> {
+    spec.tensors().into_iter().map(|tensor| expected(spec, names, tensor)).collect()
 }
 
-fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
+fn expected(spec: &ModelSpec, names: &SourceNames, tensor: TensorSpec) -> ExpectedTensor {
     let TensorSpec { name, layer, shape, kind, .. } = tensor;
-    let mut rules = spec.architecture.rules().filter(|rule| (rule.when)(spec));
-    let found = rules.find_map(|rule| Some((rule.how, rule.source_of(&name, layer)?)));
-    let Some((how, pattern)) = found.filter(|_| kind != TensorKind::RopeFactors) else {
-        let transform = Transform::same(0, 0);
-        return ExpectedTensor { name, layer, shape, kind, sources: Vec::new(), transform };
+    let nothing = Transform::same(0, 0);
+    if kind == TensorKind::RopeFactors {
+        return ExpectedTensor { name, layer, shape, kind, sources: Vec::new(), transform: nothing };
+    }
+    let Some((rule, pattern, part)) = rule_for(spec, names, &name, layer) else {
+        return ExpectedTensor { name, layer, shape, kind, sources: Vec::new(), transform: nothing };
     };
     let is_stacked = pattern.contains("{e}");
     let experts = match is_stacked {
@@ -293,7 +328,10 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
         false => 1,
     };
     let target = Target { spec, layer: layer.unwrap_or(0), shape: &shape, sources: experts };
-    let transform = how(&target);
+    let transform = match part {
+        Some(part) => within((rule.how)(&target), part.place(&target)),
+        None => (rule.how)(&target),
+    };
     let rows_of = |source: usize| {
         let ends = transform.pieces.iter().filter(|piece| piece.source == source);
         ends.map(|piece| piece.groups.saturating_mul(piece.stride)).max().unwrap_or(0)
@@ -310,12 +348,88 @@ fn expected(spec: &ModelSpec, tensor: TensorSpec) -> ExpectedTensor {
                 vec![columns, rows.checked_div(*matrices).unwrap_or(0), *matrices]
             }
             _ if transform.is_transposed => vec![rows, columns],
+            _ if rule.axes == Axes::UnitBetween => vec![columns, 1, rows],
+            _ if rule.axes == Axes::One => vec![columns.saturating_mul(rows)],
             _ => vec![columns, rows],
         };
-        SourceTensor { name: pattern.replace("{e}", &number.to_string()), shape }
+        let table = pattern.replace("{e}", &number.to_string());
+        SourceTensor { name: names.find(&table).unwrap_or(table), shape }
     };
     let sources = (0..experts).map(source).collect();
     ExpectedTensor { name, layer, shape, kind, sources, transform }
+}
+
+/// The rule for a tensor, the name of its source, and which part of the source it is if FastLLM fused it.
+fn rule_for(
+    spec: &ModelSpec,
+    names: &SourceNames,
+    name: &str,
+    layer: Option<usize>,
+) -> Option<(&'static TensorRule, String, Option<FusedPart>)> {
+    let exists = |pattern: &str| names.find(&pattern.replace("{e}", "0")).is_some();
+    let rules = spec.architecture.rules().filter(|rule| (rule.when)(spec));
+    let mut first_fused = None;
+    for (rule, pattern) in rules.filter_map(|rule| Some((rule, rule.source_of(name, layer)?))) {
+        let is_here = exists(&pattern);
+        if !is_here && first_fused.is_none() {
+            first_fused = fused(&pattern).filter(|(whole, _)| exists(whole)).map(|(whole, part)| (rule, whole, part));
+        }
+        if is_here {
+            return Some((rule, pattern, None));
+        }
+        if !rule.is_optional {
+            let fused = first_fused.map(|(rule, whole, part)| (rule, whole, Some(part)));
+            return fused.or(Some((rule, pattern, None)));
+        }
+    }
+    first_fused.map(|(rule, whole, part)| (rule, whole, Some(part)))
+}
+
+/// The same transform of rows that start at a place of a larger tensor.
+fn within(mut transform: Transform, (first, total): (u64, u64)) -> Transform {
+    for piece in &mut transform.pieces {
+        (piece.offset, piece.stride) = (piece.offset.saturating_add(first), total);
+    }
+    transform
+}
+
+/// The first row of queries, keys or values that follow each other in a tensor, and the rows of the whole tensor.
+pub(crate) fn qkv_place(target: &Target, part: Part) -> (u64, u64) {
+    let Some(attention) = target.spec.attention(target.layer) else { return (0, target.rows()) };
+    let [query, key, value] =
+        [attention.query_elements(), attention.key_elements(), attention.value_elements()].map(wide);
+    let keys_end = query.saturating_add(key);
+    let first = match part {
+        Part::Query => 0,
+        Part::Key => query,
+        Part::Value => keys_end,
+    };
+    (first, keys_end.saturating_add(value))
+}
+
+/// The queries of a tensor with the rows of queries, keys and values.
+pub(crate) fn queries(target: &Target) -> Transform {
+    within(same(target), qkv_place(target, Part::Query))
+}
+
+/// The keys of a tensor with the rows of queries, keys and values.
+pub(crate) fn keys(target: &Target) -> Transform {
+    within(same(target), qkv_place(target, Part::Key))
+}
+
+/// The values of a tensor with the rows of queries, keys and values.
+pub(crate) fn values(target: &Target) -> Transform {
+    within(same(target), qkv_place(target, Part::Value))
+}
+
+/// As [`queries`], of heads that GGUF rotates by neighbours and the class by halves.
+pub(crate) fn interleaved_queries(target: &Target) -> Transform {
+    within(interleave_heads(target), qkv_place(target, Part::Query))
+}
+
+/// As [`keys`], of heads that GGUF rotates by neighbours and the class by halves.
+pub(crate) fn interleaved_keys(target: &Target) -> Transform {
+    within(interleave_heads(target), qkv_place(target, Part::Key))
 }
 
 /// Kept as it is; several sources are stacked.
@@ -382,6 +496,11 @@ fn half_rows(target: &Target, half: u64) -> Transform {
     Transform { pieces: vec![piece], ..same(target) }
 }
 
+/// Rates of decay whose class stores the logarithm of their magnitude.
+pub(crate) fn negated_exponential(target: &Target) -> Transform {
+    Transform { values: ValueChange::NegatedExponential, ..same(target) }
+}
+
 /// Queries of all heads, then keys, then values, from a tensor with one group of `q k v` for each head.
 pub(crate) fn split_by_head(target: &Target) -> Transform {
     let heads = target.spec.attention(target.layer).map_or(1, |attention| wide(attention.heads));
@@ -415,7 +534,7 @@ fn kv_group_rows(target: &Target, part: Part) -> Transform {
 
 /// What a row of a tensor with queries, keys and values is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+pub(crate) enum Part {
     Query,
     Key,
     Value,

@@ -25,6 +25,9 @@ impl Architecture {
         let listed = config.get("architectures");
         let classes: Vec<&str> =
             listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        if let Some(found) = Architecture::of_flm_description(config) {
+            return Ok(found);
+        }
         let [class] = classes[..] else {
             let found = match listed {
                 None => "no such key".to_owned(),
@@ -37,10 +40,7 @@ impl Architecture {
                 .at(format!("architectures in {}", description_name(path)))
                 .help(SUPPORTED_HELP));
         };
-        let is_selected = |architecture: &&Architecture| {
-            architecture.selected_by.is_empty() || architecture.selected_by.iter().any(|marker| marker.is_in(config))
-        };
-        Architecture::of_class(class).find(is_selected).ok_or_else(|| {
+        Architecture::of_class(class).find(|architecture| architecture.is_selected_by(config)).ok_or_else(|| {
             Error::new(path, format!("expected a supported class, found \"{}\"", quote(class)))
                 .at(format!("architectures in {}", description_name(path)))
                 .help(SUPPORTED_HELP)

@@ -327,8 +327,9 @@ impl ModelSpec {
     /// Changes the attention of every layer.
     pub(crate) fn with_attention(mut self, change: impl Fn(usize, &mut Attention)) -> ModelSpec {
         for (number, layer) in self.layers.iter_mut().enumerate() {
-            let Mixer::Attention(attention) = &mut layer.mixer;
-            change(number, attention);
+            if let Mixer::Attention(attention) = &mut layer.mixer {
+                change(number, attention);
+            }
         }
         self
     }

@@ -11,7 +11,7 @@ use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
 use crate::number::{nearest_f32, wide};
 use crate::other_kind::OtherKind;
 use crate::rope::{LONG, LongFactors, RopeFactors, RopeSpec, yarn_magnitude};
-use crate::spec::{FeedForward, LayerSpec, ModelSpec, Prefix};
+use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec, Prefix};
 use crate::tensor::{ROPE_FACTORS, TOKEN_EMBEDDING};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -106,6 +106,11 @@ impl ModelSpec {
             writer.count("attention.key_length", attention.key_size);
             writer.count("attention.value_length", attention.value_size);
         }
+        let state_space = self.layers.iter().find_map(|layer| match &layer.mixer {
+            Mixer::StateSpace(state_space) => Some(state_space),
+            Mixer::Attention(_) => None,
+        });
+        state_space.iter().for_each(|state_space| state_space.write_keys(&mut writer));
         if let Some(norm) = &self.head.norm {
             writer.value(norm.epsilon_key(), norm.epsilon);
         }
@@ -139,6 +144,7 @@ impl ModelSpec {
         let dense = |layer: &LayerSpec| match &layer.feed_forward {
             FeedForward::Dense(dense) => Some(dense.size),
             FeedForward::Experts(_) => None,
+            FeedForward::None => Some(0),
         };
         let experts = self.experts();
         let other = self.layers.iter().find_map(dense).or(experts.map(|experts| experts.size)).unwrap_or(1);

@@ -15,6 +15,7 @@ use crate::part::attention::Attention;
 use crate::part::experts::Experts;
 use crate::part::feed_forward::Dense;
 use crate::part::norm::{NamedNorm, Norm};
+use crate::part::state_space::StateSpace;
 use crate::rope::RopeSpec;
 use crate::tensor::{TensorKind, TensorList, TensorSpec};
 
@@ -59,6 +60,7 @@ pub(crate) struct LayerSpec {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Mixer {
     Attention(Attention),
+    StateSpace(StateSpace),
 }
 
 /// What transforms each token by itself.
@@ -66,6 +68,7 @@ pub(crate) enum Mixer {
 pub(crate) enum FeedForward {
     Dense(Dense),
     Experts(Experts),
+    None,
 }
 
 /// Where a layer applies its norms.
@@ -236,22 +239,29 @@ impl ModelSpec {
     pub(crate) fn experts(&self) -> Option<&Experts> {
         self.layers.iter().find_map(|layer| match &layer.feed_forward {
             FeedForward::Experts(experts) => Some(experts),
-            FeedForward::Dense(_) => None,
+            FeedForward::Dense(_) | FeedForward::None => None,
         })
     }
 
     /// The attention of each layer that has one.
     pub(crate) fn attentions(&self) -> impl Iterator<Item = (usize, &Attention)> {
-        self.layers.iter().enumerate().map(|(number, layer)| match &layer.mixer {
-            Mixer::Attention(attention) => (number, attention),
+        self.layers.iter().enumerate().filter_map(|(number, layer)| match &layer.mixer {
+            Mixer::Attention(attention) => Some((number, attention)),
+            Mixer::StateSpace(_) => None,
         })
     }
 
     /// The attention of one layer.
     pub(crate) fn attention(&self, layer: usize) -> Option<&Attention> {
-        self.layers.get(layer).map(|layer| match &layer.mixer {
-            Mixer::Attention(attention) => attention,
+        self.layers.get(layer).and_then(|layer| match &layer.mixer {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::StateSpace(_) => None,
         })
+    }
+
+    /// Whether a layer keeps a state that each token changes, and that cannot go back to an earlier token.
+    pub fn is_recurrent(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer.mixer, Mixer::StateSpace(_)))
     }
 
     /// Sizes of the heads that the KV cache holds: keys and values of each layer.
@@ -262,13 +272,16 @@ impl ModelSpec {
     /// The longest row of any activation in a batch that looks at `capacity` positions.
     pub fn widest_row(&self, capacity: usize) -> usize {
         let of_layer = |layer: &LayerSpec| {
-            let Mixer::Attention(attention) = &layer.mixer;
-            let scores = attention.heads.saturating_mul(capacity);
+            let mixer = match &layer.mixer {
+                Mixer::Attention(attention) => attention.heads.saturating_mul(capacity).max(attention.widest_row()),
+                Mixer::StateSpace(state_space) => state_space.widest_row(),
+            };
             let fed = match &layer.feed_forward {
                 FeedForward::Dense(dense) => dense.size,
                 FeedForward::Experts(experts) => experts.widest_row(self.hidden_size),
+                FeedForward::None => 0,
             };
-            scores.max(attention.widest_row()).max(fed)
+            mixer.max(fed)
         };
         self.layers.iter().map(of_layer).fold(self.hidden_size, usize::max)
     }
@@ -370,13 +383,16 @@ impl LayerSpec {
             }
         };
         norm(before_mixer, list);
-        let Mixer::Attention(attention) = &self.mixer;
-        attention.tensors(hidden_size, list);
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.tensors(hidden_size, list),
+            Mixer::StateSpace(state_space) => state_space.tensors(hidden_size, list),
+        }
         norm(after_mixer, list);
         norm(before_feed_forward, list);
         match &self.feed_forward {
             FeedForward::Dense(dense) => dense.tensors(hidden_size, list),
             FeedForward::Experts(experts) => experts.tensors(hidden_size, list),
+            FeedForward::None => {}
         }
         norm(after_feed_forward, list);
     }
@@ -386,8 +402,10 @@ impl LayerSpec {
         for norm in [before_mixer, after_mixer, before_feed_forward, after_feed_forward].into_iter().flatten() {
             norm.norm.check(diagnostics);
         }
-        let Mixer::Attention(attention) = &self.mixer;
-        attention.check(diagnostics);
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.check(diagnostics),
+            Mixer::StateSpace(state_space) => state_space.check(diagnostics),
+        }
         if let FeedForward::Experts(experts) = &self.feed_forward {
             experts.check(hidden_size, diagnostics);
         }

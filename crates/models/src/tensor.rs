@@ -32,6 +32,8 @@ pub enum TensorKind {
     NormWeight,
     /// A bias, 0 on average.
     Bias,
+    /// Rates at which a state decays, negative.
+    Decay,
     /// Divisors of the rotation's frequencies, computed at conversion.
     RopeFactors,
 }
@@ -111,8 +113,9 @@ fn total(parts: &[(&str, usize)]) -> usize {
 
 /// The GGUF name of a tensor of a layer, or of one outside of the layers.
 pub(crate) fn tensor_name(layer: Option<usize>, stem: &str, suffix: &str) -> String {
+    let end = if suffix.is_empty() { String::new() } else { format!(".{suffix}") };
     match layer {
-        Some(layer) => format!("blk.{layer}.{stem}.{suffix}"),
-        None => format!("{stem}.{suffix}"),
+        Some(layer) => format!("blk.{layer}.{stem}{end}"),
+        None => format!("{stem}{end}"),
     }
 }

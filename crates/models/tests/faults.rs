@@ -229,6 +229,55 @@ fn descriptions_of_more_decoders_that_lie_are_refused() {
     ]);
 }
 
+#[test]
+fn state_spaces_that_lie_are_refused() {
+    let cases = [
+        (json!({ "conv_kernel": 1 }), "the convolution must have 2 to 64 taps, found 1"),
+        (json!({ "conv_kernel": 65536 }), "2 to 64 taps, found 65536"),
+        (json!({ "conv_kernel": 0 }), "conv_kernel: expected 1 to 65536, found 0"),
+        (json!({ "conv_kernel": "x" }), "conv_kernel: expected a count, found \"x\""),
+        (json!({ "use_bias": true }), "use_bias: expected false, found true"),
+        (json!({ "use_conv_bias": 2 }), "use_conv_bias: expected true or false, found 2"),
+        (json!({ "hidden_act": "gelu" }), "hidden_act: expected \"silu\""),
+        (json!({ "state_size": 0 }), "state_size: expected 1 to 65536, found 0"),
+        (json!({ "state_size": -8 }), "state_size: expected a count, found -8"),
+        (
+            json!({ "intermediate_size": 4_194_304, "state_size": 65536 }),
+            "a state of 4194304 channels with 65536 elements is more than the 268435456 elements",
+        ),
+        (json!({ "intermediate_size": 0 }), "intermediate_size: expected 1 to 4194304, found 0"),
+        (json!({ "time_step_rank": "half" }), "time_step_rank: expected a count, found \"half\""),
+        (json!({ "time_step_rank": -1 }), "time_step_rank: expected a count, found -1"),
+        (json!({ "layer_norm_epsilon": 0 }), "epsilon"),
+        (json!({ "num_hidden_layers": 65536 }), "expected at least one tensor for each of 65536 layers"),
+        (json!({ "quantization_config": {} }), "quantization_config"),
+    ];
+    expect_refusals(cases.map(|(more, expected)| {
+        let mut more = more.as_object().cloned().unwrap();
+        more.insert("architectures".to_owned(), json!(["MambaForCausalLM"]));
+        (Value::Object(more), expected)
+    }));
+    let (metadata, tensors) = gguf_of(json!({ "architectures": ["MambaForCausalLM"] }));
+    let said = |change: fn(&mut Metadata, &mut Vec<TensorInfo>)| {
+        let (mut metadata, mut tensors) = (metadata.clone(), tensors.clone());
+        change(&mut metadata, &mut tensors);
+        Model::from_gguf(&metadata, &tensors, Path::new("model")).map(drop).unwrap_err().to_string()
+    };
+    for (message, expected) in [
+        (said(|keys, _| drop(keys.insert("mamba.ssm.state_size", 0u32))), "mamba.ssm.state_size: expected 1 to"),
+        (said(|keys, _| drop(keys.insert("mamba.ssm.conv_kernel", 1u32))), "2 to 64 taps, found 1"),
+        (said(|keys, _| drop(keys.insert("mamba.ssm.inner_size", 95u32))), "blk.0.ssm_in.weight: expected shape"),
+        (said(|keys, _| drop(keys.insert("mamba.ssm.dt_b_c_rms", true))), "ssm.dt_b_c_rms) are not supported"),
+        (said(|_, tensors| tensors.retain(|tensor| tensor.name != "blk.1.ssm_a")), "tensor blk.1.ssm_a is missing"),
+        (
+            said(|_, tensors| tensors.iter_mut().filter(|t| t.name == "blk.0.ssm_a").for_each(|t| t.shape.reverse())),
+            "tensor blk.0.ssm_a: expected shape",
+        ),
+    ] {
+        assert!(message.contains(expected), "{expected:?}: {message}");
+    }
+}
+
 fn expect_refusals(cases: impl IntoIterator<Item = (Value, &'static str)>) {
     let mut failures = Vec::new();
     for (more, expected) in cases {
@@ -299,10 +348,10 @@ fn gguf() -> (Metadata, Vec<TensorInfo>) {
 }
 
 fn gguf_of(more: Value) -> (Metadata, Vec<TensorInfo>) {
-    let config = config(more);
+    let config = &config(more);
     let path = Path::new("model");
-    let architecture = Architecture::of_config(&config, path).unwrap();
-    let spec = ModelSpec::from_config(architecture, &config, 100, path).unwrap();
+    let architecture = Architecture::of_config(config, path).unwrap();
+    let spec = ModelSpec::from_config(architecture, config, 100, path).unwrap();
     let mut metadata = Metadata::default();
     spec.write_metadata(&mut metadata);
     let tensors = spec.tensors().into_iter().map(|expected| {

@@ -10,8 +10,16 @@ use trueup_graph::op::{RopePairs, RopeScaling};
 use trueup_graph::{Graph, Input, Op, Origin};
 use trueup_models::{Architecture, Batch, Model, ModelSpec};
 
-const BATCH: Batch =
-    Batch { tokens: 3, outputs: 1, capacity: 64, context: 128, sequences: 2, activation: DType::F32, kv: DType::F16 };
+const BATCH: Batch = Batch {
+    tokens: 3,
+    outputs: 1,
+    capacity: 64,
+    context: 128,
+    sequences: 2,
+    streams: 1,
+    activation: DType::F32,
+    kv: DType::F16,
+};
 
 fn config(class: &str, more: Value) -> Map<String, Value> {
     let mut config = json!({

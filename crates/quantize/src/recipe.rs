@@ -182,8 +182,10 @@ fn is_number(tensor: &TensorInfo) -> bool {
     tensor.dtype.is_float() || tensor.dtype.is_quantized()
 }
 
+/// Small tables of a scan or a convolution, which other programs read as f32, are not quantized.
 fn is_matrix(tensor: &TensorInfo) -> bool {
-    tensor.shape.iter().filter(|size| **size != 1).count() > 1
+    let is_table = [".ssm_a", ".ssm_conv1d.weight"].iter().any(|end| tensor.name.ends_with(end));
+    !is_table && tensor.shape.iter().filter(|size| **size != 1).count() > 1
 }
 
 /// A matrix that chooses experts or weighs them: small errors change choices.

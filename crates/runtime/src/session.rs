@@ -5,7 +5,8 @@
 //! ```
 //!
 //! One batch can contain tokens of several sequences with different lengths, without padding. Each token finds its
-//! sequence in the KV cache by an index. On a batch-invariant device, a batch gives the same bits as each sequence
+//! sequence in the KV cache by an index. A model with recurrent states computes batches of one sequence, or of one
+//! token of each of several sequences. On a batch-invariant device, a batch gives the same bits as each sequence
 //! alone. Long prompts are split into chunks, which changes no bit either. Plans are made for cache capacities in
 //! units of 64 positions; positions are inputs, so one plan serves many steps.
 
@@ -42,8 +43,8 @@ const PLANS_MAX: usize = 16;
 /// and soon of another size.
 const KEPT_INPUT_BYTES_MAX: usize = 16 << 20;
 
-/// The shape of a batch.
-type PlanKey = (usize, usize, usize);
+/// The shape of a batch: tokens, outputs, capacity, and sequences if the model has recurrent states.
+type PlanKey = (usize, usize, usize, usize);
 
 /// Sequences in computation on one model.
 pub struct Session {
@@ -53,6 +54,9 @@ pub struct Session {
     room: usize,
     /// The tokens that each sequence holds.
     tokens: Vec<Vec<u32>>,
+    /// Tokens that the recurrent state of each sequence has seen. Where it differs from the tokens that the sequence
+    /// holds, the state is computed again from the start.
+    seen: Vec<usize>,
     /// How the text of each of them was divided when it was computed, where texts have a beginning that sees itself.
     divisions: Vec<Vec<Division>>,
     buffers: Buffers,
@@ -96,6 +100,7 @@ impl Session {
             sizes,
             room: room_of(1, sizes.room),
             tokens: Vec::new(),
+            seen: vec![0; sizes.sequences],
             divisions: Vec::new(),
             buffers: Buffers::default(),
             plans: Vec::new(),
@@ -103,7 +108,7 @@ impl Session {
             downloaded: Vec::new(),
             ranges: options.ranges.then(Ranges::open).transpose()?,
         };
-        session.bound_plan((1, 1, CAPACITY_UNIT))?;
+        session.bound_plan((1, 1, CAPACITY_UNIT, 1))?;
         session.tokens = vec![Vec::new(); sizes.sequences];
         session.divisions = vec![Vec::new(); sizes.sequences];
         session.weights.model().unchanged()?;
@@ -122,7 +127,7 @@ impl Session {
         let sizes = Sizes::new(weights, options)?;
         sizes.expect_batch(tokens, outputs, length)?;
         let capacity = length.max(1).next_multiple_of(CAPACITY_UNIT);
-        sizes.plan(weights, (tokens, outputs, capacity), room_of(capacity, sizes.room))
+        sizes.plan(weights, (tokens, outputs, capacity, 1), room_of(capacity, sizes.room))
     }
 
     /// The model.
@@ -165,7 +170,8 @@ impl Session {
         self.len(sequence) == 0
     }
 
-    /// Forgets the tokens of a sequence from number `len` on; 0 forgets all.
+    /// Forgets the tokens of a sequence from number `len` on; 0 forgets all. A recurrent state cannot go back: the next
+    /// computation of the sequence first computes the tokens that are left again.
     pub fn truncate(&mut self, sequence: usize, len: usize) {
         self.tokens[sequence].truncate(len);
         self.divisions[sequence].truncate(len);
@@ -178,6 +184,10 @@ impl Session {
     pub fn common(&self, sequence: usize, text: &[u32]) -> usize {
         let same = self.tokens(sequence).iter().zip(text).take_while(|(a, b)| a == b).count();
         let same = same.min(text.len().saturating_sub(1));
+        // A recurrent state is that of all tokens, or of no use.
+        if self.sizes.is_recurrent {
+            return if same == self.len(sequence) && self.seen[sequence] == same { same } else { 0 };
+        }
         let Some(prefix) = self.model().model().spec().prefix() else { return same };
         let division = Division::new(prefix, text.iter().copied());
         let alike = self.divisions[sequence][..same].iter().take_while(|held| **held == division).count();
@@ -207,7 +217,11 @@ impl Session {
             ))
         })?;
         let lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
-        for chunk in entries.chunks(self.sizes.prompt_chunk) {
+        entries.iter().try_for_each(|entry| self.restore(entry.sequence))?;
+        let mut rest = entries;
+        while !rest.is_empty() {
+            let (chunk, after) = rest.split_at(self.chunk_len(rest));
+            rest = after;
             let observer = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);
             if let Err(error) = self.compute_chunk(chunk, observer, &mut logits.values) {
                 lengths.iter().enumerate().for_each(|(sequence, len)| self.truncate(sequence, *len));
@@ -225,6 +239,44 @@ impl Session {
         let len = self.len(sequence);
         self.compute(&[Entry { token: 0, sequence, wants_logits: true }], None)?;
         self.truncate(sequence, len);
+        Ok(())
+    }
+
+    /// How many of these tokens are computed at once. Recurrent states need as many tokens of each sequence: many of
+    /// one sequence, or one of each of many.
+    fn chunk_len(&self, entries: &[Entry]) -> usize {
+        let most = entries.len().min(self.sizes.prompt_chunk);
+        let Some(first) = entries.first().filter(|_| self.sizes.is_recurrent) else { return most };
+        let of_one = entries.iter().take(most).take_while(|entry| entry.sequence == first.sequence).count();
+        if of_one > 1 {
+            return of_one;
+        }
+        let mut known = vec![false; self.sequences()];
+        let is_new = |entry: &&Entry| !std::mem::replace(&mut known[entry.sequence], true);
+        entries.iter().take(most).take_while(is_new).count()
+    }
+
+    /// Computes the recurrent states of cut sequences again, so that the next computation does not have to.
+    pub fn catch_up(&mut self) -> Result<()> {
+        (0..self.sequences()).try_for_each(|sequence| self.restore(sequence))
+    }
+
+    /// Computes the recurrent state of a sequence again if it has seen other tokens than the sequence holds.
+    fn restore(&mut self, sequence: usize) -> Result<()> {
+        if !self.sizes.is_recurrent || self.seen[sequence] == self.len(sequence) {
+            return Ok(());
+        }
+        let held = std::mem::take(&mut self.tokens[sequence]);
+        self.seen[sequence] = 0;
+        let again = |token: &u32| Entry { token: *token, sequence, wants_logits: false };
+        let again: Vec<Entry> = held.iter().map(again).collect();
+        for chunk in again.chunks(self.sizes.prompt_chunk) {
+            if let Err(error) = self.compute_chunk(chunk, None, &mut Vec::new()) {
+                self.tokens[sequence] = held;
+                self.seen[sequence] = usize::MAX;
+                return Err(error);
+            }
+        }
         Ok(())
     }
 
@@ -254,8 +306,10 @@ impl Session {
         observer: Option<&mut dyn Observer>,
         logits: &mut Vec<f64>,
     ) -> Result<()> {
-        let batch = PlacedBatch::new(entries, &self.tokens, self.model().model().spec().prefix());
-        let key = (batch.tokens.len(), batch.outputs.len(), batch.capacity);
+        let mut batch = PlacedBatch::new(entries, &self.tokens, self.model().model().spec().prefix());
+        let is_one = entries.iter().all(|entry| entry.sequence == entries[0].sequence);
+        batch.streams = if self.sizes.is_recurrent && !is_one { entries.len() } else { 1 };
+        let key = (batch.tokens.len(), batch.outputs.len(), batch.capacity, batch.streams);
         let index = self.bound_plan(key).map_err(|error| match error {
             Error::Device { .. } | Error::Request(_) => Error::NoRoom(Box::new(error)),
             other => other,
@@ -264,11 +318,14 @@ impl Session {
         let (devices, batches, ranges) = (self.weights.devices(), self.batches, self.ranges.as_ref());
         let run = Run { bound, devices, batch: &batch, batches, ranges };
         run.upload(self.room, self.sizes.window)?;
+        // A computation that fails may have changed states.
+        entries.iter().for_each(|entry| self.seen[entry.sequence] = usize::MAX);
         run.execute(observer)?;
         if entries.iter().any(|entry| entry.wants_logits) {
             run.add_logits(&mut self.downloaded, logits)?;
         }
         entries.iter().for_each(|entry| self.tokens[entry.sequence].push(entry.token));
+        entries.iter().for_each(|entry| self.seen[entry.sequence] = self.tokens[entry.sequence].len());
         for (entry, division) in entries.iter().zip(&batch.divisions) {
             self.divisions[entry.sequence].push(*division);
         }
@@ -282,7 +339,7 @@ impl Session {
             self.plans[place..].rotate_left(1);
             return Ok(self.plans.len() - 1);
         }
-        let (_, _, capacity) = key;
+        let (_, _, capacity, _) = key;
         if capacity > self.room {
             self.grow_cache(capacity)?;
         }

@@ -21,7 +21,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::collections::HashMap;
 use std::path::Path;
-use trueup_formats::{Error, Result, TokenizerFiles, quote};
+use trueup_formats::{Error, RankFile, Result, TokenizerFiles, quote};
 
 /// What errors call Qwen's file.
 const QWEN: &str = "qwen.tiktoken";
@@ -47,6 +47,16 @@ pub(crate) fn is_ranks(file: &[u8]) -> bool {
     let line = file.iter().take(FIRST_LINE_MAX).take_while(|byte| **byte != b'\n').copied().collect::<Vec<u8>>();
     let bytes = line.trim_ascii_end().strip_suffix(b" 0");
     bytes.is_some_and(|bytes| !bytes.is_empty() && STANDARD.decode(bytes).is_ok())
+}
+
+/// Fails if a rank file has the name of another model's, whose added tokens are not known. A file that the user gave is
+/// taken as Qwen's.
+pub(crate) fn check_name(ranks: &RankFile, files: &TokenizerFiles, path: &Path) -> Result<()> {
+    if ranks.name == QWEN || files.is_replaced {
+        return Ok(());
+    }
+    let problem = format!("expected {QWEN}, found {}, a rank file with unknown special tokens", quote(&ranks.name));
+    Err(Error::new(path, problem).help("give the model's tokenizer.json with --tokenizer"))
 }
 
 /// Builds the parts of Qwen's vocabulary; `path` is the model that errors name.
@@ -117,7 +127,7 @@ pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<
 
 /// How a conversation becomes text for Qwen, where nothing else is its tokenizer.
 pub(crate) fn qwen_template(files: &TokenizerFiles) -> Option<String> {
-    let is_here = files.qwen_tiktoken.is_some() && files.tokenizer_json.is_none() && files.tokenizer_model.is_none();
+    let is_here = files.tiktoken.is_some() && files.tokenizer_json.is_none() && files.tokenizer_model.is_none();
     is_here.then(|| TEMPLATE.to_owned())
 }
 

@@ -68,8 +68,9 @@ impl Vocabulary {
             from_tokenizer_model(bytes, files, model, path, &mut notes)?
         } else if let Some(bytes) = &files.ice_text {
             chatglm1::parts(bytes, files, path)?
-        } else if let Some(bytes) = &files.qwen_tiktoken {
-            ranked::qwen_parts(bytes, path)?
+        } else if let Some(ranks) = &files.tiktoken {
+            ranked::check_name(ranks, files, path)?;
+            ranked::qwen_parts(&ranks.bytes, path)?
         } else if let Some(two_files) = two_files {
             from_vocab_json(two_files, files, model, path, &mut names, &mut notes)?
         } else if let Some(file) = &files.llama2c {
@@ -323,7 +324,7 @@ fn note_unread(files: &TokenizerFiles, model: &ModelTokens, notes: &mut Vec<Stri
         ("vocab.json with merges.txt", two_files && vocab_json::is_named(files, model)),
         ("tokenizer.model", files.tokenizer_model.is_some()),
         ("ice_text.model", files.ice_text.is_some()),
-        ("qwen.tiktoken", files.qwen_tiktoken.is_some()),
+        ("qwen.tiktoken", files.tiktoken.is_some()),
         ("vocab.json with merges.txt", two_files),
     ];
     let mut present = present.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name);

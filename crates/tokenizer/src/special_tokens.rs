@@ -212,7 +212,7 @@ fn apply_flags(parts: &mut Parts, files: &TokenizerFiles) {
         Some(add_bos) => add_bos,
         None if from_json
             || files.merges.is_some()
-            || files.qwen_tiktoken.is_some()
+            || files.tiktoken.is_some()
             || files.llama2c.is_some()
             || files.flm.is_some() =>
         {

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::{Path, PathBuf};
-use trueup_formats::TokenizerFiles;
 use trueup_formats::gguf::Metadata;
+use trueup_formats::{RankFile, TokenizerFiles};
 use trueup_tokenizer::{ChatTemplate, Message, ModelTokens, Tokenizer, Vocabulary};
 
 fn fixtures() -> PathBuf {
@@ -34,7 +34,9 @@ fn files(folder: &Path) -> TokenizerFiles {
         tokenizer_json: fs::read(folder.join("tokenizer.json")).ok(),
         tokenizer_model: fs::read(folder.join("tokenizer.model")).ok(),
         ice_text: fs::read(folder.join("ice_text.model")).ok(),
-        qwen_tiktoken: fs::read(folder.join("qwen.tiktoken")).ok(),
+        tiktoken: fs::read(folder.join("qwen.tiktoken"))
+            .ok()
+            .map(|bytes| RankFile { name: "qwen.tiktoken".to_owned(), bytes }),
         vocab_json: fs::read(folder.join("vocab.json")).ok(),
         merges: fs::read(folder.join("merges.txt")).ok(),
         tokenizer_config: object(&folder.join("tokenizer_config.json")),

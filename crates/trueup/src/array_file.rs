@@ -8,7 +8,7 @@ use trueup_formats::{
 
 /// Opens a model in any format, or a safetensors file without a `config.json` in its folder.
 pub fn open_arrays(path: &Path) -> Result<Box<dyn Checkpoint>> {
-    trueup_formats::open(path, &OpenOptions::default()).or_else(|error| {
+    trueup_models::open(path, &OpenOptions::default()).or_else(|error| {
         let described = path.parent().is_some_and(|folder| folder.join("config.json").exists());
         match SafetensorsFile::open(path) {
             Ok(file) if !described => {

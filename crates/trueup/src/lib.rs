@@ -60,7 +60,13 @@ pub use model::Model;
 pub use service::{Answer, OnPiece, Piece, Service};
 pub use trueup_blocks as blocks;
 pub use trueup_convert as convert;
-pub use trueup_formats as formats;
+/// Readers and writers of model files.
+pub mod formats {
+    pub use trueup_formats::*;
+    // Knows more about old files than the readers do.
+    pub use trueup_models::{open, survey};
+}
+
 pub use trueup_graph as graph;
 pub use trueup_models as models;
 pub use trueup_quantize as quantize;

@@ -15,7 +15,7 @@ const EMBEDDING: &str = "token_embd.weight";
 /// the model decides: bos, eos, the size of the vocabulary.
 pub fn open_tokenizer(model: &Path, replacement: Option<&Path>) -> Result<Tokenizer> {
     let tokenizer = replacement.filter(|_| !is_gguf(model)).map(Path::to_owned);
-    let checkpoint = trueup_formats::open(model, &OpenOptions { tokenizer })?;
+    let checkpoint = trueup_models::open(model, &OpenOptions { tokenizer })?;
     let vocabulary = match (checkpoint.description(), replacement) {
         (Description::Gguf(metadata), None) => Vocabulary::from_metadata(metadata, model)?,
         (Description::Gguf(metadata), Some(file)) => replaced(checkpoint.as_ref(), metadata, file)?,

@@ -506,6 +506,7 @@ fn graph(model: &ModelFile) -> Result<Graph> {
         capacity: context,
         context,
         sequences: 1,
+        streams: 1,
         activation: DType::F32,
         kv: DType::F16,
     };

@@ -83,6 +83,8 @@ impl Inputs {
             Input::KvRows => each(&|entry, position| index(entry.sequence * self.room + position)),
             Input::Sequences => each(&|entry, _| index(entry.sequence)),
             Input::OutputRows => HostTensor::indices(&self.outputs()),
+            Input::StateSources => self.slots(ty, |position| position == 0),
+            Input::StateTargets => self.slots(ty, |_| false),
             Input::Mask => self.mask(ty, usize::MAX, |_| 0.0),
             Input::MaskWindow => self.mask(ty, self.window.unwrap_or(usize::MAX), |_| 0.0),
             Input::MaskPrefix => self.mask_prefix(ty),
@@ -98,6 +100,15 @@ impl Inputs {
             outputs.extend(self.entries.len().checked_sub(1).map(index));
         }
         outputs
+    }
+
+    /// The slot of each sequence of the batch in a recurrent state: that of zeros where the position of its first token
+    /// `starts`, else its own.
+    fn slots(&self, ty: &TensorType, starts: fn(usize) -> bool) -> HostTensor {
+        let each = (self.entries.len() / ty.shape[0].max(1)).max(1);
+        let firsts = self.entries.iter().zip(&self.positions).step_by(each);
+        let slot = |(entry, position): (&Entry, &usize)| if starts(*position) { 0 } else { index(entry.sequence + 1) };
+        HostTensor::indices(&firsts.map(slot).collect::<Vec<i32>>())
     }
 
     /// In the beginning of a text its positions and zeros, behind it the position of the mark and a count from 1.
@@ -160,11 +171,18 @@ pub(crate) fn with_room(bytes: &[u8], ty: &TensorType) -> Vec<u8> {
     grown
 }
 
-/// Sizes of the KV cache of a graph: rows of each sequence, and sequences.
+/// Sizes of the KV cache of a graph: rows of each sequence, and sequences. A graph with recurrent states only, which
+/// have a slot more than sequences, has one row for each.
 pub(crate) fn cache_sizes(graph: &Graph) -> Result<(usize, usize)> {
-    let cache = graph.values().iter().find(|value| value.origin == Origin::State);
+    let states = || graph.values().iter().filter(|value| value.origin == Origin::State);
+    let cache = states().find(|value| value.ty.shape[1] > 1).or(states().next());
     let [_, room, sequences, _] = cache.ok_or_else(|| unlike("it has no KV cache"))?.ty.shape.sizes();
-    Ok((room, sequences))
+    Ok(if room == 1 { (room, sequences.saturating_sub(1)) } else { (room, sequences) })
+}
+
+/// Sequences of a batch of the graph, if it has recurrent states; else 1.
+pub(crate) fn streams(graph: &Graph) -> usize {
+    graph.find(Input::StateTargets.name()).map_or(1, |input| graph.value(input).ty.shape[0])
 }
 
 /// The graph with the same groups fused as in `device`, whose types may be others.
@@ -300,10 +318,13 @@ impl Oracle {
     fn begin(&mut self, device: &Graph, inputs: &Inputs) -> Result<()> {
         let is_mask = |origin: &Origin| matches!(origin, Origin::Input(input) if input.is_mask());
         let mask = device.values().iter().find(|value| is_mask(&value.origin));
-        let capacity = mask.ok_or_else(|| unlike("it has no mask"))?.ty.shape[0];
         let (context, sequences) = cache_sizes(device)?;
+        // A graph without attention looks at no positions.
+        let capacity = mask.map_or(context, |mask| mask.ty.shape[0]);
+        let streams = streams(device);
         let (tokens, outputs) = (inputs.entries.len(), inputs.outputs().len());
-        let batch = Batch { tokens, outputs, capacity, context, sequences, activation: DType::F64, kv: self.kv };
+        let batch =
+            Batch { tokens, outputs, capacity, context, sequences, streams, activation: DType::F64, kv: self.kv };
         self.graph = fused_as(self.model.model().graph(&batch)?, device);
         if self.graph.nodes().len() != device.nodes().len() {
             return Err(unlike("it has a different number of nodes"));
@@ -346,7 +367,8 @@ impl Oracle {
             }
         }
         if stored {
-            return Ok(borrowed.get(1).map(|rows| Cow::Owned(cached(self.kv, &rows.values()))));
+            let held = self.graph.value(node.output).ty.dtype;
+            return Ok(borrowed.get(1).map(|rows| Cow::Owned(cached(held, &rows.values()))));
         }
         Ok(self.values[node.output.index()].as_ref().map(HostTensor::values))
     }

@@ -4,13 +4,14 @@
 use super::grammar::join_frames;
 use crate::root;
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use trueup::blocks::DType;
 use trueup::formats::gguf::{GgufPlan, GgufWriter};
 use trueup::formats::{Checkpoint, Gguf, SafetensorsArray, TraceWriter, write_safetensors};
-use trueup::models::{Architecture, ModelSpec, SourceTensor, expected_tensors};
+use trueup::models::{Architecture, ModelSpec, SourceNames, SourceTensor, expected_tensors};
 use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
 use trueup::runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
@@ -106,7 +107,10 @@ fn arrays(config: &Map<String, Value>) -> Vec<SafetensorsArray<'static>> {
     let path = Path::new("config.json");
     let architecture = Architecture::of_config(config, path).unwrap_or_else(|error| panic!("{error}"));
     let spec = ModelSpec::from_config(architecture, config, 99, path).unwrap_or_else(|error| panic!("{error}"));
-    let sources = expected_tensors(&spec).into_iter().flat_map(|expected| expected.sources);
+    let names = SourceNames::of_tables(architecture);
+    let mut known = HashSet::new();
+    let sources = expected_tensors(&spec, &names).into_iter().flat_map(|expected| expected.sources);
+    let sources = sources.filter(|source| known.insert(source.name.clone()));
     let array = |(salt, tensor): (usize, SourceTensor)| {
         let values = weights(tensor.shape.iter().product(), salt);
         SafetensorsArray::f32(tensor.name, &tensor.shape, &values)

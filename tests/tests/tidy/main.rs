@@ -4,6 +4,7 @@
 //! Lengths are held by a ratchet: `ratchet.toml` lists what is over the limit today and how far. Nothing may grow past
 //! its entry, and an entry that is no longer needed must go.
 
+mod architectures;
 mod arrows;
 mod files;
 mod language;

@@ -55,10 +55,14 @@ enum Line {
     Different(Difference),
 }
 
-/// Whether values can be compared: the same shape, both types known, and rows that were sorted in the same way.
+/// Whether values can be compared: the same shape, both types known, and rows in chunks of the same elements.
 fn are_comparable(a: &SideTensor, b: &SideTensor) -> bool {
     let known = |dtype: DType| dtype.codec().is_some();
-    let sorted_alike = a.order.is_none() || b.order.is_none() || a.order == b.order;
+    let sorted_alike = match (&a.order, &b.order) {
+        (Some(Order::Rows(a)), Some(Order::Rows(b))) => a.interleaved_heads == b.interleaved_heads,
+        (Some(a), Some(b)) => a == b,
+        (None, _) | (_, None) => true,
+    };
     a.shape == b.shape && sorted_alike && (a.dtype == b.dtype || known(a.dtype) && known(b.dtype))
 }
 
@@ -130,16 +134,14 @@ fn chunks(a: &Side, b: &Side, number: usize, pair: &Pair) -> Vec<PairChunk> {
     let total = first.shape.iter().product();
     let row = row_elements(&first.shape);
     let ordered = ordered_chunks(0, total, row, first.order.clone().or(second.order.clone()));
-    let of = |chunk: &Chunk, tensor: usize, order: &Option<Order>| match order {
-        Some(_) => Chunk { tensor, ..chunk.clone() },
-        None => Chunk::unsorted(tensor, chunk.elements.clone()),
+    let of = |tensor: usize, order: &Option<Order>| -> Vec<Chunk> {
+        match order {
+            Some(_) => ordered_chunks(tensor, total, row, order.clone()),
+            None => ordered.iter().map(|chunk| Chunk::unsorted(tensor, chunk.elements.clone())).collect(),
+        }
     };
-    let pair = |chunk: &Chunk| PairChunk {
-        pair: number,
-        a: of(chunk, pair.a, &first.order),
-        b: of(chunk, pair.b, &second.order),
-    };
-    ordered.iter().map(pair).collect()
+    let (a, b) = (of(pair.a, &first.order), of(pair.b, &second.order));
+    a.into_iter().zip(b).map(|(a, b)| PairChunk { pair: number, a, b }).collect()
 }
 
 /// What comparing some elements gave.

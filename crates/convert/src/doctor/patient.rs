@@ -10,9 +10,9 @@ use trueup_blocks::DType;
 use trueup_formats::gguf::{Metadata, first_of_split};
 use trueup_formats::{
     Checkpoint, Description, Error, Facts, FaultList, OpenOptions, Result, Survey, TensorInfo, is_out_of_descriptors,
-    join_split_scale, split_scale_parts, survey,
+    join_split_scale, split_scale_parts,
 };
-use trueup_models::{Architecture, ModelSpec, OUTPUT, TOKEN_EMBEDDING};
+use trueup_models::{Architecture, ModelSpec, OUTPUT, SourceNames, TOKEN_EMBEDDING, open, survey};
 use trueup_tokenizer::{Tokenizer, Vocabulary};
 
 /// A JSON object.
@@ -39,6 +39,7 @@ pub(super) struct Patient {
     /// Made of a vocabulary that could be read.
     pub tokenizer: Option<Result<Tokenizer>>,
     checkpoint: Box<dyn Checkpoint>,
+    token_rows: Vec<String>,
     file_of: std::collections::HashMap<String, PathBuf>,
 }
 
@@ -75,7 +76,7 @@ impl Patient {
         let read = vocabulary.as_ref().and_then(|vocabulary| vocabulary.as_ref().ok());
         let tokenizer = read.map(|vocabulary| Tokenizer::new(vocabulary.clone()));
         let path = path.to_owned();
-        Ok(Patient {
+        let mut patient = Patient {
             named,
             path,
             refusal,
@@ -88,7 +89,11 @@ impl Patient {
             tokenizer,
             checkpoint,
             file_of,
-        })
+            token_rows: Vec::new(),
+        };
+        let names = [TOKEN_EMBEDDING, OUTPUT].into_iter().filter_map(|name| patient.name_of(name));
+        patient.token_rows = names.collect();
+        Ok(patient)
     }
 
     pub fn checkpoint(&self) -> &dyn Checkpoint {
@@ -150,28 +155,30 @@ impl Patient {
     }
 
     /// The tensors whose rows belong to tokens: embedding and head.
-    pub fn names_of_token_rows(&self) -> Vec<String> {
-        [TOKEN_EMBEDDING, OUTPUT].into_iter().filter_map(|name| self.name_of(name)).collect()
+    pub fn names_of_token_rows(&self) -> &[String] {
+        &self.token_rows
     }
 
     /// The file's name of the tensor that GGUF calls `name`, which must be one outside of the layers.
     pub fn name_of(&self, name: &str) -> Option<String> {
         match self.metadata() {
             Some(_) => Some(name.to_owned()),
-            None => {
-                let architecture = self.architecture.as_ref().ok()?;
-                Some(architecture.name_in(&architecture.source_name(name)?, |name| self.tensor(name).is_some()))
-            }
+            None => self.source_names(self.architecture.as_ref().ok()?).source_of(name),
         }
+    }
+
+    /// The names of its tensors.
+    pub fn source_names(&self, architecture: &'static Architecture) -> SourceNames<'_> {
+        SourceNames::new(architecture, self.checkpoint.tensors().iter().map(|tensor| tensor.name.as_str()))
     }
 }
 
 /// Why a model does not open, and all that can be read of it. Its files are closed between the two: each is open once
 /// at a time.
 fn read(path: &Path) -> Result<(Option<Error>, Survey)> {
-    let open = || trueup_formats::open(path, &OpenOptions::default());
-    let refusal = match (open().err(), first_of_split(path)) {
-        (Some(_), Some(first)) => trueup_formats::open(first, &OpenOptions::default()).err(),
+    let open_again = || open(path, &OpenOptions::default());
+    let refusal = match (open_again().err(), first_of_split(path)) {
+        (Some(_), Some(first)) => open(first, &OpenOptions::default()).err(),
         (refusal, _) => refusal,
     };
     match (refusal, survey(path)) {
@@ -182,7 +189,7 @@ fn read(path: &Path) -> Result<(Option<Error>, Survey)> {
         (refusal, Ok(survey)) => Ok((refusal, survey)),
         (None, Err(_)) => {
             let (faults, file_of) = (FaultList::default(), Default::default());
-            Ok((None, Survey { checkpoint: open()?, faults, file_of, facts: Facts::Single }))
+            Ok((None, Survey { checkpoint: open_again()?, faults, file_of, facts: Facts::Single }))
         }
     }
 }

@@ -3,7 +3,8 @@
 use super::files::sentence;
 use super::finding::{Findings, Place, Rule};
 use super::patient::{Patient, TOKENS};
-use crate::mapping::is_ignorable;
+use crate::mapping::is_spare_name;
+use crate::omitted::StandIn;
 use std::collections::{HashMap, HashSet};
 use trueup_formats::{Description, Error, TensorInfo, quote};
 use trueup_models::{ModelSpec, OUTPUT, OtherKind, expected_tensors};
@@ -138,8 +139,7 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
     let is_gguf = patient.metadata().is_some();
     let all = patient.checkpoint().tensors();
     let mut left: HashMap<&str, &TensorInfo> = all.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-    for (name, shape) in wanted_tensors(spec, is_gguf) {
-        let name = architecture.name_in(&name, |name| left.contains_key(name));
+    for (name, shape) in wanted_tensors(patient, spec, is_gguf) {
         let name = name.as_str();
         match left.remove(name) {
             None if patient.is_left_out(name) => {}
@@ -161,11 +161,14 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
             }
         }
     }
-    let head = architecture.source_name(OUTPUT);
+    let names = patient.source_names(architecture);
+    let sources: Vec<String> = wanted_tensors(patient, spec, is_gguf).into_iter().map(|(name, _)| name).collect();
+    let head = patient.name_of(OUTPUT);
     for tensor in all.iter().filter(|tensor| left.contains_key(tensor.name.as_str())) {
         let spare = patient.is_left_out(&tensor.name)
             || !is_gguf
-                && (is_ignorable(architecture, &tensor.name)
+                && (is_spare_name(architecture, &names, sources.iter().map(String::as_str), &tensor.name)
+                    && StandIn::of_tensor(tensor).is_some()
                     || spec.is_tied() && head.as_deref() == Some(tensor.name.as_str()));
         if !spare {
             let place = Place::file(patient.file_of(&tensor.name)).tensor(&tensor.name);
@@ -179,12 +182,13 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
 }
 
 /// Names and shapes of all tensors that the file must have, each once.
-fn wanted_tensors(spec: &ModelSpec, is_gguf: bool) -> Vec<(String, Vec<u64>)> {
+fn wanted_tensors(patient: &Patient, spec: &ModelSpec, is_gguf: bool) -> Vec<(String, Vec<u64>)> {
     if is_gguf {
         return spec.tensors().into_iter().map(|tensor| (tensor.name, tensor.shape)).collect();
     }
     let mut known = HashSet::new();
-    let sources = expected_tensors(spec).into_iter().flat_map(|expected| expected.sources);
+    let names = patient.source_names(spec.architecture());
+    let sources = expected_tensors(spec, &names).into_iter().flat_map(|expected| expected.sources);
     sources.filter(|source| known.insert(source.name.clone())).map(|source| (source.name, source.shape)).collect()
 }
 

@@ -7,16 +7,6 @@ use super::records::{Coding, Record};
 use crate::error::listed;
 use serde_json::{Map, Value};
 
-/// Classes of the kinds of models that FastLLM's table names without a class.
-const CLASSES: [(&str, &str); 7] = [
-    ("llama", "LlamaForCausalLM"),
-    ("qwen", "QWenLMHeadModel"),
-    ("qwen2", "Qwen2ForCausalLM"),
-    ("baichuan", "BaichuanForCausalLM"),
-    ("internlm", "InternLMForCausalLM"),
-    ("chatglm", "ChatGLMModel"),
-    ("moss", "MossForCausalLM"),
-];
 /// The matrix behind the last norm, as models call it.
 const HEADS: [&str; 2] = ["lm_head.weight", "transformer.output_layer.weight"];
 
@@ -34,9 +24,9 @@ pub fn words(table: &[(String, String)]) -> Map<String, Value> {
     if !scaling.is_empty() {
         config.insert("rope_scaling".to_owned(), Value::Object(scaling));
     }
-    let class = CLASSES.iter().find(|(kind, _)| config.get("model_type").and_then(Value::as_str) == Some(kind));
-    if let (Some((_, class)), false) = (class, config.get("architectures").is_some_and(Value::is_array)) {
-        config.insert("architectures".to_owned(), Value::Array(vec![(*class).into()]));
+    // Class names are a list; anything else says nothing.
+    if !config.get("architectures").is_some_and(Value::is_array) {
+        config.remove("architectures");
     }
     config
 }

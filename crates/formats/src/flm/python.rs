@@ -1,7 +1,7 @@
 //! Values of the table: FastLLM's exporter writes what Python prints of a configuration.
 //!
 //! ```text
-//! True   None   1e-05   [1, 2]   ['LlamaForCausalLM']   {0: 'LABEL_0'}   torch.float32   silu
+//! True   None   1e-05   [1, 2]   ['ForCausalLM']   {0: 'LABEL_0'}   torch.float32   silu
 //! ```
 
 use serde_json::{Map, Number, Value};

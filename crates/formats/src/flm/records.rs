@@ -4,9 +4,7 @@ use super::codes::{Codes, RANGE_BYTES, is_range};
 use super::header::Texts;
 use crate::checkpoint::TensorInfo;
 use crate::error::{Error, Result, quote};
-use crate::joined;
 use crate::reader::Reader;
-use serde_json::{Map, Value};
 use std::num::NonZeroU64;
 use std::path::Path;
 use trueup_blocks::DType;
@@ -36,15 +34,6 @@ pub(super) enum Coding {
     Plain { dtype: DType, at: u64 },
     /// As codes.
     Codes(Codes),
-}
-
-/// A tensor of the model: rows of a record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Part {
-    /// The record's number.
-    pub record: usize,
-    /// The first element in it.
-    pub first: u64,
 }
 
 /// Reads all records up to the end of the file.
@@ -172,36 +161,29 @@ impl Record {
     }
 }
 
-/// The tensors of the model in the records of a file. Those of adapters are left out, with a note.
-pub(super) fn divide(
+/// The tensors of the model in the records of a file, and how they are written. Those of adapters are left out, with a
+/// note.
+pub(super) fn tensors(
     path: &Path,
-    records: &[Record],
-    config: &Map<String, Value>,
+    records: Vec<Record>,
     adapters: &[&str],
     notes: &mut Vec<String>,
-) -> Result<(Vec<TensorInfo>, Vec<Part>)> {
-    let (mut tensors, mut parts, mut joined_count, mut adapted) = (Vec::new(), Vec::new(), 0_usize, 0_usize);
-    for (number, record) in records.iter().enumerate() {
+) -> Result<(Vec<TensorInfo>, Vec<Coding>)> {
+    let (mut tensors, mut codings, mut adapted) = (Vec::new(), Vec::new(), 0_usize);
+    for record in records {
         if [".lora_A.", ".lora_B.", ".ia3_l"].iter().any(|kind| record.name.contains(kind)) {
             adapted = adapted.saturating_add(1);
             continue;
         }
-        let in_file = |error| Error { path: path.into(), ..error };
-        let whole = TensorInfo::new(record.name.clone(), &record.shape, record.dtype()).map_err(in_file)?;
-        let of_record = joined::parts(&whole, config);
-        joined_count = joined_count.saturating_add(usize::from(of_record.is_some()));
-        let mut first = 0_u64;
-        for info in of_record.unwrap_or_else(|| Ok(vec![whole])).map_err(in_file)? {
-            parts.push(Part { record: number, first });
-            first = first.saturating_add(info.elements());
-            tensors.push(info);
-        }
+        let dtype = record.dtype();
+        let info = TensorInfo::new(record.name, &record.shape, dtype);
+        tensors.push(info.map_err(|error| Error { path: path.into(), ..error })?);
+        codings.push(record.coding);
     }
-    notes.extend(joined::note(joined_count));
     if adapted > 0 || !adapters.is_empty() {
         let names: Vec<String> = adapters.iter().map(|name| quote(name)).collect();
         let named = if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) };
         notes.push(format!("adapters{named} and their {adapted} tensors are omitted; only the base model is read"));
     }
-    Ok((tensors, parts))
+    Ok((tensors, codings))
 }

@@ -78,20 +78,6 @@ impl FlmTensor {
     }
 }
 
-impl FlmTensor {
-    /// Takes the rows of a tensor of that shape behind its own; the number of its rows before. `None` where they do not
-    /// fit, or would begin within a byte.
-    pub fn join(&mut self, shape: &[u64], dtype: FlmType) -> Option<u64> {
-        let (rows, rest) = shape.split_last()?;
-        let (own_rows, own_rest) = self.shape.split_last_mut()?;
-        let before = *own_rows;
-        let elements = rest.iter().try_fold(before, |product, size| product.checked_mul(*size))?;
-        let fits = own_rest == rest && self.dtype == dtype && (dtype != FlmType::Int4 || elements.is_multiple_of(2));
-        *own_rows = before.checked_add(*rows).filter(|_| fits)?;
-        Some(before)
-    }
-}
-
 /// A file being written; it appears when it is complete.
 #[derive(Debug)]
 pub struct FlmWriter {

@@ -153,7 +153,10 @@ fn describe(
     let mut described = Vec::with_capacity(raw.len());
     let (mut unread, mut names) = (Vec::new(), Vec::new());
     for (name, tensor) in raw {
-        let Some((_, dtype)) = DTYPES.iter().find(|(known, _)| *known == tensor.dtype) else {
+        // Old programs store masks as bytes, under the name of a bias.
+        let is_mask = tensor.dtype == "U8" && tensor.shape.len() > 1 && name.ends_with(".bias");
+        let known = if is_mask { "BOOL" } else { tensor.dtype.as_str() };
+        let Some((_, dtype)) = DTYPES.iter().find(|(dtype, _)| *dtype == known) else {
             unread.push(format!("{} ({})", quote(&name), quote(&tensor.dtype)));
             names.push(name);
             continue;

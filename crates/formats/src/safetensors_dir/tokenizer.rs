@@ -1,8 +1,9 @@
 //! The files of a folder that say how text becomes tokens; each may be absent.
 
-use crate::checkpoint::{TokenizerFiles, VOCABULARY_BYTES_MAX};
+use crate::checkpoint::{RankFile, TokenizerFiles, VOCABULARY_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, OnFault};
+use crate::foreign::names_in;
 use crate::json;
 use crate::source_file::SourceFile;
 use crate::text_encoding::to_utf8;
@@ -35,7 +36,7 @@ pub(super) fn read(
         files.tokenizer_json = read_file(folder, "tokenizer.json", sources, on_fault, utf8)?;
         files.tokenizer_model = read_file(folder, "tokenizer.model", sources, on_fault, bytes)?;
         files.ice_text = read_file(folder, "ice_text.model", sources, on_fault, bytes)?;
-        files.qwen_tiktoken = read_file(folder, "qwen.tiktoken", sources, on_fault, bytes)?;
+        files.tiktoken = read_ranks(folder, sources, on_fault)?;
         files.vocab_json = read_file(folder, "vocab.json", sources, on_fault, utf8)?;
         files.merges = read_file(folder, "merges.txt", sources, on_fault, utf8)?;
     }
@@ -55,6 +56,19 @@ pub(super) fn open_if_there(path: &Path) -> Result<Option<SourceFile>> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Ok(_) | Err(_) => SourceFile::open(path).map(Some),
     }
+}
+
+/// The only file with the extension `.tiktoken`.
+fn read_ranks(folder: &Path, sources: &mut Vec<SourceFile>, on_fault: OnFault<'_>) -> Result<Option<RankFile>> {
+    let names: Vec<String> = names_in(folder).into_iter().filter(|name| name.ends_with(".tiktoken")).collect();
+    let Some(name) = names.first() else { return Ok(None) };
+    if names.len() > 1 {
+        let problem = format!("expected one .tiktoken file, found {}", names.len());
+        let error = Error::new(folder, problem).help("name the right one with --tokenizer");
+        return on_fault(Fault::new(FaultKind::FileUnreadable, error)).map(|()| None);
+    }
+    let contents = read_file(folder, name, sources, on_fault, bytes)?;
+    Ok(contents.map(|bytes| RankFile { name: name.clone(), bytes }))
 }
 
 fn read_file<T>(

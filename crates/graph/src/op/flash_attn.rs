@@ -13,7 +13,7 @@ use trueup_blocks::DType;
 /// Inputs: `q` an activation or f16 `[D, tokens, heads, batch]`, `k` `[D, positions, kv heads, batch]` and `v` `[E,
 /// positions, kv heads, batch]`, f32 or f16, and, optional, `mask` f32 or f16 `[positions, tokens, ...]`, repeated
 /// along the two outer dimensions. Output: `[E, heads, tokens, batch]` of the type of `q`, f32 for f16. Source: Dao et
-/// al. 2022 ("FlashAttention"); the cap of Gemma 2.
+/// al. 2022 ("FlashAttention"); the cap: Gemma Team 2024.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct FlashAttn {
     /// Multiplies the scores: `1 / sqrt(D)` as a rule.

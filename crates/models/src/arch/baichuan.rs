@@ -6,11 +6,11 @@
 //! 2     the head's rows are divided by their lengths; marked by z_loss_weight, which only training needs
 //! ```
 //!
-//! Queries, keys and values are one tensor in the checkpoint (`W_pack`), which its reader splits.
+//! Queries, keys and values are the rows of one tensor in the checkpoint (`W_pack`). FastLLM also stores them apart.
 
-use super::llama::{INTERLEAVED, INVERSE_FREQUENCIES, NAMES, gated_silu};
+use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use crate::architecture::{Architecture, Marker};
-use crate::checkpoint::{TensorRule, unit_rows};
+use crate::checkpoint::{TensorRule, interleave_heads, interleaved_keys, interleaved_queries, unit_rows, values};
 use crate::compatibility::rope_factors_note;
 use crate::decoder::{Decoder, Style, Usual, usual_config};
 use crate::number::nearest_f32;
@@ -62,10 +62,22 @@ pub static BAICHUAN: Architecture = Architecture {
     flm_keys,
     more_keys: |spec, writer| writer.value(MAX_ALIBI_BIAS, alibi(spec).unwrap_or(0.0)),
     compatibility: |spec| rope_factors_note(spec).into_iter().chain(position_note(spec)).collect(),
-    tensors: &[&[TensorRule::new("output", "lm_head").with(unit_rows)], INTERLEAVED, NAMES],
+    tensors: &[APART, PACKED, &[TensorRule::new("output", "lm_head").with(unit_rows)], NAMES],
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
 };
+
+const PACK: &str = "model.layers.{l}.self_attn.W_pack";
+const PACKED: &[TensorRule] = &[
+    TensorRule::new("blk.{l}.attn_q", PACK).with(interleaved_queries),
+    TensorRule::new("blk.{l}.attn_k", PACK).with(interleaved_keys),
+    TensorRule::new("blk.{l}.attn_v", PACK).with(values),
+];
+const APART: &[TensorRule] = &[
+    TensorRule::new("blk.{l}.attn_q", "model.layers.{l}.self_attn.q_proj").with(interleave_heads).if_present(),
+    TensorRule::new("blk.{l}.attn_k", "model.layers.{l}.self_attn.k_proj").with(interleave_heads).if_present(),
+    TensorRule::new("blk.{l}.attn_v", "model.layers.{l}.self_attn.v_proj").if_present(),
+];
 
 const USUAL: Usual = Usual { context_absent: None, ..Usual::LLAMA };
 

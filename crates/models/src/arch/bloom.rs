@@ -1,6 +1,6 @@
 //! BLOOM: a norm of the embedding, ALiBi, and queries, keys and values of each head side by side.
 
-use crate::architecture::{Architecture, without_prefix};
+use crate::architecture::Architecture;
 use crate::checkpoint::{TensorRule, split_by_head};
 use crate::decoder::{Decoder, NO_KEY, Style, Usual};
 use crate::part::attention::Position;
@@ -34,7 +34,6 @@ pub static BLOOM: Architecture = Architecture {
         TensorRule::new("output_norm", "transformer.ln_f"),
         TensorRule::new("output", "lm_head"),
     ]],
-    aliases: without_prefix,
     ..Architecture::BASE
 };
 

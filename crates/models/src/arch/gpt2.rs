@@ -1,6 +1,6 @@
 //! GPT-2: layer norms with biases, learned positions, and matrices that the class stores transposed (`Conv1D`).
 
-use crate::architecture::{Architecture, without_prefix};
+use crate::architecture::Architecture;
 use crate::checkpoint::{TensorRule, transposed};
 use crate::config::Config;
 use crate::decoder::{Decoder, Style, Usual};
@@ -36,7 +36,6 @@ pub static GPT2: Architecture = Architecture {
         TensorRule::new("output_norm", "transformer.ln_f"),
         TensorRule::new("output", "lm_head"),
     ]],
-    aliases: without_prefix,
     ignorable: CAUSAL_MASKS,
     ..Architecture::BASE
 };

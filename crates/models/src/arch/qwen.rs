@@ -1,11 +1,11 @@
 //! Qwen, the first version: what Qwen2 computes, with other names, so its GGUF file is one of Qwen2.
 //!
-//! Queries, keys and values are one tensor in the checkpoint (`c_attn`), which its reader splits; `intermediate_size`
-//! counts gate and up together.
+//! Queries, keys and values are the rows of one tensor in the checkpoint (`c_attn`); `intermediate_size` counts gate
+//! and up together.
 
 use super::qwen2::{QWEN2, STYLE};
 use crate::architecture::Architecture;
-use crate::checkpoint::TensorRule;
+use crate::checkpoint::{TensorRule, keys, queries, values};
 use crate::compatibility::rope_factors_note;
 use crate::decoder::{Decoder, Usual};
 use trueup_graph::op::RopePairs;
@@ -40,9 +40,9 @@ pub static QWEN: Architecture = Architecture {
     tensors: &[&[
         TensorRule::new("token_embd", "transformer.wte"),
         TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.ln_1"),
-        TensorRule::new("blk.{l}.attn_q", "transformer.h.{l}.attn.q_proj"),
-        TensorRule::new("blk.{l}.attn_k", "transformer.h.{l}.attn.k_proj"),
-        TensorRule::new("blk.{l}.attn_v", "transformer.h.{l}.attn.v_proj"),
+        TensorRule::new("blk.{l}.attn_q", "transformer.h.{l}.attn.c_attn").with(queries),
+        TensorRule::new("blk.{l}.attn_k", "transformer.h.{l}.attn.c_attn").with(keys),
+        TensorRule::new("blk.{l}.attn_v", "transformer.h.{l}.attn.c_attn").with(values),
         TensorRule::new("blk.{l}.attn_output", "transformer.h.{l}.attn.c_proj"),
         TensorRule::new("blk.{l}.ffn_norm", "transformer.h.{l}.ln_2"),
         // w2 goes through silu.

@@ -83,6 +83,7 @@ fn together(
     let following = ids(weights, options.generate);
     let times = (0..=options.repetitions).map(|_| {
         lengths.iter().enumerate().for_each(|(sequence, len)| session.truncate(sequence, *len));
+        session.catch_up()?;
         decode(&mut session, &following)
     });
     // The first one makes plans and takes memory.

@@ -45,6 +45,9 @@ pub(super) struct PlacedBatch {
     pub outputs: Vec<usize>,
     /// Positions of the cache that are looked at.
     pub capacity: usize,
+    /// Sequences that have equally many of the tokens, which follow each other, if the model has recurrent states; else
+    /// 1.
+    pub streams: usize,
 }
 
 impl PlacedBatch {
@@ -64,7 +67,7 @@ impl PlacedBatch {
         }
         let divisions = prefix.map_or_else(Vec::new, |prefix| divisions(entries, held, prefix));
         let longest = tokens.iter().map(|token| token.position + 1).max().unwrap_or(1);
-        PlacedBatch { tokens, divisions, outputs, capacity: longest.next_multiple_of(CAPACITY_UNIT) }
+        PlacedBatch { tokens, divisions, outputs, capacity: longest.next_multiple_of(CAPACITY_UNIT), streams: 1 }
     }
 
     /// The bytes of one input. `context` is the room of each sequence in the cache, `window` the size of the sliding
@@ -81,12 +84,22 @@ impl PlacedBatch {
             Input::Sequences => each(|token| token.sequence),
             Input::KvRows => integers(self.tokens.iter().map(|token| token.sequence * context + token.position)),
             Input::OutputRows => integers(self.outputs.iter().copied()),
+            Input::StateSources => {
+                let slot = |token: &TokenPlace| if token.position == 0 { 0 } else { token.sequence + 1 };
+                integers(self.firsts().map(slot))
+            }
+            Input::StateTargets => integers(self.firsts().map(|token| token.sequence + 1)),
             Input::Mask => self.mask(usize::MAX, |_| 0.0),
             Input::MaskWindow => self.mask(window.unwrap_or(usize::MAX), |_| 0.0),
             Input::MaskPrefix => self.mask_prefix(),
             // Exact up to 2^24, far beyond what any score survives.
             Input::MaskDistance => self.mask(usize::MAX, |distance| -(distance as f32)),
         }
+    }
+
+    /// The first token of each sequence of the batch.
+    fn firsts(&self) -> impl Iterator<Item = &TokenPlace> {
+        self.tokens.iter().step_by((self.tokens.len() / self.streams).max(1))
     }
 
     /// Each token with its text.

@@ -100,9 +100,13 @@ impl Buffers {
     }
 }
 
-/// A tensor of the cache, `[width, room, sequences]`, with another room.
+/// A tensor of the cache, `[width, room, sequences]`, with another room. A recurrent state, `[width, 1, slots]`, stays
+/// as it is.
 fn with_room(ty: &TensorType, room: usize) -> TensorType {
-    let [width, _, sequences, _] = ty.shape.sizes();
+    let [width, old, sequences, _] = ty.shape.sizes();
+    if old == 1 {
+        return *ty;
+    }
     TensorType::new(ty.dtype, &[width, room, sequences])
 }
 

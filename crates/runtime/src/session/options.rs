@@ -68,6 +68,8 @@ pub(super) struct Sizes {
     pub vocabulary: usize,
     pub window: Option<usize>,
     pub fusion: bool,
+    /// Whether the model has recurrent states.
+    pub is_recurrent: bool,
 }
 
 impl Sizes {
@@ -105,6 +107,7 @@ impl Sizes {
             vocabulary: spec.vocabulary_size(),
             window: spec.window(),
             fusion: options.fusion,
+            is_recurrent: spec.is_recurrent(),
         })
     }
 
@@ -131,7 +134,7 @@ impl Sizes {
     }
 
     /// Whether the sizes of all tensors can be counted: a model may claim any context.
-    fn expect_countable(&self, weights: &Weights, (tokens, outputs, capacity): PlanKey) -> Result<()> {
+    fn expect_countable(&self, weights: &Weights, (tokens, outputs, capacity, _): PlanKey) -> Result<()> {
         let spec = weights.model().model().spec();
         let (widest, heads_width) = (spec.widest_row(capacity), spec.widest_cache_row());
         let cache_rows = self.room.saturating_mul(self.sequences);
@@ -157,7 +160,7 @@ impl Sizes {
     /// The shape of the largest batch that is computed at once.
     fn largest(&self) -> PlanKey {
         let tokens = self.prompt_chunk.min(self.sequences.saturating_mul(self.context));
-        (tokens, 1, self.room)
+        (tokens, 1, self.room, 1)
     }
 
     /// The plan of a batch shape (tokens, outputs, capacity) with so much room in the cache. Layers find homes where
@@ -175,7 +178,7 @@ impl Sizes {
 
     /// The graph of a batch shape, fused as it is computed on these devices.
     fn fused(&self, weights: &Weights, devices: &[&dyn Device], key: PlanKey, room: usize) -> Result<Fused> {
-        let (tokens, outputs, capacity) = key;
+        let (tokens, outputs, capacity, streams) = key;
         self.expect_countable(weights, key)?;
         let batch = Batch {
             tokens,
@@ -183,6 +186,7 @@ impl Sizes {
             capacity,
             context: room,
             sequences: self.sequences,
+            streams,
             activation: self.activation,
             kv: self.kv,
         };

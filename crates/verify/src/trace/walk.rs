@@ -93,6 +93,7 @@ impl Walk {
             capacity: length.next_multiple_of(CAPACITY_UNIT),
             context: self.room,
             sequences: 1,
+            streams: 1,
             activation: DType::F64,
             kv: self.kv,
         };
@@ -165,9 +166,10 @@ impl Walk {
     fn compute(&self, node: &Node, inputs: &[Value], profile: &Profile) -> Result<Computed> {
         let certain = inputs.iter().all(Value::is_certain);
         if let (Op::KvStore(_), Some(rows)) = (&node.op, inputs.get(1)) {
-            let stored = |rows: &HostTensor| cached(self.kv, &rows.values());
+            let held = self.graph.value(node.output).ty.dtype;
+            let stored = |rows: &HostTensor| cached(held, &rows.values());
             let members = if rows.is_certain() { Vec::new() } else { rows.members.iter().map(stored).collect() };
-            let expected = expected_rows(self.kv, &rows.base.values(), rows.is_certain());
+            let expected = expected_rows(held, &rows.base.values(), rows.is_certain());
             return Ok(Computed { expected, members, flips: None, columns: Vec::new() });
         }
         let bases: Vec<Decoded> =

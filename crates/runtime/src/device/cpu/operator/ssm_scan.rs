@@ -1,7 +1,7 @@
-//! The selective state space model: every channel runs through the tokens by itself, its state in f64 until the last
-//! one.
+//! The selective state space model: every channel runs through the tokens by itself. Steps are computed in f64, and the
+//! state is rounded to f32 after each token, so that cutting a text into batches changes no bit.
 
-use super::{Call, IN_F64, expect_f32, expect_plain, pieces_min};
+use super::{Call, expect_f32, expect_plain, pieces_min};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::SsmScan;
@@ -9,7 +9,7 @@ use trueup_graph::op::SsmScan;
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("states", &inputs[0])?;
     expect_plain("A", &inputs[3])?;
-    Ok(Profile { lanes: 1, ..IN_F64 })
+    Ok(Profile { lanes: 1, ..Profile::F32 })
 }
 
 /// Sizes and inputs that all channels share.
@@ -88,7 +88,7 @@ impl Scan<'_> {
             let (b, c) = (&self.b[row..][..self.state], &self.c[row..][..self.state]);
             let mut sum = 0.0;
             for (n, (held, (b, c))) in held.iter_mut().zip(b.iter().zip(c)).enumerate() {
-                *held = *held * decays[n % decays.len()] + input * f64::from(*b);
+                *held = f64::from((*held * decays[n % decays.len()] + input * f64::from(*b)) as f32);
                 sum += *held * f64::from(*c);
             }
             y.push(sum as f32);

@@ -1,18 +1,32 @@
-//! What files of versions 0 and 1 do not say: the kind of model, by the size of its vocabulary as FastLLM tells it, and
-//! its numbers, by the sizes of its tensors.
+//! What FastLLM's files of versions 0 and 1 do not say: the kind of model, by the size of its vocabulary as in FastLLM,
+//! and its numbers, by the shapes of its tensors.
 //!
 //! ```text
 //! 106,072 tokens  MOSS        64,000  Baichuan        else  ChatGLM: the first or a later one, by the name of the embedding
 //! ```
 
-use super::header::Header;
-use super::printed;
-use super::records::Record;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::HashMap;
+use std::path::Path;
+use trueup_formats::{Checkpoint, OpenOptions, Result, Survey};
 
-/// From this version on the table says which kind of model it is.
-const VERSION_WITH_KINDS: i32 = 2;
+/// Opens a model as [`trueup_formats::open`] does, and completes the descriptions of FastLLM's oldest files.
+///
+/// # Errors
+/// As [`trueup_formats::open`].
+pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Box<dyn Checkpoint>> {
+    trueup_formats::open_with(path, options, complete)
+}
+
+/// Reads as much of a model as possible, as [`trueup_formats::survey`] does, and completes the descriptions of
+/// FastLLM's oldest files.
+///
+/// # Errors
+/// As [`trueup_formats::survey`].
+pub fn survey(path: impl AsRef<Path>) -> Result<Survey> {
+    trueup_formats::survey_with(path, complete)
+}
+
 /// Elements of a head where no table of frequencies in the file shows them: of the published models.
 const HEAD_SIZE: u64 = 128;
 /// The same of MOSS.
@@ -23,14 +37,10 @@ const LAYERS_ALIBI: u64 = 40;
 /// texts stands.
 const DIVIDING: [(u64, u64); 2] = [(150_528, 150_000), (130_528, 130_000)];
 
-/// The sizes of the tensors of a file.
-struct Sizes<'r>(HashMap<&'r str, &'r [u64]>);
+/// The shapes of the tensors of a file, by name.
+struct Sizes<'r>(&'r HashMap<&'r str, &'r [u64]>);
 
-impl<'r> Sizes<'r> {
-    fn new(records: &'r [Record]) -> Sizes<'r> {
-        Sizes(records.iter().map(|record| (record.name.as_str(), record.shape.as_slice())).collect())
-    }
-
+impl Sizes<'_> {
     fn of(&self, name: &str) -> Option<&[u64]> {
         self.0.get(name).copied()
     }
@@ -56,33 +66,19 @@ impl<'r> Sizes<'r> {
     }
 }
 
-/// Completes the table of a file before version 2 that does not name its kind of model; what it says stays. Notes what
-/// was added.
-pub(super) fn complete(header: &mut Header, records: &[Record], notes: &mut Vec<String>) {
-    if header.version >= VERSION_WITH_KINDS
-        || ["model_type", "architectures"].iter().any(|key| header.value(key).is_some())
-    {
-        return;
-    }
-    let tokens = header.tokens();
-    let Some(Value::Object(found)) = config(&Sizes::new(records), tokens) else { return };
-    let missing: Vec<(String, Value)> = found.into_iter().filter(|(key, _)| header.value(key).is_none()).collect();
-    let said: Vec<String> = missing.iter().map(|(key, value)| format!("{key} {}", printed(value))).collect();
-    notes.push(format!(
-        "the file specifies neither the architecture nor the sizes of the model; derived from its vocabulary of \
-         {tokens} tokens and its tensor shapes: {}",
-        said.join(", ")
-    ));
-    missing.iter().for_each(|(key, value)| header.set(key, printed(value)));
-}
-
-/// The description; `None` where the tensors are of no such kind.
-fn config(sizes: &Sizes<'_>, tokens: usize) -> Option<Value> {
-    match tokens {
-        106_072 => moss(sizes),
-        64_000 => baichuan(sizes),
-        _ if sizes.of("transformer.embedding.word_embeddings.weight").is_some() => chatglm2(sizes),
-        _ => chatglm1(sizes),
+/// The description of a file with a vocabulary of `tokens` tokens and tensors of these shapes; `None` if the tensors
+/// are of no such model.
+fn complete(tokens: usize, shapes: &HashMap<&str, &[u64]>) -> Option<Map<String, Value>> {
+    let sizes = Sizes(shapes);
+    let found = match tokens {
+        106_072 => moss(&sizes),
+        64_000 => baichuan(&sizes),
+        _ if sizes.of("transformer.embedding.word_embeddings.weight").is_some() => chatglm2(&sizes),
+        _ => chatglm1(&sizes),
+    };
+    match found? {
+        Value::Object(config) => Some(config),
+        _ => None,
     }
 }
 

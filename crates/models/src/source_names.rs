@@ -1,0 +1,173 @@
+//! The names of a checkpoint's tensors, which may lack or add the prefix of a base model or a wrapper.
+//!
+//! ```text
+//! model.layers.0.mlp.up_proj.weight             as in the table of the architecture
+//! layers.0.mlp.up_proj.weight                   saved from the base model
+//! module.model.layers.0.mlp.up_proj.weight      saved inside a wrapper
+//! ```
+//!
+//! The name of the token embedding shows the prefix; it holds for all tensors.
+
+use crate::architecture::Architecture;
+use crate::tensor::TOKEN_EMBEDDING;
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+/// Names of tensors that old checkpoints store although they follow from the description.
+const BUFFERS: [&str; 8] = [
+    "rotary_emb.inv_freq",
+    "rotary_pos_emb.inv_freq",
+    "attn.bias",
+    "attn.masked_bias",
+    "attention.bias",
+    "attention.masked_bias",
+    "attn.causal_mask",
+    "attention.causal_mask",
+];
+
+/// The names of a checkpoint's tensors, found by the names in the tables of its architecture.
+#[derive(Debug)]
+pub struct SourceNames<'a> {
+    architecture: &'static Architecture,
+    /// `None` if any name exists, because there is no checkpoint.
+    names: Option<HashSet<&'a str>>,
+    /// Stands before every name, or every name of the base model.
+    added: String,
+    /// The prefix of the base model, without which the names are stored; empty if they have it.
+    removed: &'static str,
+}
+
+impl<'a> SourceNames<'a> {
+    /// The names of a checkpoint.
+    pub fn new(architecture: &'static Architecture, names: impl Iterator<Item = &'a str>) -> SourceNames<'a> {
+        let names: HashSet<&str> = names.collect();
+        let (added, removed) = prefix(architecture, &names).unwrap_or_default();
+        SourceNames { architecture, names: Some(names), added, removed }
+    }
+
+    /// The names in the tables, for a model that does not come from a checkpoint.
+    pub fn of_tables(architecture: &'static Architecture) -> SourceNames<'static> {
+        SourceNames { architecture, names: None, added: String::new(), removed: "" }
+    }
+
+    /// The name of the tensor that the tables call `table`; `None` if the checkpoint does not have it.
+    pub fn find(&self, table: &str) -> Option<String> {
+        let Some(names) = &self.names else { return Some(table.to_owned()) };
+        let inner = table.strip_prefix(self.removed).unwrap_or(table);
+        let name = format!("{}{inner}", self.added);
+        [name.as_str(), table].into_iter().find(|name| names.contains(name)).map(str::to_owned)
+    }
+
+    /// The name of a tensor outside of the layers, by its GGUF name; if the checkpoint does not have it, its name in
+    /// the tables.
+    pub fn source_of(&self, gguf_name: &str) -> Option<String> {
+        let mut tables = self.architecture.source_names(gguf_name);
+        let first = self.architecture.source_names(gguf_name).next();
+        tables.find_map(|table| self.find(&table)).or(first)
+    }
+
+    /// The name in the tables of the tensor that the checkpoint calls `name`.
+    pub fn in_tables<'n>(&self, name: &'n str) -> Cow<'n, str> {
+        let inner = name.strip_prefix(&self.added).unwrap_or(name);
+        let is_outside = || {
+            let outside = self.architecture.rules().filter(|rule| !rule.source.starts_with(self.removed));
+            outside.map(|rule| rule.source).any(|source| inner.starts_with(source))
+        };
+        match self.removed.is_empty() || is_outside() {
+            true => Cow::Borrowed(inner),
+            false => Cow::Owned(format!("{}{inner}", self.removed)),
+        }
+    }
+
+    /// Whether the names lack the prefix of the base model.
+    pub fn is_base_model(&self) -> bool {
+        !self.removed.is_empty()
+    }
+
+    /// Whether a tensor that no rule uses follows from the description, by its name. `sources` are the names of the
+    /// tensors that rules use.
+    pub fn is_buffer<'s>(&self, name: &str, mut sources: impl Iterator<Item = &'s str>) -> bool {
+        let starts = BUFFERS.iter().filter_map(|end| name.strip_suffix(end));
+        match starts.filter(|start| start.is_empty() || start.ends_with('.')).max_by_key(|start| start.len()) {
+            Some(start) => sources.any(|source| source.starts_with(start)),
+            None => false,
+        }
+    }
+
+    /// A sentence about the prefix, if names lack or add one.
+    pub fn note(&self) -> Option<String> {
+        let class = self.architecture.classes.first().copied().unwrap_or_default();
+        match (self.removed, self.added.as_str()) {
+            ("", "") => None,
+            (removed, "") => {
+                Some(format!("tensor names lack the prefix `{removed}`: this is the base model of {class}"))
+            }
+            ("", added) => Some(format!("tensor names have the additional prefix `{added}`, which is ignored")),
+            (removed, added) => Some(format!("tensor names have the prefix `{added}` instead of `{removed}`")),
+        }
+    }
+}
+
+/// What stands before the names of a checkpoint, and the prefix that they lack; `None` if they are those of the tables,
+/// or if there are several embeddings to choose from.
+fn prefix(architecture: &'static Architecture, names: &HashSet<&str>) -> Option<(String, &'static str)> {
+    let rules = || architecture.rules().filter(|rule| rule.source_of(TOKEN_EMBEDDING, None).is_some());
+    if rules().any(|rule| names.contains(format!("{}.weight", rule.source).as_str())) {
+        return None;
+    }
+    let mut found = HashSet::new();
+    for rule in rules() {
+        let whole = format!("{}.weight", rule.source);
+        let base = rule.source.split_once('.').and_then(|(base, _)| rule.source.get(..=base.len())).unwrap_or("");
+        let inner = whole.strip_prefix(base).unwrap_or(&whole);
+        for name in names {
+            let start = |end: &str| name.strip_suffix(end).filter(|start| start.is_empty() || start.ends_with('.'));
+            match (start(&whole), start(inner)) {
+                (Some(added), _) => drop(found.insert((added.to_owned(), ""))),
+                (None, Some(added)) => drop(found.insert((added.to_owned(), base))),
+                (None, None) => {}
+            }
+        }
+    }
+    let only = found.len() == 1;
+    found.into_iter().next().filter(|_| only)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_with_other_prefixes() {
+        let llama = Architecture::from_gguf_name("llama").unwrap();
+        let table = ["model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight", "lm_head.weight"];
+        type Rename = fn(&str) -> String;
+        let cases: [(Rename, &str); 5] = [
+            (str::to_owned, ""),
+            (|name| format!("module.{name}"), "additional prefix `module.`"),
+            (|name| name.replace("model.", ""), "lack the prefix `model.`"),
+            (|name| format!("_orig_mod.{}", name.replace("model.", "")), "`_orig_mod.` instead of `model.`"),
+            (|name| name.replace("model.", "model.text."), "`model.text.` instead of `model.`"),
+        ];
+        for (rename, note) in cases {
+            let stored = table.map(rename);
+            let names = SourceNames::new(llama, stored.iter().map(String::as_str));
+            for (table, stored) in table.iter().zip(&stored) {
+                assert_eq!((names.find(table).as_ref(), names.in_tables(stored).as_ref()), (Some(stored), *table));
+            }
+            let said = names.note().unwrap_or_default();
+            assert!(said.contains(note) && said.is_empty() == note.is_empty(), "{said}");
+        }
+        let two = ["a.embed_tokens.weight", "b.embed_tokens.weight"];
+        assert_eq!(SourceNames::new(llama, two.into_iter()).note(), None);
+    }
+
+    #[test]
+    fn buffers_belong_to_a_module_of_the_model() {
+        let llama = Architecture::from_gguf_name("llama").unwrap();
+        let names = SourceNames::of_tables(llama);
+        let is_buffer = |name: &str| names.is_buffer(name, ["model.layers.0.self_attn.q_proj.weight"].into_iter());
+        assert!(is_buffer("model.layers.0.self_attn.rotary_emb.inv_freq") && is_buffer("model.layers.0.attn.bias"));
+        assert!(!is_buffer("model.layers.x.self_attn.rotary_emb.inv_freq") && !is_buffer("model.layers.0.c_attn.bias"));
+    }
+}

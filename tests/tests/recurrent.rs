@@ -1,0 +1,124 @@
+//! Recurrent states: batches do not mix them, a cut sequence is computed again, and a state that is not carried is
+//! found.
+
+use std::path::Path;
+use std::sync::Arc;
+use trueup::runtime::{DeviceOptions, Entry, ModelFile, Session, SessionOptions, Weights, open_device};
+use trueup::verify::{Outcome, Reference, VerifyOptions, planted, verify};
+use trueup_tests::{convert, root};
+
+/// Fixtures whose layers keep recurrent states.
+const NAMES: [&str; 1] = ["mamba"];
+
+fn model(name: &str, scratch: &tempfile::TempDir) -> Arc<ModelFile> {
+    let path = scratch.path().join(format!("{name}.gguf"));
+    convert(&root().join("fixtures/models").join(name), &path, None, None);
+    open(&path)
+}
+
+fn open(path: &Path) -> Arc<ModelFile> {
+    Arc::new(ModelFile::open(path).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn session(model: &Arc<ModelFile>, options: SessionOptions) -> Session {
+    let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    Session::new(Arc::new(Weights::new(Arc::clone(model), device, None)), &options)
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn compute(session: &mut Session, entries: &[(u32, usize)]) -> Vec<Vec<f64>> {
+    let entry = |(token, sequence): &(u32, usize)| Entry { token: *token, sequence: *sequence, wants_logits: true };
+    let entries: Vec<Entry> = entries.iter().map(entry).collect();
+    let logits = session.compute(&entries, None).unwrap_or_else(|error| panic!("{error}"));
+    (0..logits.rows()).map(|row| logits.row(row).to_vec()).collect()
+}
+
+/// The logits after each token of a text alone, in a separate session.
+fn alone(model: &Arc<ModelFile>, text: &[u32]) -> Vec<Vec<f64>> {
+    let entries: Vec<(u32, usize)> = text.iter().map(|token| (*token, 0)).collect();
+    compute(&mut session(model, SessionOptions::default()), &entries)
+}
+
+const TEXTS: [&[u32]; 3] = [&[5, 9, 40, 7, 300, 11, 12, 13, 77, 2, 8], &[17, 4], &[60, 61, 5, 9, 40]];
+
+/// Whole texts one after the other, then by turns; cut into chunks of several sizes. No bit differs.
+#[test]
+fn sequences_of_different_lengths_do_not_mix() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    NAMES.iter().for_each(|name| expect_apart(&model(name, &scratch)));
+}
+
+fn expect_apart(model: &Arc<ModelFile>) {
+    let expected = TEXTS.map(|text| alone(model, text));
+    for prompt_chunk in [1, 3, 512] {
+        let options = SessionOptions { sequences: 3, prompt_chunk, ..SessionOptions::default() };
+        let whole: Vec<(u32, usize)> = TEXTS
+            .iter()
+            .enumerate()
+            .flat_map(|(sequence, text)| text.iter().map(move |token| (*token, sequence)))
+            .collect();
+        let longest = TEXTS.iter().map(|text| text.len()).max().unwrap_or(0);
+        let turns: Vec<(u32, usize)> = (0..longest)
+            .flat_map(|place| TEXTS.iter().enumerate().filter_map(move |(s, text)| Some((*text.get(place)?, s))))
+            .collect();
+        for entries in [whole, turns] {
+            let found = compute(&mut session(model, options), &entries);
+            let mut next = [0; 3];
+            for ((_, sequence), row) in entries.iter().zip(found) {
+                assert!(row == expected[*sequence][next[*sequence]], "chunks of {prompt_chunk}, sequence {sequence}");
+                next[*sequence] += 1;
+            }
+        }
+    }
+}
+
+/// A state cannot go back: what is left of a cut text is computed again, and a new text starts with zeros.
+#[test]
+fn a_cut_sequence_goes_on_as_if_it_had_never_been_longer() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    NAMES.iter().for_each(|name| expect_cut(&model(name, &scratch)));
+}
+
+fn expect_cut(model: &Arc<ModelFile>) {
+    let [long, _, other] = TEXTS;
+    let mut used = session(model, SessionOptions { sequences: 2, ..SessionOptions::default() });
+    let text: Vec<(u32, usize)> = long.iter().map(|token| (*token, 1)).collect();
+    compute(&mut used, &text);
+    assert_eq!(used.common(1, &[long, &[3]].concat()), long.len(), "a text that goes on");
+    assert_eq!(used.common(1, &[&long[..6], &[3]].concat()), 0, "a text that leaves it");
+    used.truncate(1, 4);
+    let again = compute(&mut used, &[(99, 1), (98, 1)]);
+    assert!(again == alone(model, &[&long[..4], &[99, 98]].concat())[4..]);
+    used.truncate(1, 0);
+    let fresh = compute(&mut used, &other.iter().map(|token| (*token, 1)).collect::<Vec<_>>());
+    assert!(fresh == alone(model, other));
+    used.warm_up().unwrap_or_else(|error| panic!("{error}"));
+    let after = compute(&mut used, &[(7, 1), (7, 0)]);
+    assert!(after[0] == alone(model, &[other, &[7]].concat())[other.len()] && after[1] == alone(model, &[7])[0]);
+}
+
+/// A state that is written to another slot is not carried: the next token of its sequence goes on from zeros.
+#[test]
+fn a_state_that_is_not_carried_is_found() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    NAMES.iter().for_each(|name| expect_found(&model(name, &scratch)));
+}
+
+fn expect_found(model: &Arc<ModelFile>) {
+    let cpu = || open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let options =
+        || VerifyOptions { prompts: TEXTS.map(<[u32]>::to_vec).to_vec(), steps: 3, ..VerifyOptions::default() };
+    let verdict = |device| {
+        verify(Arc::clone(model), device, Reference::Oracle, &options(), &mut |_| {})
+            .unwrap_or_else(|error| panic!("{error}"))
+    };
+    let report = verdict(cpu());
+    assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
+    assert_eq!(report.coverage.checked, report.coverage.nodes);
+    for (fault, node) in [("kv-slot", "store_ssm-1"), ("kv-slot", "store_conv-0"), ("kv-negated", "store_ssm-0")] {
+        let device = planted(&format!("{fault}@{node}"), model, cpu()).unwrap_or_else(|error| panic!("{error}"));
+        let report = verdict(device.device);
+        assert_eq!(report.result, Outcome::Fail, "{fault}@{node}: {}", report.sentence);
+        assert!(report.sentence.contains(node), "{fault}@{node}: {}", report.sentence);
+    }
+}
