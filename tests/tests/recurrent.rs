@@ -8,7 +8,7 @@ use trueup::verify::{Outcome, Reference, VerifyOptions, planted, verify};
 use trueup_tests::{convert, root};
 
 /// Fixtures whose layers keep recurrent states.
-const NAMES: [&str; 1] = ["mamba"];
+const NAMES: [&str; 2] = ["mamba", "mamba2"];
 
 fn model(name: &str, scratch: &tempfile::TempDir) -> Arc<ModelFile> {
     let path = scratch.path().join(format!("{name}.gguf"));

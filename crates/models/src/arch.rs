@@ -25,6 +25,7 @@ mod internlm3;
 mod llama;
 mod llama2c;
 mod mamba;
+mod mamba2;
 mod minicpm;
 mod mistral;
 mod mixtral;
@@ -82,6 +83,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &granitemoe::GRANITEMOE,
     &internlm2::INTERNLM2,
     &mamba::MAMBA,
+    &mamba2::MAMBA2,
     &minicpm::MINICPM,
     &mpt::MPT,
     &olmo::OLMO,

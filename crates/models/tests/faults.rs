@@ -257,6 +257,18 @@ fn state_spaces_that_lie_are_refused() {
         more.insert("architectures".to_owned(), json!(["MambaForCausalLM"]));
         (Value::Object(more), expected)
     }));
+    expect_refusals([
+        (json!({ "architectures": ["Mamba2ForCausalLM"] }), "n_groups: expected 1, found nothing, which means 8"),
+        (json!({ "architectures": ["Mamba2ForCausalLM"], "n_groups": 8 }), "n_groups: expected 1, found 8"),
+        (
+            json!({ "architectures": ["Mamba2ForCausalLM"], "n_groups": 1, "num_heads": 3, "head_dim": 16 }),
+            "expected a product of 128 (hidden_size times expand), found 3 times 16",
+        ),
+        (
+            json!({ "architectures": ["Mamba2ForCausalLM"], "n_groups": 1, "time_step_limit": [0.0, 0.1] }),
+            "time_step_limit: expected",
+        ),
+    ]);
     let (metadata, tensors) = gguf_of(json!({ "architectures": ["MambaForCausalLM"] }));
     let said = |change: fn(&mut Metadata, &mut Vec<TensorInfo>)| {
         let (mut metadata, mut tensors) = (metadata.clone(), tensors.clone());

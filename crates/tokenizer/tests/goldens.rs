@@ -22,7 +22,8 @@ fn folders() -> Vec<PathBuf> {
 }
 
 fn json(path: &Path) -> Option<Value> {
-    fs::read(path).ok().map(|bytes| serde_json::from_slice(&bytes).unwrap())
+    // A configuration written by Python may contain `Infinity`.
+    fs::read(path).ok().map(|bytes| trueup_formats::json::value(path, &bytes).unwrap())
 }
 
 fn object(path: &Path) -> Option<Map<String, Value>> {

@@ -1,0 +1,85 @@
+//! Mamba-2: as Mamba, with one rate of decay for each head, and a norm before the last projection.
+//!
+//! ```text
+//! ssm_in    z | x B C | dt         A_log, D, dt_bias: one number for each head
+//! ```
+
+use super::mamba::{CONTEXT, Numbers, spec};
+use crate::architecture::Architecture;
+use crate::checkpoint::{TensorRule, negated_exponential};
+use crate::number::nearest_f32;
+use crate::part::norm::{Norm, NormKind};
+use crate::part::state_space::{Rates, StateSpace};
+
+/// `Mamba2ForCausalLM` with one group of inputs and outputs of the state.
+pub static MAMBA2: Architecture = Architecture {
+    gguf_name: "mamba2",
+    classes: &["Mamba2ForCausalLM"],
+    from_config: |config| {
+        config.only("hidden_act", &["\"silu\""]);
+        config.only("use_bias", &["false"]);
+        config.only("rms_norm", &["true"]);
+        // With more groups, implementations of the class disagree about the norm.
+        config.only("n_groups", &["1"]);
+        // No limit, as the reader of JSON shows it.
+        config.only("time_step_limit", &["[0.0,\"Infinity (not valid in JSON)\"]"]);
+        config.only("quantization_config", &[]);
+        if !config.has("n_groups") {
+            config.problem("n_groups: expected 1, found nothing, which means 8");
+        }
+        let layers = config.layers("num_hidden_layers");
+        let hidden_size = config.size("hidden_size");
+        let (heads, head_size) = (config.count_or("num_heads", 128), config.count_or("head_dim", 64));
+        let inner_size = hidden_size.saturating_mul(config.count_or("expand", 2));
+        if heads.saturating_mul(head_size) != inner_size && !config.has_problem() {
+            config.problem(format!(
+                "num_heads, head_dim: expected a product of {inner_size} (hidden_size times expand), found {heads} times \
+                 {head_size}"
+            ));
+        }
+        let epsilon = nearest_f32(config.number_or("layer_norm_epsilon", 1e-5));
+        let mixer = StateSpace {
+            inner_size,
+            state_size: config.count_or("state_size", 128),
+            taps: config.count_or("conv_kernel", 4),
+            has_bias: config.flag_or("use_conv_bias", true),
+            rates: Rates::Heads { heads, norm: Norm { kind: NormKind::Rms, epsilon } },
+        };
+        let numbers = Numbers {
+            hidden_size,
+            vocabulary_size: config.vocabulary("vocab_size"),
+            context_length: CONTEXT,
+            epsilon,
+            is_tied: config.flag_or("tie_word_embeddings", false),
+        };
+        spec(config.architecture(), &vec![mixer; layers], &numbers)
+    },
+    from_metadata: |keys| {
+        let layers = keys.layers();
+        let groups = keys.size("ssm.group_count");
+        if groups != 1 {
+            keys.problem(format!("ssm.group_count: expected 1, found {groups}, which is not supported"));
+        }
+        let numbers = Numbers::from_keys(keys);
+        let norm = Norm { kind: NormKind::Rms, epsilon: numbers.epsilon };
+        let mixer = StateSpace::from_keys(keys, Rates::Heads { heads: 1, norm });
+        spec(keys.architecture(), &vec![mixer; layers], &numbers)
+    },
+    more_keys: |_, writer| writer.count("attention.head_count", 0),
+    tensors: &[&[
+        TensorRule::new("token_embd", "backbone.embedding").if_present(),
+        TensorRule::new("token_embd", "backbone.embeddings"),
+        TensorRule::new("blk.{l}.attn_norm", "backbone.layers.{l}.norm"),
+        TensorRule::new("blk.{l}.ssm_in", "backbone.layers.{l}.mixer.in_proj"),
+        TensorRule::new("blk.{l}.ssm_conv1d.weight", "backbone.layers.{l}.mixer.conv1d.weight").with_unit_axis(),
+        TensorRule::new("blk.{l}.ssm_conv1d", "backbone.layers.{l}.mixer.conv1d"),
+        TensorRule::new("blk.{l}.ssm_dt.bias", "backbone.layers.{l}.mixer.dt_bias"),
+        TensorRule::new("blk.{l}.ssm_a", "backbone.layers.{l}.mixer.A_log").with(negated_exponential).with_one_axis(),
+        TensorRule::new("blk.{l}.ssm_d", "backbone.layers.{l}.mixer.D").with_one_axis(),
+        TensorRule::new("blk.{l}.ssm_norm", "backbone.layers.{l}.mixer.norm"),
+        TensorRule::new("blk.{l}.ssm_out", "backbone.layers.{l}.mixer.out_proj"),
+        TensorRule::new("output_norm", "backbone.norm_f"),
+        TensorRule::new("output", "lm_head"),
+    ]],
+    ..Architecture::BASE
+};
