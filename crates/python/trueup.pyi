@@ -71,6 +71,9 @@ class Model:
     def logits(self, ids: Iterable[int]) -> NDArray[numpy.float32]:
         """The logits after each id, of shape (tokens, vocabulary)."""
 
+    def embed(self, ids: Iterable[int]) -> NDArray[numpy.float32]:
+        """The embedding of a text, of shape (1, hidden size), from an encoder; without pooling, one row per id."""
+
     @property
     def metadata(self) -> dict[str, Any]:
         """The metadata of the file: keys and values in file order."""

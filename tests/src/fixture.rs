@@ -28,7 +28,7 @@ pub struct Prompt {
     pub text: String,
     /// Its ids, with the special tokens that the tokenizer adds.
     pub ids: Vec<u32>,
-    /// What follows when the best token is taken every time.
+    /// What follows when the best token is taken every time; nothing for an encoder.
     pub greedy_ids: Vec<u32>,
 }
 
@@ -72,6 +72,16 @@ pub fn fixture(name: &str) -> Fixture {
     Fixture::load(root().join("fixtures/models").join(name))
 }
 
+/// The encoders written by transformers, in the order of their names.
+pub fn encoders() -> Vec<Fixture> {
+    let folder = root().join("fixtures/encoders");
+    let entries = fs::read_dir(folder).expect("fixtures are in the repository");
+    let mut fixtures: Vec<Fixture> =
+        entries.map(|entry| Fixture::load(entry.expect("entries can be read").path())).collect();
+    fixtures.sort_by(|a, b| a.name.cmp(&b.name));
+    fixtures
+}
+
 /// A model in a `.flm` file that FastLLM's programs wrote; only ids of its prompts and texts are known.
 pub fn flm(name: &str) -> Fixture {
     Fixture::load(root().join("fixtures/flm").join(name))
@@ -83,7 +93,8 @@ pub fn stories() -> Fixture {
 }
 
 impl Fixture {
-    fn load(folder: PathBuf) -> Fixture {
+    /// The model of a folder that has goldens.
+    pub fn load(folder: PathBuf) -> Fixture {
         let name = folder.file_name().expect("a folder has a name").to_string_lossy().into_owned();
         let json = fs::read(folder.join("golden.json")).unwrap_or_else(|error| panic!("{name}/golden.json: {error}"));
         let golden = serde_json::from_slice(&json).unwrap_or_else(|error| panic!("{name}/golden.json: {error}"));
@@ -99,7 +110,7 @@ impl Fixture {
         let one = |prompt: &Value| Prompt {
             text: text(prompt),
             ids: ids(&prompt["ids"]),
-            greedy_ids: ids(&prompt["greedy_ids"]),
+            greedy_ids: prompt.get("greedy_ids").map(ids).unwrap_or_default(),
         };
         prompts.iter().map(one).collect()
     }

@@ -9,7 +9,9 @@ mod traced;
 mod way;
 
 pub use caches::caches;
-pub use fixture::{Fixture, Prompt, Text, few_fixtures, fixture, fixtures, flm, plain_fixture, root, stories};
+pub use fixture::{
+    Fixture, Prompt, Text, encoders, few_fixtures, fixture, fixtures, flm, plain_fixture, root, stories,
+};
 pub use llama2c::{Version, write_llama2c};
 pub use storage::{NewTensor, Storage, write_renamed, write_variant};
 pub use traced::{compared, quantized_fixture, with_number, with_tensor};

@@ -16,6 +16,10 @@ fn main() {
     for device in &absent {
         println!("skipped: everything on {}: {}", device.name, device.description);
     }
+    let minilm = trueup_tests::root().join("target/models/all-minilm-l6-v2/golden.safetensors");
+    if !minilm.is_file() {
+        println!("skipped: minilm_gives_the_vectors_of_transformers, which needs scripts/check_minilm.py --fetch");
+    }
     let here = devices.iter().filter(|device| device.available).count();
     println!(
         "{} instruction sets and {here} devices are tested, {} skipped",

@@ -8,7 +8,7 @@
 
 use crate::chunk::{Chunk, chunks};
 use crate::mapping::Mapping;
-use crate::omitted::{OmittedTensor, StandIn, computed_agreement};
+use crate::omitted::{OmittedTensor, computed_agreement};
 use crate::slim;
 use serde::Serialize;
 use trueup_blocks::DeviationSums;
@@ -75,7 +75,7 @@ pub fn check(source: &dyn Checkpoint, written: &Gguf, threads: Option<usize>) ->
     let mut checks = compare(source, written, (&mapping, &places), threads)?;
     let omitted = compare(source, written, (&copies, &places_of_copies), threads)?;
     checks.extend(omitted.into_iter().map(|check| TensorCheck { omitted: true, ..check }));
-    for omitted in mapping.omitted().iter().filter(|omitted| omitted.stand_in != StandIn::Embedding) {
+    for omitted in mapping.omitted().iter().filter(|omitted| omitted.stand_in.is_computed()) {
         checks.push(computed(source, &mapping, *omitted)?);
     }
     source.unchanged()?;

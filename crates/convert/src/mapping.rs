@@ -93,10 +93,14 @@ impl Mapping {
         let mut unused: Vec<usize> = (0..used.len()).filter(|number| !used[*number]).collect();
         unused.sort_unstable();
         notes.extend(head.note(source, &names));
-        let is_spare = |tensor: &TensorInfo| is_ignorable(architecture, &names, &tensors, &tensor.name);
-        let omitted = omit(source, is_spare, &head, unused, &mut mismatch);
+        let stand_in = |tensor: &TensorInfo| {
+            let sources = tensors.iter().flat_map(|tensor| &tensor.expected.sources);
+            stand_in(architecture, &names, sources.map(|source| source.name.as_str()), tensor)
+        };
+        let omitted = omit(source, stand_in, &head, unused, &mut mismatch);
         mismatch.check(source, architecture, &names)?;
         notes.extend(notes_of_computed(source, &spec, &omitted)?);
+        notes.extend(note_of_unused(source, &omitted));
         Ok(Mapping { spec, tensors, omitted, notes, kept: None })
     }
 
@@ -262,7 +266,7 @@ impl TiedHead {
 /// Tensors that become nothing because something stands for them; the others are unknown.
 fn omit(
     source: &dyn Checkpoint,
-    is_spare: impl Fn(&TensorInfo) -> bool,
+    stand_in: impl Fn(&TensorInfo) -> Option<StandIn>,
     head: &TiedHead,
     unused: Vec<usize>,
     mismatch: &mut Mismatch,
@@ -272,8 +276,7 @@ fn omit(
         let tensor = &source.tensors()[number];
         let stand_in = match head {
             TiedHead::Copy(head) if *head == number => Some(StandIn::Embedding),
-            _ if is_spare(tensor) => StandIn::of_tensor(tensor),
-            _ => None,
+            _ => stand_in(tensor),
         };
         match stand_in {
             Some(stand_in) => omitted.push(OmittedTensor { source: number, stand_in }),
@@ -312,20 +315,31 @@ fn notes_of_computed(source: &dyn Checkpoint, spec: &ModelSpec, omitted: &[Omitt
     Ok(notes)
 }
 
-/// Whether the values of a tensor that is not used follow from the description, by its name.
-fn is_ignorable(architecture: &Architecture, names: &SourceNames, tensors: &[MappedTensor], name: &str) -> bool {
-    let sources = tensors.iter().flat_map(|tensor| &tensor.expected.sources);
-    is_spare_name(architecture, names, sources.map(|source| source.name.as_str()), name)
+/// Names the tensors that are omitted because no result depends on them.
+fn note_of_unused(source: &dyn Checkpoint, omitted: &[OmittedTensor]) -> Option<String> {
+    let of = |omitted: &OmittedTensor| match omitted.stand_in {
+        StandIn::Nothing(what) => Some(format!("{} ({what})", quote(&source.tensors()[omitted.source].name))),
+        StandIn::Embedding | StandIn::Frequencies | StandIn::CausalMask | StandIn::HiddenScore => None,
+    };
+    let names: Vec<String> = omitted.iter().filter_map(of).collect();
+    (!names.is_empty()).then(|| {
+        let (tensors, verb) = (counted(names.len(), "tensor"), if names.len() == 1 { "is" } else { "are" });
+        format!("{tensors} {verb} omitted, because no result depends on them: {}", listed(&names, ", "))
+    })
 }
 
-/// The same; `sources` are the names of the tensors that are used.
-pub(crate) fn is_spare_name<'s>(
+/// What stands for a tensor that is not used; `None` if it is unknown. `sources` are the names of the tensors that are
+/// used.
+pub(crate) fn stand_in<'s>(
     architecture: &Architecture,
     names: &SourceNames,
     sources: impl Iterator<Item = &'s str>,
-    name: &str,
-) -> bool {
-    let table = names.in_tables(name);
+    tensor: &TensorInfo,
+) -> Option<StandIn> {
+    if let Some(what) = names.unused_part(&tensor.name) {
+        return Some(StandIn::Nothing(what));
+    }
+    let table = names.in_tables(&tensor.name);
     let fits = |pattern: &&str| match pattern.split_once("{l}") {
         None => *pattern == table,
         Some((before, after)) => {
@@ -333,5 +347,6 @@ pub(crate) fn is_spare_name<'s>(
             layer.is_some_and(|layer| !layer.is_empty() && layer.bytes().all(|byte| byte.is_ascii_digit()))
         }
     };
-    architecture.ignorable.iter().any(fits) || names.is_buffer(name, sources)
+    let is_spare = architecture.ignorable.iter().any(fits) || names.is_buffer(&tensor.name, sources);
+    is_spare.then(|| StandIn::of_tensor(tensor)).flatten()
 }

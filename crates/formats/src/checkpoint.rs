@@ -122,6 +122,8 @@ pub struct TokenizerFiles {
     pub vocab_json: Option<Vec<u8>>,
     /// `merges.txt`: pairs of tokens, the first to be merged first.
     pub merges: Option<Vec<u8>>,
+    /// `vocab.txt`: a token on each line, in the order of ids.
+    pub vocab_txt: Option<Vec<u8>>,
     /// `tokenizer_config.json`.
     pub tokenizer_config: Option<serde_json::Map<String, serde_json::Value>>,
     /// `special_tokens_map.json`.
@@ -162,20 +164,26 @@ impl TokenizerFiles {
     pub fn has_vocabulary(&self) -> bool {
         let in_files = self.tokenizer_json.is_some() || self.tokenizer_model.is_some() || self.tiktoken.is_some();
         let in_two = self.vocab_json.is_some() && self.merges.is_some();
-        in_files || in_two || self.ice_text.is_some() || self.llama2c.is_some() || self.flm.is_some()
+        in_files
+            || in_two
+            || self.vocab_txt.is_some()
+            || self.ice_text.is_some()
+            || self.llama2c.is_some()
+            || self.flm.is_some()
     }
 
-    /// Takes the vocabulary from one file, told by its extension: `.json`, `.model`, `.tiktoken`, else llama2.c's
+    /// Takes the vocabulary from one file, by its extension: `.json`, `.model`, `.tiktoken`, `.txt`, else llama2.c's
     /// structure, which needs to know the number of tokens. The other vocabularies are dropped, the rest stays.
     pub fn replace(&mut self, path: &Path, vocabulary: Option<u64>) -> Result<SourceFile> {
         let source = SourceFile::open(path)?;
         (self.tokenizer_json, self.tokenizer_model, self.tiktoken) = (None, None, None);
-        (self.vocab_json, self.merges) = (None, None);
+        (self.vocab_json, self.merges, self.vocab_txt) = (None, None, None);
         (self.ice_text, self.llama2c, self.flm) = (None, None, None);
         (self.is_left_out, self.is_replaced) = (false, true);
         self.replacement = Some(path.to_owned());
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => self.tokenizer_json = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
+            Some("txt") => self.vocab_txt = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
             Some("tiktoken") => {
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 self.tiktoken = Some(RankFile { name, bytes: source.read_all(VOCABULARY_BYTES_MAX)? });

@@ -4,6 +4,7 @@
 //! config.json                      hyper-parameters
 //! model.safetensors                all tensors, or
 //! model.safetensors.index.json     {"weight_map": {"NAME": "FILE.safetensors", ..}} and the files it names
+//! modules.json                     what sentence-transformers applies after the model
 //! tokenizer.json, tokenizer.model, tokenizer_config.json, ...
 //! ```
 //!
@@ -12,6 +13,7 @@
 
 mod file;
 mod index;
+mod modules;
 mod same_weights;
 mod survey;
 mod tokenizer;
@@ -103,13 +105,16 @@ impl SafetensorsDir {
             refuse_adapter(&SafetensorsFile::open(folder.join(name))?)?;
         }
         let config = open_config(folder)?;
-        let config_map = json::read_object(&config)?;
+        let mut config_map = json::read_object(&config)?;
         if config_map.contains_key("peft_type")
             && let Some(error) = foreign::of_folder(folder)
         {
             return Err(error);
         }
         others.push(config);
+        if let Some(modules) = modules::read(folder, &mut others)? {
+            config_map.insert(modules::MODULES.to_owned(), modules);
+        }
         let index = tokenizer::open_if_there(&folder.join(INDEX))?;
         let index_map = index.as_ref().map(index::WeightMap::read).transpose()?;
         let mut weights = weights::choose(folder, file_name, index_map.as_ref());

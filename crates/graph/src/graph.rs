@@ -38,8 +38,13 @@ pub enum Input {
     /// al. 2022, section 2.2). In the beginning: the position in the sequence, and 0. Behind it: the position of the
     /// mark, and 1, 2, ...
     PositionPairs,
+    /// Type of each token, i32 `[tokens]`: 0, that of the first text of a pair.
+    TokenTypes,
     /// Which sequence of the KV cache each token belongs to, i32 `[tokens]`.
     Sequences,
+    /// In models without a cache, where the keys and values of a batch are one sequence, its number for each token, i32
+    /// `[tokens]`: 0.
+    WholeBatch,
     /// Row of the KV cache that each token is written to: `sequence * context + position`, i32 `[tokens]`.
     KvRows,
     /// Slot of a recurrent state that each sequence of the batch goes on from: 0, which holds zeros, if it starts, else
@@ -49,6 +54,11 @@ pub enum Input {
     StateTargets,
     /// Which tokens' logits are wanted, i32 `[outputs]`.
     OutputRows,
+    /// The share of each token in the row of each text, `[tokens, outputs]` of the type of activations: one over the
+    /// text's length for its tokens, else 0.
+    PoolShares,
+    /// As `WholeBatch`, for the rows of texts, i32 `[outputs]`.
+    PoolBatch,
     /// f32 `[capacity, tokens]`: 0 where a token may look at a position of its sequence, else -inf.
     Mask,
     /// As `Mask`, for the layers with a sliding window.
@@ -58,12 +68,28 @@ pub enum Input {
     MaskPrefix,
     /// As `Mask`, with the distance to the position, as a negative number, instead of 0: for ALiBi.
     MaskDistance,
+    /// f32 `[tokens, tokens]`: 0 where two tokens of the batch belong to one text, else -inf.
+    MaskText,
 }
 
 impl Input {
     /// Whether it is one of the masks.
     pub fn is_mask(self) -> bool {
-        matches!(self, Input::Mask | Input::MaskWindow | Input::MaskDistance | Input::MaskPrefix)
+        match self {
+            Input::Mask | Input::MaskWindow | Input::MaskDistance | Input::MaskPrefix | Input::MaskText => true,
+            Input::Tokens
+            | Input::Positions
+            | Input::PositionPairs
+            | Input::TokenTypes
+            | Input::Sequences
+            | Input::WholeBatch
+            | Input::KvRows
+            | Input::StateSources
+            | Input::StateTargets
+            | Input::OutputRows
+            | Input::PoolShares
+            | Input::PoolBatch => false,
+        }
     }
 
     /// The name in plans and traces, as other GGUF programs print it.
@@ -72,15 +98,20 @@ impl Input {
             Input::Tokens => "inp_tokens",
             Input::Positions => "inp_pos",
             Input::PositionPairs => "inp_pos_2d",
+            Input::TokenTypes => "inp_types",
             Input::Sequences => "inp_seq",
+            Input::WholeBatch => "inp_batch",
             Input::KvRows => "inp_kv_rows",
             Input::StateSources => "inp_state_from",
             Input::StateTargets => "inp_state_to",
             Input::OutputRows => "inp_out_ids",
+            Input::PoolShares => "inp_mean",
+            Input::PoolBatch => "inp_pool",
             Input::Mask => "inp_mask",
             Input::MaskWindow => "inp_mask_swa",
             Input::MaskPrefix => "inp_mask_prefix",
             Input::MaskDistance => "inp_mask_alibi",
+            Input::MaskText => "inp_mask_text",
         }
     }
 }

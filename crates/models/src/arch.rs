@@ -3,6 +3,7 @@
 use crate::architecture::Architecture;
 
 mod baichuan;
+mod bert;
 mod bloom;
 mod chatglm;
 mod chatglm1;
@@ -64,6 +65,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &qwen3::QWEN3,
     &qwen3moe::QWEN3MOE,
     &baichuan::BAICHUAN,
+    &bert::BERT,
     &chatglm::CHATGLM,
     &glm::GLM,
     &chatglm1::CHATGLM1,

@@ -49,6 +49,8 @@ pub struct Architecture {
     pub ignorable: &'static [&'static str],
     /// Whether llama.cpp loads models whose heads do not add up to the hidden size.
     pub(crate) has_free_head_size: bool,
+    /// Tensors that no result of the model depends on: how their names begin, and what they are.
+    pub unused: &'static [(&'static str, &'static str)],
 }
 
 impl Architecture {
@@ -68,6 +70,7 @@ impl Architecture {
         tensors: &[],
         ignorable: &[],
         has_free_head_size: false,
+        unused: &[],
     };
 }
 

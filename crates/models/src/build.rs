@@ -10,10 +10,11 @@
 //! Each part builds its own nodes (`part/`); this file has what they share, and the order of parts.
 
 use crate::model::Model;
-use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec, Residual};
+use crate::part::norm::NamedNorm;
+use crate::spec::{Arrangement, FeedForward, LayerSpec, Mixer, ModelResult, ModelSpec, Pooling, Residual};
 use crate::tensor::tensor_name;
 use trueup_blocks::DType;
-use trueup_graph::op::{Arithmetic, MulMat, MulMatId, Unary};
+use trueup_graph::op::{Arithmetic, KvMix, MulMat, MulMatId, Unary};
 use trueup_graph::{Graph, Input, Op, ShapeError, TensorType, ValueId};
 
 /// The sizes that a graph is made for.
@@ -76,15 +77,50 @@ fn embedding(builder: &mut Builder, spec: &ModelSpec) -> Built {
         let position = builder.node("inp_position", Op::get_rows(builder.batch.activation), &[table, positions])?;
         stream = builder.node("inp_sum", Arithmetic::Add, &[stream, position])?;
     }
+    if spec.embedding.token_types.is_some() {
+        let types = builder.input(Input::TokenTypes);
+        let table = builder.weight("token_types", "weight");
+        let types = builder.node("inp_type", Op::get_rows(builder.batch.activation), &[table, types])?;
+        stream = builder.node("inp_typed", Arithmetic::Add, &[stream, types])?;
+    }
     match &spec.embedding.norm {
         Some(norm) => norm.build(builder, "inp_norm", stream, "token_embd_norm"),
         None => Ok(stream),
     }
 }
 
-/// Logits of the wanted tokens, `[vocabulary size, outputs]`.
+/// The rows of the residual stream that are wanted, `[hidden size, outputs]`, or one row for each text.
+fn rows(builder: &mut Builder, spec: &ModelSpec, stream: ValueId) -> Built {
+    let select = Op::get_rows(builder.batch.activation);
+    let wanted = |builder: &mut Builder| builder.input(Input::OutputRows);
+    match spec.head.result {
+        ModelResult::Logits => unreachable!("logits have a head"),
+        ModelResult::Hidden => {
+            let wanted = wanted(builder);
+            builder.node("result_embd", select, &[stream, wanted])
+        }
+        ModelResult::Pooled(Pooling::First | Pooling::Last) => {
+            let wanted = wanted(builder);
+            builder.node("result_embd_pooled", select, &[stream, wanted])
+        }
+        ModelResult::Pooled(Pooling::Mean) => {
+            let shares = builder.input(Input::PoolShares);
+            let whole = builder.input(Input::PoolBatch);
+            builder.node("result_embd_pooled", KvMix { kv_heads: 1 }, &[shares, stream, whole])
+        }
+    }
+}
+
+/// Logits of the wanted tokens, `[vocabulary size, outputs]`, or the result of a model without.
 fn head(builder: &mut Builder, spec: &ModelSpec, stream: ValueId) -> Built {
     let head = &spec.head;
+    if !spec.has_logits() {
+        let stream = match &head.norm {
+            Some(norm) => norm.build(builder, "result_norm", stream, "output_norm")?,
+            None => stream,
+        };
+        return rows(builder, spec, stream);
+    }
     let wanted = builder.input(Input::OutputRows);
     let mut value = builder.node("result_rows", Op::get_rows(builder.batch.activation), &[stream, wanted])?;
     if let Some(norm) = &head.norm {
@@ -111,7 +147,7 @@ impl LayerSpec {
     /// One layer: `stream` `[hidden size, tokens]` to the same.
     fn build(&self, builder: &mut Builder, stream: ValueId) -> Built {
         let arrangement = &self.arrangement;
-        let norm = |norm: &Option<crate::part::norm::NamedNorm>, builder: &mut Builder, x| match norm {
+        let norm = |norm: &Option<NamedNorm>, builder: &mut Builder, x| match norm {
             Some(norm) => norm.build(builder, x),
             None => Ok(x),
         };
@@ -120,7 +156,7 @@ impl LayerSpec {
             Mixer::Attention(attention) => attention.build(builder, normed)?,
             Mixer::StateSpace(state_space) => state_space.build(builder, normed)?,
         };
-        let mixed = norm(&arrangement.after_mixer, builder, mixed)?;
+        let mixed = if arrangement.norms_sums { mixed } else { norm(&arrangement.after_mixer, builder, mixed)? };
         if self.feed_forward == FeedForward::None {
             return self.added(builder, "l_out", mixed, "attn_norm", [stream, normed]);
         }
@@ -134,11 +170,28 @@ impl LayerSpec {
             let both = builder.node("attn_ffn", Arithmetic::Add, &[mixed, fed])?;
             return self.added(builder, "l_out", both, "attn_norm", [stream, normed]);
         }
+        if arrangement.norms_sums {
+            return self.build_with_normed_sums(builder, stream, mixed);
+        }
         let middle = self.added(builder, "ffn_inp", mixed, "attn_norm", [stream, normed])?;
         let normed = norm(&arrangement.before_feed_forward, builder, middle)?;
         let fed = self.feed_forward.build(builder, normed)?;
         let fed = norm(&arrangement.after_feed_forward, builder, fed)?;
         self.added(builder, "l_out", fed, "ffn_norm", [middle, normed])
+    }
+
+    /// The rest of a layer that norms the sums with the stream, after its mixer.
+    fn build_with_normed_sums(&self, builder: &mut Builder, stream: ValueId, mixed: ValueId) -> Built {
+        let Arrangement { after_mixer, after_feed_forward, .. } = &self.arrangement;
+        let norm = |norm: &Option<NamedNorm>, builder: &mut Builder, x| match norm {
+            Some(norm) => norm.build(builder, x),
+            None => Ok(x),
+        };
+        let sum = self.added(builder, "attn_sum", mixed, "attn_norm", [stream, stream])?;
+        let middle = norm(after_mixer, builder, sum)?;
+        let fed = self.feed_forward.build(builder, middle)?;
+        let sum = self.added(builder, "ffn_sum", fed, "ffn_norm", [middle, middle])?;
+        norm(after_feed_forward, builder, sum)
     }
 
     /// `y` added to the residual stream, or to what takes its place; `node` names the sum, `norm` the norm's node.
@@ -256,15 +309,20 @@ impl Builder<'_> {
     pub fn input(&mut self, input: Input) -> ValueId {
         let Batch { tokens, outputs, capacity, streams, .. } = *self.batch;
         let ty = match input {
-            Input::Tokens | Input::Positions | Input::Sequences | Input::KvRows => {
-                TensorType::new(DType::I32, &[tokens])
-            }
+            Input::Tokens
+            | Input::Positions
+            | Input::TokenTypes
+            | Input::Sequences
+            | Input::WholeBatch
+            | Input::KvRows => TensorType::new(DType::I32, &[tokens]),
             Input::PositionPairs => TensorType::new(DType::I32, &[tokens, 2]),
-            Input::OutputRows => TensorType::new(DType::I32, &[outputs]),
+            Input::OutputRows | Input::PoolBatch => TensorType::new(DType::I32, &[outputs]),
             Input::StateSources | Input::StateTargets => TensorType::new(DType::I32, &[streams]),
             Input::Mask | Input::MaskWindow | Input::MaskDistance | Input::MaskPrefix => {
                 TensorType::new(DType::F32, &[capacity, tokens])
             }
+            Input::MaskText => TensorType::new(DType::F32, &[tokens, tokens]),
+            Input::PoolShares => TensorType::new(self.batch.activation, &[tokens, outputs]),
         };
         self.graph.find(input.name()).unwrap_or_else(|| self.graph.input(input, ty))
     }

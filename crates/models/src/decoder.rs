@@ -17,7 +17,9 @@ use crate::part::experts::SparseLayers;
 use crate::part::feed_forward::{Activation, Dense, Storage};
 use crate::part::norm::{Norm, NormKind};
 use crate::rope::{RopeFactors, RopeSpec};
-use crate::spec::{Arrangement, Embedding, FeedForward, Head, LayerSpec, Mixer, ModelSpec, Prefix, Residual};
+use crate::spec::{
+    Arrangement, Embedding, FeedForward, Head, LayerSpec, Mixer, ModelResult, ModelSpec, Prefix, Residual,
+};
 use serde_json::{Value, json};
 use trueup_graph::op::{RopePairs, RopeScaling};
 
@@ -268,6 +270,7 @@ impl Decoder {
             embedding: Embedding::default(),
             layers: (0..self.layers).map(|layer| self.layer(layer, style)).collect(),
             head: Head {
+                result: ModelResult::Logits,
                 norm: Some(norm),
                 is_tied: self.is_tied,
                 has_bias: style.head_bias,
@@ -300,6 +303,7 @@ impl Decoder {
                 has_output_bias: style.output_bias,
                 is_fused: style.is_fused,
                 has_prefix: false,
+                is_bidirectional: false,
             }),
             feed_forward: FeedForward::Dense(Dense {
                 size: of(&self.intermediate),

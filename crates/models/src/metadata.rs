@@ -7,6 +7,7 @@
 
 use crate::architecture::{Architecture, SUPPORTED_HELP};
 use crate::diagnostics::Diagnostics;
+use crate::encoder::CAUSAL;
 use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
 use crate::number::{nearest_f32, wide};
 use crate::other_kind::OtherKind;
@@ -35,7 +36,7 @@ const NEUTRAL: &[(&str, &[&str])] = &[
     ("expert_count", &["0"]),
     ("expert_group_count", &["0", "1"]),
     ("expert_group_used_count", &["0", "1"]),
-    ("attention.causal", &["true"]),
+    (CAUSAL, &["true"]),
     ("attention.scale", &[]),
     ("attention.clamp_kqv", &["0"]),
     ("attn_logit_softcapping", &["0"]),
@@ -111,9 +112,10 @@ impl ModelSpec {
             Mixer::Attention(_) => None,
         });
         state_space.iter().for_each(|state_space| state_space.write_keys(&mut writer));
-        if let Some(norm) = &self.head.norm {
+        if let Some(norm) = self.outer_norm() {
             writer.value(norm.epsilon_key(), norm.epsilon);
         }
+        writer.encoder(self);
         if let Some(rope) = self.rope() {
             writer.count("rope.dimension_count", rope.dimensions);
             writer.value("rope.freq_base", rope.base);
@@ -401,6 +403,12 @@ impl<'a> Keys<'a> {
         Some((size, list))
     }
 
+    /// The outermost size of a tensor, if the file has it.
+    pub fn rows_of(&self, tensor: &str) -> Option<usize> {
+        let rows = self.shapes.get(tensor)?.last()?;
+        usize::try_from(*rows).ok().filter(|rows| (1..=COUNT_MAX).contains(rows))
+    }
+
     /// The tokens that divide texts, which are required.
     pub fn prefix(&mut self) -> Prefix {
         let [end, mark, other_mark] = PREFIX.map(|key| self.token(key));
@@ -451,7 +459,7 @@ impl<'a> Keys<'a> {
     }
 
     /// The value of a key that may be absent. A value of another type is a problem.
-    fn get<T>(
+    pub fn get<T>(
         &mut self,
         key: &str,
         read: impl FnOnce(&'a Metadata, &str) -> std::result::Result<T, MetadataError>,
@@ -469,13 +477,13 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn wrong(&mut self, key: &str, problem: &str) {
+    pub fn wrong(&mut self, key: &str, problem: &str) {
         let key = self.key(key);
         self.problem(format!("key {key}: {problem}"));
     }
 
     /// The whole key, which counts as read.
-    fn key(&mut self, key: &str) -> String {
+    pub fn key(&mut self, key: &str) -> String {
         let name = format!("{}.{key}", self.architecture.gguf_name);
         self.read.insert(name.clone());
         name
@@ -496,6 +504,11 @@ pub(crate) struct KeyWriter<'a> {
 impl KeyWriter<'_> {
     pub fn value(&mut self, key: &str, value: impl Into<Value>) {
         self.metadata.insert(format!("{}.{key}", self.architecture.gguf_name), value);
+    }
+
+    /// A key that all architectures share.
+    pub fn shared_value(&mut self, key: &str, value: impl Into<Value>) {
+        self.metadata.insert(key, value);
     }
 
     /// A count, which is below 2^32 because every count has a limit.

@@ -25,6 +25,9 @@ const BUFFERS: [&str; 8] = [
     "attention.causal_mask",
 ];
 
+/// The parameters of norms as checkpoints converted from TensorFlow name them.
+const OLDER: [(&str, &str); 2] = [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
+
 /// The names of a checkpoint's tensors, found by the names in the tables of its architecture.
 #[derive(Debug)]
 pub struct SourceNames<'a> {
@@ -55,7 +58,11 @@ impl<'a> SourceNames<'a> {
         let Some(names) = &self.names else { return Some(table.to_owned()) };
         let inner = table.strip_prefix(self.removed).unwrap_or(table);
         let name = format!("{}{inner}", self.added);
-        [name.as_str(), table].into_iter().find(|name| names.contains(name)).map(str::to_owned)
+        if let Some(found) = [name.as_str(), table].into_iter().find(|name| names.contains(name)) {
+            return Some(found.to_owned());
+        }
+        let older = OLDER.iter().find_map(|(now, older)| Some(format!("{}{older}", name.strip_suffix(now)?)));
+        older.filter(|older| names.contains(older.as_str()))
     }
 
     /// The name of a tensor outside of the layers, by its GGUF name; if the checkpoint does not have it, its name in
@@ -92,6 +99,13 @@ impl<'a> SourceNames<'a> {
             Some(start) => sources.any(|source| source.starts_with(start)),
             None => false,
         }
+    }
+
+    /// What a tensor is that no result of the model depends on, by its name.
+    pub fn unused_part(&self, name: &str) -> Option<&'static str> {
+        let is_prefix = |start: &str| start.is_empty() || self.added.starts_with(start) && start.ends_with('.');
+        let begins = |start: &str| name.match_indices(start).any(|(at, _)| name.get(..at).is_some_and(is_prefix));
+        self.architecture.unused.iter().find(|(start, _)| begins(start)).map(|(_, what)| *what)
     }
 
     /// A sentence about the prefix, if names lack or add one.

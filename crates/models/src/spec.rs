@@ -43,6 +43,8 @@ pub(crate) struct Embedding {
     pub scale: Option<f32>,
     /// Rows of the table of learned positions, which are added.
     pub positions: Option<usize>,
+    /// Rows of the table of token types, of which the first is added to every token.
+    pub token_types: Option<usize>,
     /// Norm of the sum.
     pub norm: Option<Norm>,
 }
@@ -76,14 +78,16 @@ pub(crate) enum FeedForward {
 pub(crate) struct Arrangement {
     /// Norm of the mixer's input.
     pub before_mixer: Option<NamedNorm>,
-    /// Norm of the mixer's output, before it is added to the stream.
+    /// Norm of the mixer's output, before it is added to the stream; with `norms_sums`, of the sum.
     pub after_mixer: Option<NamedNorm>,
     /// Norm of the feed-forward's input. In a parallel layer, `None` means that it takes the mixer's normed input.
     pub before_feed_forward: Option<NamedNorm>,
-    /// Norm of the feed-forward's output, before it is added to the stream.
+    /// Norm of the feed-forward's output, before it is added to the stream; with `norms_sums`, of the sum.
     pub after_feed_forward: Option<NamedNorm>,
     /// Whether mixer and feed-forward both take the layer's input, and their outputs are added together.
     pub is_parallel: bool,
+    /// Whether the norms after mixer and feed-forward are applied to the sums with the stream (Vaswani et al. 2017).
+    pub norms_sums: bool,
 }
 
 impl Arrangement {
@@ -95,6 +99,7 @@ impl Arrangement {
             after_mixer: None,
             after_feed_forward: None,
             is_parallel: false,
+            norms_sums: false,
         }
     }
 
@@ -107,6 +112,19 @@ impl Arrangement {
             before_mixer: None,
             before_feed_forward: None,
             is_parallel: false,
+            norms_sums: false,
+        }
+    }
+
+    /// `x = n1(x + mixer(x)); x = n2(x + feed_forward(x))`, as in BERT.
+    pub fn post_sum(norm: Norm) -> Arrangement {
+        Arrangement {
+            before_mixer: None,
+            before_feed_forward: None,
+            after_mixer: Some(NamedNorm::new(norm, "ffn_inp", "attn_output_norm")),
+            after_feed_forward: Some(NamedNorm::new(norm, "l_out", "layer_output_norm")),
+            norms_sums: true,
+            ..Arrangement::pre(norm)
         }
     }
 
@@ -141,9 +159,32 @@ pub(crate) enum Residual {
     ScaledNorm(f32),
 }
 
-/// From the residual stream to logits.
+/// What a model computes for a text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ModelResult {
+    /// For each token, a score of every token that may follow.
+    Logits,
+    /// For each token, its row of the residual stream.
+    Hidden,
+    /// For each text, one row.
+    Pooled(Pooling),
+}
+
+/// How the rows of a text become one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pooling {
+    /// The mean of all rows.
+    Mean,
+    /// The row of the first token.
+    First,
+    /// The row of the last token.
+    Last,
+}
+
+/// From the residual stream to the result.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Head {
+    pub result: ModelResult,
     pub norm: Option<Norm>,
     /// Whether the matrix is the token embedding.
     pub is_tied: bool,
@@ -209,7 +250,27 @@ impl ModelSpec {
 
     /// Whether the output head is the token embedding.
     pub fn is_tied(&self) -> bool {
-        self.head.is_tied
+        self.head.is_tied && self.has_logits()
+    }
+
+    /// What the model computes for a text.
+    pub fn result(&self) -> ModelResult {
+        self.head.result
+    }
+
+    /// Whether the model computes logits, and so generates text.
+    pub fn has_logits(&self) -> bool {
+        self.head.result == ModelResult::Logits
+    }
+
+    /// Elements of one row of the result.
+    pub fn result_size(&self) -> usize {
+        if self.has_logits() { self.vocabulary_size } else { self.hidden_size }
+    }
+
+    /// Whether every token sees the whole text. Such a model computes each text at once and keeps nothing of it.
+    pub fn is_bidirectional(&self) -> bool {
+        self.attentions().any(|(_, attention)| attention.is_bidirectional)
     }
 
     /// The rotation of the first layer that has one, preferably of one without a sliding window.
@@ -230,9 +291,14 @@ impl ModelSpec {
         self.attentions().find_map(|(_, attention)| attention.window)
     }
 
-    /// Epsilon of the norm before the head.
+    /// Epsilon of the norm before the head, or of the embedding's norm.
     pub fn epsilon(&self) -> Option<f32> {
-        self.head.norm.map(|norm| norm.epsilon)
+        self.outer_norm().map(|norm| norm.epsilon)
+    }
+
+    /// The norm outside of the layers.
+    pub(crate) fn outer_norm(&self) -> Option<Norm> {
+        self.head.norm.or(self.embedding.norm)
     }
 
     /// The experts of the first layer that has any.
@@ -298,6 +364,9 @@ impl ModelSpec {
         if let Some(positions) = self.embedding.positions {
             list.matrix("position_embd", self.hidden_size, positions);
         }
+        if let Some(types) = self.embedding.token_types {
+            list.matrix("token_types", self.hidden_size, types);
+        }
         if let Some(norm) = &self.embedding.norm {
             norm.tensors("token_embd_norm", self.hidden_size, &mut list);
         }
@@ -314,7 +383,7 @@ impl ModelSpec {
         if let Some(norm) = &self.head.norm {
             norm.tensors("output_norm", self.hidden_size, &mut list);
         }
-        if !self.head.is_tied {
+        if self.has_logits() && !self.head.is_tied {
             list.add("output", "weight", &[self.hidden_size, self.vocabulary_size], TensorKind::TokenRows);
         }
         if self.head.has_bias {
@@ -352,6 +421,9 @@ impl ModelSpec {
             diagnostics.add(format!("a special token has the id {id}, but the vocabulary has {size} tokens"));
         }
         self.embedding.norm.iter().chain(&self.head.norm).for_each(|norm| norm.check(diagnostics));
+        if self.attentions().any(|(_, attention)| attention.is_bidirectional != self.is_bidirectional()) {
+            diagnostics.add("layers that see the whole text next to layers that do not are not supported");
+        }
         for factor in [self.embedding.scale, self.head.scale, self.head.softcap].into_iter().flatten() {
             if !(factor.is_finite() && factor != 0.0) {
                 diagnostics.add(format!(

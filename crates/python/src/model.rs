@@ -126,6 +126,14 @@ impl Model {
         Ok(logits.into_pyarray(py))
     }
 
+    /// The vectors of an encoder for token ids: a float32 array with one row for the text if the model pools, else with
+    /// one row for each token. Raises TrueupError.
+    fn embed<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray2<f32>>> {
+        let ids = ids_of(ids)?;
+        let vectors = py.detach(|| self.0.embed(&ids)).map_err(raised)?;
+        Ok(vectors.into_pyarray(py))
+    }
+
     /// The metadata of the file: keys and values in file order.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

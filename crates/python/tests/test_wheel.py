@@ -148,6 +148,21 @@ class Texts(Fixtures):
 
 
 class Numbers(Fixtures):
+    def test_embeddings_are_those_of_transformers(self):
+        folder, file = ROOT / "fixtures" / "encoders" / "bert", self.folder / "bert.gguf"
+        trueup.convert(folder, file)
+        model, arrays = trueup.Model(file), read_safetensors(folder / "golden.safetensors")
+        for number, case in enumerate(golden(folder)["prompts"]):
+            expected = arrays[f"pooled_{number}"].astype(numpy.float64)
+            found = model.embed(case["ids"])
+            self.assertEqual(found.dtype, numpy.dtype("float32"))
+            nmse = numpy.sum((found - expected) ** 2) / numpy.sum(expected**2)
+            self.assertLess(nmse, 1e-7)
+        with self.assertRaisesRegex(trueup.TrueupError, "found an encoder"):
+            model.logits([2, 5, 3])
+        with self.assertRaisesRegex(trueup.TrueupError, "expected an encoder"):
+            trueup.Model(self.tiny_file).embed([2, 5, 3])
+
     def test_logits_are_those_of_transformers(self):
         model = trueup.Model(self.tiny_file, device="ref")
         arrays = read_safetensors(TINY / "golden.safetensors")

@@ -22,7 +22,7 @@ mod walk;
 pub use file_type::file_type;
 pub use loss::Loss;
 pub use progress::{NoProgress, Progress};
-pub use recipe::{Choice, Recipe, Rule, RuleError, WRITTEN_TYPES};
+pub use recipe::{Choice, Recipe, Rule, RuleError, WRITTEN_TYPES, stays_f32};
 pub use report::{Report, TensorReport};
 pub use resume::{Resumed, open_writer, take_over};
 pub use stream::{Layout, Options, quantize};

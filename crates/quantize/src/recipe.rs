@@ -157,7 +157,7 @@ impl Recipe {
             Some(rule) => whole_rows(tensor, rule.dtype),
             None => match self.dtype {
                 None => plain(tensor.dtype),
-                Some(_) if !is_matrix(tensor) || is_router(tensor) => plain(DType::F32),
+                Some(_) if !is_matrix(tensor) || stays_f32(&tensor.name) => plain(DType::F32),
                 Some(DType::Q4_0 | DType::Q4_1) if is_end(tensor) && !self.pure => whole_rows(tensor, DType::Q8_0),
                 Some(dtype) => whole_rows(tensor, dtype),
             },
@@ -188,9 +188,11 @@ fn is_matrix(tensor: &TensorInfo) -> bool {
     !is_table && tensor.shape.iter().filter(|size| **size != 1).count() > 1
 }
 
-/// A matrix that chooses experts or weighs them: small errors change choices.
-fn is_router(tensor: &TensorInfo) -> bool {
-    tensor.name.ends_with(".ffn_gate_inp.weight") || tensor.name.ends_with(".ffn_gate_inp_shexp.weight")
+/// Whether a tensor of this name is f32 in every file. Small errors of a matrix that chooses experts or weighs them
+/// change choices, and llama.cpp adds the rows of token types without converting them.
+pub fn stays_f32(name: &str) -> bool {
+    let is_router = name.ends_with(".ffn_gate_inp.weight") || name.ends_with(".ffn_gate_inp_shexp.weight");
+    is_router || name == "token_types.weight"
 }
 
 /// The embedding and the output head.

@@ -198,6 +198,7 @@ pub fn bench(
 
 /// The session's options with the context that is needed, where none was asked for.
 fn expect(weights: &Weights, session: &SessionOptions, options: &BenchOptions) -> Result<SessionOptions> {
+    weights.model().expect_generation()?;
     if options.prompt == 0 || options.generate == 0 || options.repetitions == 0 || options.parallel.contains(&0) {
         let problem = "prompt, generated tokens, repetitions and sequences must each be at least 1";
         return Err(Error::Request(problem.to_owned()));

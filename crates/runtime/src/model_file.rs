@@ -264,6 +264,22 @@ impl ModelFile {
         Err(Error::Request(format!("expected token IDs from 0 to {last}, found {token}; use IDs of this model")))
     }
 
+    /// Fails for a model that computes vectors and no logits.
+    ///
+    /// # Errors
+    /// The model is an encoder.
+    pub fn expect_generation(&self) -> Result<()> {
+        let spec = self.model().spec();
+        if spec.has_logits() {
+            return Ok(());
+        }
+        let (path, name) = (quote(&self.path().display().to_string()), spec.architecture().gguf_name);
+        Err(Error::Request(format!(
+            "{path}: expected a model that generates text, found an encoder ({name}); write its vectors with \
+             `trueup run --logits FILE`"
+        )))
+    }
+
     /// Fails when the file, or what its name leads to, changed since it was opened.
     pub fn unchanged(&self) -> Result<()> {
         match &self.source {

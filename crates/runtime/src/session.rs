@@ -24,8 +24,8 @@ use crate::observer::{Observer, Seen};
 use crate::plan::Plan;
 use crate::ranges::Ranges;
 use crate::weights::Weights;
-use batch::PlacedBatch;
 pub use batch::{CAPACITY_UNIT, Entry, TokenPlace};
+use batch::{PlacedBatch, TextRules};
 use bound::{BoundPiece, BoundPlan, Buffers};
 use cache::NotGrown;
 pub use cache::ROOM_FIRST;
@@ -69,22 +69,32 @@ pub struct Session {
     ranges: Option<Ranges>,
 }
 
-/// Logits of the tokens that wanted them.
+/// Logits of the tokens that wanted them. An encoder gives rows of its hidden states, or one row for each text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Logits {
-    vocabulary: usize,
+    width: usize,
     values: Vec<f64>,
 }
 
 impl Logits {
-    /// How many tokens wanted them.
+    /// Numbers in a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// All rows, one after the other, as f32.
+    pub fn to_f32(&self) -> Vec<f32> {
+        self.values.iter().map(|value| *value as f32).collect()
+    }
+
+    /// How many rows there are.
     pub fn rows(&self) -> usize {
-        self.values.len() / self.vocabulary
+        self.values.len() / self.width
     }
 
     /// The logits behind the `index`-th token that wanted them, one for each id.
     pub fn row(&self, index: usize) -> &[f64] {
-        &self.values[self.vocabulary * index..self.vocabulary * (index + 1)]
+        &self.values[self.width * index..self.width * (index + 1)]
     }
 }
 
@@ -184,6 +194,9 @@ impl Session {
     pub fn common(&self, sequence: usize, text: &[u32]) -> usize {
         let same = self.tokens(sequence).iter().zip(text).take_while(|(a, b)| a == b).count();
         let same = same.min(text.len().saturating_sub(1));
+        if self.model().model().spec().is_bidirectional() {
+            return 0;
+        }
         // A recurrent state is that of all tokens, or of no use.
         if self.sizes.is_recurrent {
             return if same == self.len(sequence) && self.seen[sequence] == same { same } else { 0 };
@@ -200,16 +213,16 @@ impl Session {
     }
 
     /// Computes tokens, each behind the last of its sequence, and gives the logits that are wanted, in the order of the
-    /// entries.
+    /// entries. An encoder computes the texts one after the other, and gives their rows in this order.
     ///
     /// Fails where an entry names no token of the vocabulary or no sequence, or where a sequence would outgrow the
     /// context; nothing is computed then. Fails with [`Error::NoRoom`] where there is no memory. Sequences hold what
     /// they held before, or nothing where the rows of a cache that grows were lost.
     pub fn compute(&mut self, entries: &[Entry], mut observer: Option<&mut dyn Observer>) -> Result<Logits> {
         self.check(entries)?;
-        let mut logits = Logits { vocabulary: self.sizes.vocabulary, values: Vec::new() };
+        let mut logits = Logits { width: self.sizes.result_size, values: Vec::new() };
         let rows = entries.iter().filter(|entry| entry.wants_logits).count();
-        let reserved = logits.values.try_reserve_exact(rows.saturating_mul(logits.vocabulary));
+        let reserved = logits.values.try_reserve_exact(rows.saturating_mul(logits.width));
         reserved.map_err(|_| {
             Error::Request(format!(
                 "not enough memory for the logits of {rows} tokens; request \
@@ -218,10 +231,8 @@ impl Session {
         })?;
         let lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
         entries.iter().try_for_each(|entry| self.restore(entry.sequence))?;
-        let mut rest = entries;
-        while !rest.is_empty() {
-            let (chunk, after) = rest.split_at(self.chunk_len(rest));
-            rest = after;
+        let texts = if self.model().model().spec().is_bidirectional() { texts(entries) } else { Vec::new() };
+        for chunk in self.chunks(entries, &texts) {
             let observer = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);
             if let Err(error) = self.compute_chunk(chunk, observer, &mut logits.values) {
                 lengths.iter().enumerate().for_each(|(sequence, len)| self.truncate(sequence, *len));
@@ -229,6 +240,22 @@ impl Session {
             }
         }
         Ok(logits)
+    }
+
+    /// Computes a whole text in sequence 0, which then is empty again, and gives the rows of all its tokens, or its one
+    /// row.
+    ///
+    /// # Errors
+    /// As [`Session::compute`], and for a text without tokens.
+    pub fn compute_text(&mut self, ids: &[u32]) -> Result<Logits> {
+        if ids.is_empty() {
+            return Err(Error::Request("a text has no tokens; pass text or at least one id".to_owned()));
+        }
+        self.truncate(0, 0);
+        let entries: Vec<Entry> = ids.iter().map(|id| Entry { token: *id, sequence: 0, wants_logits: true }).collect();
+        let rows = self.compute(&entries, None);
+        self.truncate(0, 0);
+        rows
     }
 
     /// Computes one token and forgets it: code, memory and clock speed are then as they will be.
@@ -254,6 +281,20 @@ impl Session {
         let mut known = vec![false; self.sequences()];
         let is_new = |entry: &&Entry| !std::mem::replace(&mut known[entry.sequence], true);
         entries.iter().take(most).take_while(is_new).count()
+    }
+
+    /// The entries in pieces that are computed at once: `texts` if the model computes whole texts.
+    fn chunks<'e>(&self, entries: &'e [Entry], texts: &'e [Vec<Entry>]) -> Vec<&'e [Entry]> {
+        if !texts.is_empty() {
+            return texts.iter().map(Vec::as_slice).collect();
+        }
+        let (mut chunks, mut rest) = (Vec::new(), entries);
+        while !rest.is_empty() {
+            let (chunk, after) = rest.split_at(self.chunk_len(rest));
+            chunks.push(chunk);
+            rest = after;
+        }
+        chunks
     }
 
     /// Computes the recurrent states of cut sequences again, so that the next computation does not have to.
@@ -288,6 +329,13 @@ impl Session {
                 let (sequence, count) = (entry.sequence, self.sequences());
                 return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));
             };
+            if self.model().model().spec().is_bidirectional() && !self.is_empty(entry.sequence) {
+                let sequence = entry.sequence;
+                return Err(Error::Request(format!(
+                    "sequence {sequence} already holds a text, and this model computes whole texts at once; truncate \
+                     the sequence to 0 first"
+                )));
+            }
             *length += 1;
         }
         match lengths.iter().find(|length| **length > self.context()) {
@@ -306,7 +354,7 @@ impl Session {
         observer: Option<&mut dyn Observer>,
         logits: &mut Vec<f64>,
     ) -> Result<()> {
-        let mut batch = PlacedBatch::new(entries, &self.tokens, self.model().model().spec().prefix());
+        let mut batch = PlacedBatch::new(entries, &self.tokens, TextRules::of(self.model().model().spec()));
         let is_one = entries.iter().all(|entry| entry.sequence == entries[0].sequence);
         batch.streams = if self.sizes.is_recurrent && !is_one { entries.len() } else { 1 };
         let key = (batch.tokens.len(), batch.outputs.len(), batch.capacity, batch.streams);
@@ -392,6 +440,18 @@ impl Session {
     }
 }
 
+/// The entries of each sequence. A text that sees itself is computed alone, so its bits do not depend on other texts.
+fn texts(entries: &[Entry]) -> Vec<Vec<Entry>> {
+    let mut texts: Vec<Vec<Entry>> = Vec::new();
+    for entry in entries {
+        match texts.iter_mut().find(|text| text[0].sequence == entry.sequence) {
+            Some(text) => text.push(*entry),
+            None => texts.push(vec![*entry]),
+        }
+    }
+    texts
+}
+
 /// One batch on its way through a bound plan.
 struct Run<'a> {
     bound: &'a BoundPlan,
@@ -404,7 +464,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn upload(&self, room: usize, window: Option<usize>) -> Result<()> {
         for (input, device, tensor) in &self.bound.inputs {
-            self.devices[*device].upload(&self.batch.input_bytes(*input, room, window), tensor)?;
+            self.devices[*device].upload(&self.batch.input_bytes(*input, tensor.ty.dtype, room, window), tensor)?;
         }
         Ok(())
     }

@@ -24,6 +24,49 @@ pub struct Decoder {
     pub replacements: Vec<(String, String)>,
     /// What happens to the space that begins a text.
     pub leading_space: LeadingSpace,
+    /// How tokens are joined to words, in a vocabulary of words and what continues them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continuation: Option<Continuation>,
+}
+
+/// How tokens are joined to words: a space before each but the first and those that continue a word.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Continuation {
+    /// What a token begins with that continues a word; empty if there is no such mark.
+    pub prefix: String,
+    /// Whether the space before punctuation and contractions is dropped.
+    pub cleanup: bool,
+}
+
+/// What `cleanup` replaces, in this order, as the tokenizers library does.
+const CLEANED: [(&str, &str); 11] = [
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" do not", " don't"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+];
+
+impl Continuation {
+    /// The text of a token; `first` says that it is the first one of the text.
+    fn text(&self, token: &str, first: bool) -> String {
+        let rest = token.strip_prefix(self.prefix.as_str()).filter(|_| !self.prefix.is_empty());
+        let text = match rest {
+            _ if first => token.to_owned(),
+            Some(rest) => rest.to_owned(),
+            None => format!(" {token}"),
+        };
+        if !self.cleanup {
+            return text;
+        }
+        CLEANED.iter().fold(text, |text, (pattern, content)| text.replace(pattern, content))
+    }
 }
 
 /// What happens to the space that begins a decoded text.
@@ -54,6 +97,7 @@ impl Decoder {
             byte_fallback: true,
             replacements: vec![("▁".to_owned(), " ".to_owned())],
             leading_space: if drop_leading_space { LeadingSpace::DropOne } else { LeadingSpace::Keep },
+            continuation: None,
         }
     }
 
@@ -64,6 +108,9 @@ impl Decoder {
 
     /// Bytes of an ordinary token; `first` says that nothing of the text stands before it.
     fn bytes(&self, text: &str, kind: TokenKind, first: bool) -> Vec<u8> {
+        if let Some(continuation) = &self.continuation {
+            return continuation.text(text, first).into_bytes();
+        }
         if self.byte_fallback
             && kind == TokenKind::Byte
             && let Some(byte) = byte_of(text)
@@ -107,6 +154,10 @@ pub(crate) enum DecoderJson {
         start: usize,
         stop: usize,
     },
+    WordPiece {
+        prefix: String,
+        cleanup: bool,
+    },
     Metaspace {
         replacement: char,
         #[serde(default)]
@@ -137,6 +188,9 @@ impl DecoderJson {
                         "Strip: expected one space at the start, found {content:?} {start} times at the start and {stop} \
                          times at the end"
                     ));
+                }
+                DecoderJson::WordPiece { prefix, cleanup } => {
+                    facts.continuation = Some(Continuation { prefix: prefix.clone(), cleanup: *cleanup });
                 }
                 DecoderJson::Metaspace { replacement, prepend_scheme } => {
                     facts.replacements.push((replacement.to_string(), " ".to_owned()));
@@ -187,8 +241,8 @@ impl<'t> DecodeStream<'t> {
         }
         let decoder = vocabulary.decoder();
         let mut bytes = match added {
-            Some(added) => added.content.clone().into_bytes(),
-            None => decoder.bytes(&token.text, token.kind, self.at_start),
+            Some(added) if decoder.continuation.is_none() => added.content.clone().into_bytes(),
+            Some(_) | None => decoder.bytes(&token.text, token.kind, self.at_start),
         };
         let drops = match decoder.leading_space {
             LeadingSpace::DropOne => true,

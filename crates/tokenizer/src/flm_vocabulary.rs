@@ -158,7 +158,7 @@ pub(crate) fn read_own(parts: &mut Parts, file: &FlmVocabulary, path: &Path) -> 
     }
     gguf_keys::read_own(parts, &metadata, path, |parts| match &parts.algorithm {
         Algorithm::Merges { merges, .. } => Ok(merges.clone()),
-        Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::DecodeOnly { .. } => {
+        Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::WordPiece { .. } | Algorithm::DecodeOnly { .. } => {
             let problem = "expected a vocabulary with ranks, as a key says, found one without ranks";
             Err(Error::new(path, problem).at(PLACE).help("the file is damaged; convert the model again"))
         }

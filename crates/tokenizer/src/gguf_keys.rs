@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! tokenizer.ggml.model           llama (sentencepiece), t5 (sentencepiece, unigram), gpt2 (byte-level merges),
-//!                                gemma4 or whitespace (merges of characters)
+//!                                gemma4 or whitespace (merges of characters), bert (WordPiece)
 //! tokenizer.ggml.pre             name of the pre-tokenizer
 //! tokenizer.ggml.tokens          texts          .scores  f32          .token_type  i32         .merges  "a b"
 //! tokenizer.ggml.bos_token_id    and eos, eot, eom, unknown, padding, seperator, mask
-//! tokenizer.ggml.add_bos_token   and eos        .add_space_prefix      .remove_extra_whitespaces
+//! tokenizer.ggml.add_bos_token   and eos, sep   .add_space_prefix      .remove_extra_whitespaces
 //! tokenizer.ggml.precompiled_charsmap  u8
 //! tokenizer.chat_template
 //!
@@ -21,6 +21,7 @@
 use crate::character_map::CharacterMap;
 use crate::chatglm;
 use crate::decoder::Decoder;
+use crate::merge_order;
 use crate::normalizer::Normalizer;
 use crate::pattern::CompileBudget;
 use crate::pre_tokenizer_names::{self, Bos, Known};
@@ -28,6 +29,7 @@ use crate::sentencepiece_model::{added_by_kind, own_rule_parts, sentencepiece_pa
 use crate::special_tokens::{ends_by_name, mark_ends};
 use crate::unigram::UnigramRule;
 use crate::vocabulary::{Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind, Vocabulary, resolve_merges};
+use crate::word_piece;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -36,15 +38,16 @@ use trueup_formats::{Error, Result, quote};
 
 const MODEL: &str = "tokenizer.ggml.model";
 const PRE: &str = "tokenizer.ggml.pre";
-const TOKENS: &str = "tokenizer.ggml.tokens";
+pub(crate) const TOKENS: &str = "tokenizer.ggml.tokens";
 const SCORES: &str = "tokenizer.ggml.scores";
 const TOKEN_TYPE: &str = "tokenizer.ggml.token_type";
-const MERGES: &str = "tokenizer.ggml.merges";
+pub(crate) const MERGES: &str = "tokenizer.ggml.merges";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
+const ADD_SEP: &str = "tokenizer.ggml.add_sep_token";
 const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
 const REMOVE_EXTRA_WHITESPACES: &str = "tokenizer.ggml.remove_extra_whitespaces";
-const LOWERCASE: &str = "tokenizer.ggml.normalizer.lowercase";
+pub(crate) const LOWERCASE: &str = "tokenizer.ggml.normalizer.lowercase";
 const CHARSMAP: &str = "tokenizer.ggml.precompiled_charsmap";
 const PADDING: &str = "tokenizer.ggml.padding_token_id";
 const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
@@ -66,6 +69,7 @@ const UNIGRAM: &str = "t5";
 const BYTE_LEVEL: &str = "gpt2";
 const GEMMA4: &str = "gemma4";
 const WHITESPACE: &str = "whitespace";
+const WORD_PIECE: &str = "bert";
 
 /// How words are merged, where the family does not say.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +78,7 @@ enum Merging {
     Scores,
     Merges { byte_fallback: bool, fuse_unknown: bool, ignore_merges: bool },
     Unigram { rule: UnigramRule },
+    WordPiece { chars_max: usize },
     Missing { reason: String },
 }
 
@@ -87,6 +92,7 @@ impl Merging {
                 ignore_merges: *ignore_merges,
             },
             Algorithm::Unigram { rule } => Merging::Unigram { rule: *rule },
+            Algorithm::WordPiece { chars_max } => Merging::WordPiece { chars_max: *chars_max },
             Algorithm::DecodeOnly { reason } => Merging::Missing { reason: reason.clone() },
         }
     }
@@ -110,7 +116,8 @@ impl Vocabulary {
     /// on merges that the format cannot say.
     pub fn write_metadata(&self, metadata: &mut Metadata) -> Result<Vec<String>> {
         let mut notes = Vec::new();
-        check_merges(self.parts(), self.path())?;
+        merge_order::check(self.parts(), self.path())?;
+        word_piece::check(self.parts(), self.path())?;
         write_common(self.parts(), self.is_byte_level(), metadata, &mut notes);
         let plain = read_plain(metadata, self.path(), &mut Vec::new())?;
         let written = write_differences(self.parts(), &plain, metadata)?;
@@ -158,36 +165,15 @@ impl Vocabulary {
     }
 }
 
-/// A merge is a line there, cut at its first space behind the first character: the left token can hold none.
-fn check_merges(parts: &Parts, path: &Path) -> Result<()> {
-    let Algorithm::Merges { merges, .. } = &parts.algorithm else { return Ok(()) };
-    let left = |merge: &Merge| parts.tokens.get(usize::try_from(merge.left).ok()?).map(|token| token.text.as_str());
-    match merges.iter().filter_map(left).find(|text| text.chars().skip(1).any(|c| c == ' ')) {
-        None => Ok(()),
-        Some(text) => {
-            let problem = format!(
-                "expected merges without spaces in their tokens, found \"{}\"; GGUF cannot store this tokenizer",
-                quote(text)
-            );
-            Err(Error::new(path, problem).at(MERGES))
-        }
-    }
-}
-
 fn write_common(parts: &Parts, byte_level: bool, metadata: &mut Metadata, notes: &mut Vec<String>) {
     let is_unigram = matches!(parts.algorithm, Algorithm::Unigram { .. });
-    metadata.insert(
-        MODEL,
-        match (is_unigram, byte_level) {
-            (true, _) => UNIGRAM,
-            (false, true) => BYTE_LEVEL,
-            (false, false) => SENTENCEPIECE,
-        },
-    );
+    let is_word_piece = matches!(parts.algorithm, Algorithm::WordPiece { .. });
+    metadata.insert(MODEL, family(parts, byte_level));
     metadata.insert(PRE, pre_name(parts, byte_level, notes));
-    metadata.insert(TOKENS, parts.tokens.iter().map(|token| token.text.clone()).collect::<Vec<_>>());
+    let text = |token: &Token| if is_word_piece { word_piece::to_gguf(token) } else { token.text.clone() };
+    metadata.insert(TOKENS, parts.tokens.iter().map(text).collect::<Vec<_>>());
     let encodes = !matches!(parts.algorithm, Algorithm::DecodeOnly { .. });
-    if is_unigram || (!byte_level && encodes) {
+    if is_unigram || (!byte_level && encodes && !is_word_piece) {
         metadata.insert(SCORES, parts.tokens.iter().map(|token| token.score).collect::<Vec<_>>());
     }
     metadata.insert(TOKEN_TYPE, parts.tokens.iter().map(|token| token.kind.number()).collect::<Vec<_>>());
@@ -208,13 +194,28 @@ fn write_common(parts: &Parts, byte_level: bool, metadata: &mut Metadata, notes:
         }
     }
     metadata.insert(ADD_BOS, special.bos.is_some_and(|bos| parts.prefix.contains(&bos)));
-    metadata.insert(ADD_EOS, special.eos.is_some_and(|eos| parts.suffix.contains(&eos)));
-    if is_unigram || !byte_level {
+    let adds = |id: Option<u32>| id.is_some_and(|id| parts.suffix.contains(&id));
+    let adds_separator = is_word_piece && adds(special.separator);
+    metadata.insert(ADD_EOS, adds(special.eos.filter(|_| !adds_separator)));
+    if is_word_piece {
+        metadata.insert(ADD_SEP, adds_separator);
+        word_piece::write_normalizer(parts, metadata);
+    } else if is_unigram || !byte_level {
         metadata.insert(ADD_SPACE_PREFIX, puts_space_in_front(parts));
         write_map(parts, metadata, notes);
     }
     if let Some(template) = &parts.chat_template {
         metadata.insert(CHAT_TEMPLATE, template.as_str());
+    }
+}
+
+/// The family that other GGUF programs know a vocabulary by.
+fn family(parts: &Parts, byte_level: bool) -> &'static str {
+    match parts.algorithm {
+        Algorithm::Unigram { .. } => UNIGRAM,
+        Algorithm::WordPiece { .. } => WORD_PIECE,
+        _ if byte_level => BYTE_LEVEL,
+        _ => SENTENCEPIECE,
     }
 }
 
@@ -314,10 +315,12 @@ fn read_plain(metadata: &Metadata, path: &Path, notes: &mut Vec<String>) -> Resu
     let mut parts = match model {
         SENTENCEPIECE => read_sentencepiece(tokens, metadata, path)?,
         UNIGRAM => read_unigram(tokens, metadata, path)?,
+        WORD_PIECE => word_piece::read(tokens, metadata, path)?,
         BYTE_LEVEL | GEMMA4 | WHITESPACE => read_merged(tokens, metadata, path)?,
         other => {
             let problem = format!(
-                "expected a tokenizer of type {SENTENCEPIECE}, {UNIGRAM}, {BYTE_LEVEL}, {GEMMA4} or {WHITESPACE}, found {}",
+                "expected a tokenizer of type {SENTENCEPIECE}, {UNIGRAM}, {BYTE_LEVEL}, {GEMMA4}, {WHITESPACE} or \
+                 {WORD_PIECE}, found {}",
                 quote(other)
             );
             let help = "pass the tokenizer of the model with --tokenizer, or pass token IDs instead of text";
@@ -355,7 +358,7 @@ fn read_roles(parts: &mut Parts, metadata: &Metadata, path: &Path, notes: &mut V
 }
 
 /// A key that may be absent but not of another type.
-fn optional<'m, T>(
+pub(crate) fn optional<'m, T>(
     metadata: &'m Metadata,
     key: &str,
     path: &Path,
@@ -518,11 +521,13 @@ fn read_merges(tokens: &[Token], metadata: &Metadata, path: &Path) -> Result<Vec
 fn read_around(parts: &mut Parts, model: &str, metadata: &Metadata, path: &Path) -> Result<()> {
     let named = name_of(metadata, path)?.and_then(pre_tokenizer_names::by_name);
     let bos = named.filter(|_| is_merged(model)).map_or(Bos::IfSet, |known| known.bos);
-    let default_bos = model == SENTENCEPIECE || bos == Bos::ByDefault;
+    let default_bos = matches!(model, SENTENCEPIECE | WORD_PIECE) || bos == Bos::ByDefault;
     let add_bos = optional(metadata, ADD_BOS, path, Metadata::bool)?.unwrap_or(default_bos) || bos == Bos::Always;
     let add_eos = optional(metadata, ADD_EOS, path, Metadata::bool)?.unwrap_or(model == UNIGRAM);
     parts.prefix = parts.special.bos.filter(|_| add_bos).into_iter().collect();
-    parts.suffix = parts.special.eos.filter(|_| add_eos).into_iter().collect();
+    let add_sep = model == WORD_PIECE && optional(metadata, ADD_SEP, path, Metadata::bool)?.unwrap_or(true);
+    let separator = parts.special.separator.filter(|_| add_sep);
+    parts.suffix = parts.special.eos.filter(|_| add_eos).into_iter().chain(separator).collect();
     Ok(())
 }
 
@@ -571,6 +576,9 @@ pub(crate) fn read_own(
         None => {}
         Some(Merging::Scores) => parts.algorithm = Algorithm::Scores,
         Some(Merging::Unigram { rule }) => parts.algorithm = Algorithm::Unigram { rule },
+        Some(Merging::WordPiece { chars_max }) => {
+            parts.algorithm = word_piece::algorithm(chars_max, OWN_MERGING, path)?
+        }
         Some(Merging::Missing { reason }) => parts.algorithm = Algorithm::DecodeOnly { reason },
         Some(Merging::Merges { byte_fallback, fuse_unknown, ignore_merges }) => {
             let merges = read(parts)?;

@@ -43,7 +43,7 @@ const fn kind(name: &'static str, read: &'static [&'static str], idle: &'static 
 const METASPACE: Kind =
     kind("Metaspace", &["replacement", "prepend_scheme", "split", "add_prefix_space"], &["str_rep"]);
 
-const NORMALIZERS: [Kind; 11] = [
+const NORMALIZERS: [Kind; 12] = [
     kind("Sequence", &["normalizers"], &[]),
     kind("NFC", &[], &[]),
     kind("NFD", &[], &[]),
@@ -54,10 +54,11 @@ const NORMALIZERS: [Kind; 11] = [
     kind("Prepend", &["prepend"], &[]),
     kind("Strip", &["strip_left", "strip_right"], &[]),
     kind("StripAccents", &[], &[]),
+    kind("BertNormalizer", &["clean_text", "handle_chinese_chars", "strip_accents", "lowercase"], &[]),
     kind("Precompiled", &["precompiled_charsmap"], &[]),
 ];
 
-const PRE_TOKENIZERS: [Kind; 9] = [
+const PRE_TOKENIZERS: [Kind; 10] = [
     kind("Sequence", &["pretokenizers"], &[]),
     kind("Split", &["pattern", "behavior", "invert"], &[]),
     kind("ByteLevel", &["add_prefix_space", "use_regex"], &["trim_offsets"]),
@@ -66,6 +67,7 @@ const PRE_TOKENIZERS: [Kind; 9] = [
     kind("Punctuation", &["behavior"], &[]),
     kind("Whitespace", &[], &[]),
     kind("WhitespaceSplit", &[], &[]),
+    kind("BertPreTokenizer", &[], &[]),
     kind("CharDelimiterSplit", &["delimiter"], &[]),
 ];
 
@@ -79,13 +81,14 @@ const POST_PROCESSORS: [Kind; 5] = [
 ];
 
 /// A decoder of kind `ByteLevel` has the keys of the pre-tokenizer and uses none of them.
-const DECODERS: [Kind; 7] = [
+const DECODERS: [Kind; 8] = [
     kind("Sequence", &["decoders"], &[]),
     kind("ByteLevel", &[], &["add_prefix_space", "trim_offsets", "use_regex"]),
     kind("ByteFallback", &[], &[]),
     kind("Fuse", &[], &[]),
     kind("Replace", &["pattern", "content"], &[]),
     kind("Strip", &["content", "start", "stop"], &[]),
+    kind("WordPiece", &["prefix", "cleanup"], &[]),
     METASPACE,
 ];
 
@@ -113,6 +116,8 @@ const BPE: Kind = kind(
     ],
     &[],
 );
+const WORD_PIECE: Kind =
+    kind("WordPiece", &["type", "vocab", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word"], &[]);
 const UNIGRAM: Kind = kind("Unigram", &["type", "vocab", "unk_id", "byte_fallback"], &[]);
 
 impl Section {
@@ -221,6 +226,14 @@ fn settle_prefix(object: &mut Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
+/// How the model of a file cuts words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ModelKind {
+    Merges,
+    Unigram,
+    WordPiece,
+}
+
 /// The keys of the file, its model and its added tokens, without their values.
 #[derive(Default)]
 pub(crate) struct Outline {
@@ -231,8 +244,12 @@ pub(crate) struct Outline {
 
 impl Outline {
     /// Adds what is unknown.
-    pub(crate) fn look(&self, is_unigram: bool, unknown: &mut UnknownKeys) {
-        let model = if is_unigram { &UNIGRAM } else { &BPE };
+    pub(crate) fn look(&self, model: ModelKind, unknown: &mut UnknownKeys) {
+        let model = match model {
+            ModelKind::Merges => &BPE,
+            ModelKind::Unigram => &UNIGRAM,
+            ModelKind::WordPiece => &WORD_PIECE,
+        };
         for (keys, kind, place) in
             [(&self.file, &FILE, ""), (&self.model, model, " (model)"), (&self.added, &ADDED_TOKEN, "")]
         {
@@ -356,7 +373,7 @@ mod tests {
         }))
         .unwrap();
         let mut unknown = UnknownKeys::default();
-        outline.look(false, &mut unknown);
+        outline.look(ModelKind::Merges, &mut unknown);
         let note = unknown.note().unwrap();
         for key in ["\"mode\"", "\"boost\" of added token", "\"sampling\" of BPE (model)"] {
             assert!(note.contains(key), "{note}");

@@ -3,7 +3,7 @@
 //! ```text
 //! tokenizer.json ──┐                                            ┌─> Tokenizer ── encode, decode, stream
 //! tokenizer.model ─┼─> Vocabulary (validated once) ─────────────┤
-//! tokenizer.bin ───┤        ▲                                   └─> ChatTemplate ── messages to text
+//! vocab.txt ... ───┤        ▲                                   └─> ChatTemplate ── messages to text
 //! GGUF keys ───────┘        └── write_metadata / from_metadata: GGUF keys and back, same ids
 //!
 //! text ─ added tokens cut out ─ normalizer ─ pre-tokenizer ─ merging or the best cut ─ ids     (one way for every family)
@@ -28,6 +28,7 @@
 
 mod added_files;
 mod added_tokens;
+mod bert_characters;
 mod byte_alphabet;
 mod character_map;
 mod chat;
@@ -62,7 +63,9 @@ mod tokenizer;
 mod tokenizer_json;
 mod unigram;
 mod vocab_json;
+mod vocab_txt;
 mod vocabulary;
+mod word_piece;
 
 pub use character_map::CharacterMap;
 pub use chat::{ChatTemplate, Message};

@@ -1,10 +1,13 @@
-//! When a list of merges says nothing that scores do not say.
+//! When a list of merges says nothing that scores do not say, and when GGUF cannot store it.
 //!
 //! `tokenizer.json` of a sentencepiece model holds its scores turned into merges. Where both give the same ids for
 //! every text, the vocabulary is kept as scores, which other programs read; where they could differ, the list is kept.
 
-use crate::vocabulary::{AddedToken, Merge, Token, TokenKind, byte_of};
+use crate::gguf_keys::MERGES;
+use crate::vocabulary::{AddedToken, Algorithm, Merge, Parts, Token, TokenKind, byte_of};
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use trueup_formats::{Error, Result, quote};
 
 /// Longest piece, in bytes, whose cuts are looked at; a longer one is in no known vocabulary, and the list is kept
 /// then.
@@ -73,6 +76,23 @@ fn has_every_cut(pieces: &HashMap<&str, u32>, ranks: &HashMap<(u32, u32), usize>
         }
     }
     seen == ranks.len()
+}
+
+/// Refuses merges that GGUF cannot store: a merge is a line there, and its left token ends at the first space after the
+/// first character.
+pub(crate) fn check(parts: &Parts, path: &Path) -> Result<()> {
+    let Algorithm::Merges { merges, .. } = &parts.algorithm else { return Ok(()) };
+    let left = |merge: &Merge| parts.tokens.get(usize::try_from(merge.left).ok()?).map(|token| token.text.as_str());
+    match merges.iter().filter_map(left).find(|text| text.chars().skip(1).any(|c| c == ' ')) {
+        None => Ok(()),
+        Some(text) => {
+            let problem = format!(
+                "expected merges without spaces in their tokens, found \"{}\"; GGUF cannot store this tokenizer",
+                quote(text)
+            );
+            Err(Error::new(path, problem).at(MERGES))
+        }
+    }
 }
 
 #[cfg(test)]

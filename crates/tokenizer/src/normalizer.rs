@@ -1,6 +1,7 @@
 //! What is done to text before it is cut: `normalizer` of `tokenizer.json`, run as it stands.
 
 use crate::added_tokens::AddedTokens;
+use crate::bert_characters as bert;
 use crate::character_map::CharacterMap;
 use crate::pattern::{CompileBudget, Pattern, Searcher, output_bytes_max, refuse_growth, refuse_steps};
 use crate::sentencepiece_normalizer::{Ends, SentencepieceNormalizer};
@@ -56,6 +57,17 @@ pub enum Normalizer {
     },
     /// Combining marks dropped.
     StripAccents,
+    /// What BERT does to text, each part by a switch.
+    BertNormalizer {
+        /// Control characters are dropped, and white space becomes spaces.
+        clean_text: bool,
+        /// Ideographs are set apart by spaces.
+        handle_chinese_chars: bool,
+        /// Combining marks are dropped after decomposition; if absent, like `lowercase`.
+        strip_accents: Option<bool>,
+        /// Every character by itself in lower case.
+        lowercase: bool,
+    },
     /// A character map as the tokenizers library applies it: a cluster of characters of up to five bytes becomes what
     /// its shortest beginning in the map stands for; where there is none, and in longer clusters, each character does.
     /// This is not what sentencepiece makes of the same map, which is [`Normalizer::Sentencepiece`]: the half-width
@@ -107,6 +119,7 @@ pub(crate) enum Step {
     Prepend(String),
     Strip { left: bool, right: bool },
     StripAccents,
+    SetIdeographsApart,
     Precompiled(CharacterMap),
     Sentencepiece(Box<SentencepieceNormalizer>),
 }
@@ -131,6 +144,22 @@ pub(crate) fn compile(normalizer: Option<&Normalizer>, budget: &mut CompileBudge
                 steps.push(Step::Strip { left: *strip_left, right: *strip_right });
             }
             Normalizer::StripAccents => steps.push(Step::StripAccents),
+            Normalizer::BertNormalizer { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
+                if *clean_text {
+                    steps.push(replaced(&bert::pattern(bert::DROPPED), "", budget)?);
+                    steps.push(replaced(r"\s", " ", budget)?);
+                }
+                if *handle_chinese_chars {
+                    steps.push(Step::SetIdeographsApart);
+                }
+                if strip_accents.unwrap_or(*lowercase) {
+                    steps.push(Step::Nfd);
+                    steps.push(replaced(&bert::pattern(bert::ACCENTS), "", budget)?);
+                }
+                if *lowercase {
+                    steps.push(Step::Lowercase);
+                }
+            }
             Normalizer::Precompiled { precompiled_charsmap } => {
                 steps.push(Step::Precompiled(precompiled_charsmap.clone()));
             }
@@ -150,6 +179,10 @@ pub(crate) fn compile(normalizer: Option<&Normalizer>, budget: &mut CompileBudge
         refuse_steps(steps.len())?;
     }
     Ok(steps)
+}
+
+fn replaced(pattern: &str, content: &str, budget: &mut CompileBudget) -> Result<Step, String> {
+    Ok(Step::Replace(Searcher::new(&Pattern::Regex(pattern.to_owned()), budget)?, content.to_owned()))
 }
 
 /// The step that does all that sentencepiece does, if there is one.
@@ -186,6 +219,7 @@ pub(crate) fn normalize_within(steps: &[Step], text: &str, ends: Ends, bytes_max
             Step::Prepend(_) => text,
             Step::Strip { left, right } => strip(&text, *left, *right).to_owned(),
             Step::StripAccents => text.chars().filter(|c| !is_combining_mark(*c)).collect(),
+            Step::SetIdeographsApart => bert::set_ideographs_apart(&text),
             Step::Precompiled(map) => by_clusters(map, &text, bytes_max)?,
             Step::Sentencepiece(step) => step.run(&text, ends, bytes_max)?,
         };

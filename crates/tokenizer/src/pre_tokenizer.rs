@@ -6,6 +6,7 @@
 //!
 //! Every kind comes down to three steps: put something before a word, split by a pattern, write bytes as characters.
 
+use crate::bert_characters as bert;
 use crate::byte_alphabet;
 use crate::pattern::{Behavior, CompileBudget, Pattern, Searcher, output_bytes_max, refuse_growth, refuse_steps};
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,8 @@ pub enum PreTokenizer {
     Whitespace,
     /// Cut at white space, which is dropped.
     WhitespaceSplit,
+    /// Cut at white space, which is dropped, and around each punctuation character.
+    BertPreTokenizer,
     /// Cut at one character, which is dropped.
     CharDelimiterSplit {
         /// The character.
@@ -157,6 +160,10 @@ pub(crate) fn compile(pre_tokenizer: Option<&PreTokenizer>, budget: &mut Compile
                 steps.push(split(&format!("[{WORD}]+|[^{WORD}\\s]+"), Behavior::Removed, true, budget)?);
             }
             PreTokenizer::WhitespaceSplit => steps.push(split(r"\s", Behavior::Removed, false, budget)?),
+            PreTokenizer::BertPreTokenizer => {
+                steps.push(split(r"\s", Behavior::Removed, false, budget)?);
+                steps.push(split(&bert::pattern(bert::PUNCTUATION), Behavior::Isolated, false, budget)?);
+            }
             PreTokenizer::CharDelimiterSplit { delimiter } => {
                 let searcher = Searcher::new(&Pattern::String(delimiter.to_string()), budget)?;
                 steps.push(Step::Split { searcher, behavior: Behavior::Removed, invert: false });
@@ -231,6 +238,7 @@ pub(crate) fn is_byte_level(pre_tokenizer: Option<&PreTokenizer>) -> bool {
             | PreTokenizer::Punctuation { .. }
             | PreTokenizer::Whitespace
             | PreTokenizer::WhitespaceSplit
+            | PreTokenizer::BertPreTokenizer
             | PreTokenizer::CharDelimiterSplit { .. } => {}
         }
     }

@@ -63,7 +63,10 @@ impl Vocabulary {
                 fuse_unknown,
                 ignore_merges,
             },
-            algorithm @ (Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::DecodeOnly { .. }) => algorithm,
+            algorithm @ (Algorithm::Scores
+            | Algorithm::Unigram { .. }
+            | Algorithm::WordPiece { .. }
+            | Algorithm::DecodeOnly { .. }) => algorithm,
         };
         let renumbered = |ids: Vec<u32>| ids.into_iter().filter_map(new).collect();
         let mut parts = Parts {

@@ -30,6 +30,7 @@ use crate::special_names::SpecialNames;
 use crate::special_tokens::assign;
 use crate::tokenizer_json;
 use crate::vocab_json::{self, first_difference};
+use crate::vocab_txt;
 use crate::vocabulary::{Algorithm, Parts, TokenKind, Vocabulary, pad};
 use std::path::Path;
 use trueup_formats::flm::FlmVocabulary;
@@ -73,6 +74,8 @@ impl Vocabulary {
             ranked::qwen_parts(&ranks.bytes, path)?
         } else if let Some(two_files) = two_files {
             from_vocab_json(two_files, files, model, path, &mut names, &mut notes)?
+        } else if let Some(bytes) = &files.vocab_txt {
+            from_vocab_txt(bytes, files, model, path, &mut names, &mut notes)?
         } else if let Some(file) = &files.llama2c {
             llama2c_vocabulary::parts(file, path)?
         } else if let Some(file) = &files.flm {
@@ -85,6 +88,7 @@ impl Vocabulary {
             note_replaced(&parts, files, &mut notes);
         }
         assign(&mut parts, files, model, path, &names, &mut notes)?;
+        vocab_txt::settle_accents(parts.normalizer.as_mut());
         pad(&mut parts.tokens, model.vocab_size, path)?;
         if let Some(file) = &files.flm {
             flm_vocabulary::read_own(&mut parts, file, path)?;
@@ -201,6 +205,15 @@ fn from_tokenizer_json(
         Target { file: "tokenizer.json", vocab_size: model.vocab_size, path, beyond, makes_ends: false, by_text: true };
     merge_files(&mut parts, files, &SpecialNames::of(files), target, notes)?;
     settle_prefix_space(&mut parts, files, notes);
+    vocab_txt::settle_normalizer(&mut parts, files, notes);
+    if let Some((line, text)) = files.vocab_txt.as_deref().and_then(|bytes| vocab_txt::first_difference(bytes, &parts))
+    {
+        notes.push(format!(
+            "tokenizer.json is used and vocab.txt is not, as in transformers; they differ, first in \"{}\", line {line} of \
+             vocab.txt",
+            quote(&text)
+        ));
+    }
     Ok(with_scores(parts, files.tokenizer_model.as_deref(), path, notes))
 }
 
@@ -243,6 +256,30 @@ fn from_vocab_json<'f>(
     };
     merge_files(&mut parts, files, names, target, notes)?;
     vocab_json::put_around(&mut parts, class, files, |key| names.role(key).map(str::to_owned));
+    Ok(parts)
+}
+
+/// The vocabulary of `vocab.txt`, with the tokens that the small files add.
+fn from_vocab_txt<'f>(
+    bytes: &[u8],
+    files: &'f TokenizerFiles,
+    model: &ModelTokens,
+    path: &Path,
+    names: &mut SpecialNames<'f>,
+    notes: &mut Vec<String>,
+) -> Result<Parts> {
+    *names = SpecialNames::of(files).with_defaults(vocab_txt::DEFAULTS);
+    let tokenizer_json::Read { mut parts, beyond } = vocab_txt::read(bytes, files, model.vocab_size, path)?;
+    let target = Target {
+        file: vocab_txt::VOCABULARY,
+        vocab_size: model.vocab_size,
+        path,
+        beyond,
+        makes_ends: false,
+        by_text: true,
+    };
+    merge_files(&mut parts, files, names, target, notes)?;
+    vocab_txt::put_around(&mut parts, |key| names.role(key).map(str::to_owned));
     Ok(parts)
 }
 
@@ -326,11 +363,12 @@ fn note_unread(files: &TokenizerFiles, model: &ModelTokens, notes: &mut Vec<Stri
         ("ice_text.model", files.ice_text.is_some()),
         ("qwen.tiktoken", files.tiktoken.is_some()),
         ("vocab.json with merges.txt", two_files),
+        ("vocab.txt", files.vocab_txt.is_some()),
     ];
     let mut present = present.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name);
     let Some(used) = present.next() else { return };
     // Those next to a tokenizer.json are compared with it.
-    let compared = ["tokenizer.model", "vocab.json with merges.txt"];
+    let compared = ["tokenizer.model", "vocab.json with merges.txt", "vocab.txt"];
     let unread = present.filter(|name| *name != used && !(used == "tokenizer.json" && compared.contains(name)));
     notes.extend(unread.map(|name| format!("{name} is not read, because {used} is used")));
 }
@@ -344,7 +382,7 @@ fn no_vocabulary(files: &TokenizerFiles, path: &Path) -> Error {
     Error::new(
         path,
         "expected a tokenizer (tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, vocab.json with \
-         merges.txt, or tokenizer.bin), found none",
+         merges.txt, vocab.txt, or tokenizer.bin), found none",
     )
     .help("put the tokenizer of the model into its folder, or pass it with --tokenizer")
 }

@@ -11,7 +11,7 @@ use crate::chatglm1;
 use crate::role_ids::role_ids;
 use crate::source::ModelTokens;
 use crate::special_names::SpecialNames;
-use crate::vocabulary::{AddedToken, Parts, Token, TokenKind, ids_by_text};
+use crate::vocabulary::{AddedToken, Algorithm, Parts, Token, TokenKind, ids_by_text};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
@@ -168,7 +168,9 @@ pub(crate) fn assign(
         "bos",
         model.bos_token_id.map(claim("bos_token_id", config)).filter(|_| named("bos_token").is_none()),
     )?;
-    special.bos = named("bos_token").or(bos).or(special.bos);
+    // A class of BERT has no bos token; what begins its texts has the role in GGUF.
+    let first = named("cls_token").filter(|_| matches!(parts.algorithm, Algorithm::WordPiece { .. }));
+    special.bos = named("bos_token").or(bos).or(first).or(special.bos);
     let model_ends = model.eos_token_ids.iter().copied().map(claim("eos_token_id", config));
     let generation = files.generation_config.as_ref();
     let generation = generation.map(|object| role_ids(object, "eos_token_id", GENERATION_CONFIG, path)).transpose()?;
@@ -213,6 +215,7 @@ fn apply_flags(parts: &mut Parts, files: &TokenizerFiles) {
         None if from_json
             || files.merges.is_some()
             || files.tiktoken.is_some()
+            || files.vocab_txt.is_some()
             || files.llama2c.is_some()
             || files.flm.is_some() =>
         {

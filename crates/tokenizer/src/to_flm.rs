@@ -31,11 +31,17 @@ impl Vocabulary {
     /// As a `.flm` file has it, whose table says of the model what `model` does; and notes for a person.
     ///
     /// # Errors
-    /// A unigram model, whose ids merging does not give, and a vocabulary that cannot be read back from such a file.
+    /// A unigram or WordPiece model, whose ids merging does not give, and a vocabulary that cannot be read back from
+    /// such a file.
     pub fn to_flm(&self, model: &[(String, String)]) -> Result<(FlmVocabulary, Vec<String>)> {
         let parts = self.parts();
-        if let Algorithm::Unigram { .. } = parts.algorithm {
-            let problem = "expected a BPE vocabulary, the only kind that FastLLM reads, found a unigram model";
+        let other = match parts.algorithm {
+            Algorithm::Unigram { .. } => Some("a unigram model"),
+            Algorithm::WordPiece { .. } => Some("a WordPiece model"),
+            Algorithm::Scores | Algorithm::Merges { .. } | Algorithm::DecodeOnly { .. } => None,
+        };
+        if let Some(other) = other {
+            let problem = format!("expected a BPE vocabulary, the only kind that FastLLM reads, found {other}");
             return Err(Error::new(self.path(), problem).at("vocabulary").help("convert it to GGUF instead"));
         }
         let mut file = FlmVocabulary { tokens: Vec::new(), special: Vec::new(), table: Vec::new() };
@@ -111,12 +117,17 @@ impl Vocabulary {
     fn entries(&self, ranked: Option<Ranked>) -> Vec<FlmToken> {
         let ranks: HashMap<u32, f32> = match self.algorithm() {
             Algorithm::Merges { merges, .. } => first_ranks(merges),
-            Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::DecodeOnly { .. } => HashMap::new(),
+            Algorithm::Scores
+            | Algorithm::Unigram { .. }
+            | Algorithm::WordPiece { .. }
+            | Algorithm::DecodeOnly { .. } => HashMap::new(),
         };
         let score = |id: u32, token: &Token| match self.algorithm() {
             Algorithm::Scores | Algorithm::Unigram { .. } => token.score,
             // What no merge makes is above all ranks, as FastLLM's exporter writes it.
-            Algorithm::Merges { .. } | Algorithm::DecodeOnly { .. } => ranks.get(&id).map_or(NO_MERGE, |rank| -rank),
+            Algorithm::Merges { .. } | Algorithm::WordPiece { .. } | Algorithm::DecodeOnly { .. } => {
+                ranks.get(&id).map_or(NO_MERGE, |rank| -rank)
+            }
         };
         let bytes = |token: &Token| match (ranked, token.kind) {
             (Some(_), TokenKind::Normal) => byte_alphabet::decode(&token.text),
@@ -155,7 +166,10 @@ impl Vocabulary {
         }
         let merges = |algorithm: &Algorithm| match algorithm {
             Algorithm::Merges { merges, .. } => Some(merges.clone()),
-            Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::DecodeOnly { .. } => None,
+            Algorithm::Scores
+            | Algorithm::Unigram { .. }
+            | Algorithm::WordPiece { .. }
+            | Algorithm::DecodeOnly { .. } => None,
         };
         if merges(self.algorithm()).is_some_and(|own| merges(plain) != Some(own)) {
             notes.push(

@@ -21,6 +21,7 @@ use crate::pre_tokenizer;
 use crate::sentencepiece_normalizer::{Ends, MARK};
 use crate::unigram::{Unigram, UnigramRule};
 use crate::vocabulary::{AddedToken, Algorithm, Token, TokenKind, Vocabulary, byte_of, byte_text};
+use crate::word_piece;
 use std::collections::{HashMap, HashSet};
 use trueup_formats::{Error, Result};
 
@@ -110,7 +111,10 @@ impl Tokenizer {
             piece_bytes_max: pieces.keys().map(|piece| piece.len()).max().unwrap_or_default(),
             unigram: match vocabulary.algorithm() {
                 Algorithm::Unigram { rule } => Some(Unigram::new(vocabulary.tokens(), &pieces, *rule)),
-                Algorithm::Scores | Algorithm::Merges { .. } | Algorithm::DecodeOnly { .. } => None,
+                Algorithm::Scores
+                | Algorithm::Merges { .. }
+                | Algorithm::WordPiece { .. }
+                | Algorithm::DecodeOnly { .. } => None,
             },
             pieces,
             bytes,
@@ -211,6 +215,7 @@ impl Tokenizer {
             Algorithm::DecodeOnly { reason } => return Err(reason.clone()),
             Algorithm::Scores => self.encode_by_scores(word, ids),
             Algorithm::Unigram { .. } => return self.encode_by_sums(word, ids),
+            Algorithm::WordPiece { chars_max } => return self.encode_by_pieces(word, *chars_max, ids),
             Algorithm::Merges { ignore_merges: true, .. } if self.pieces.contains_key(word) => {
                 ids.extend(self.pieces.get(word).copied());
             }
@@ -293,6 +298,19 @@ impl Tokenizer {
             return Err("the text contains a character with no token, and the vocabulary has no `<unk>`".to_owned());
         }
         self.push_all(word, cuts.into_iter().map(|cut| (cut.id, cut.bytes)), ids);
+        Ok(())
+    }
+
+    /// WordPiece: the longest pieces; a word that cannot be cut is one unknown token.
+    fn encode_by_pieces(&self, word: &str, chars_max: usize, ids: &mut Ids) -> std::result::Result<(), String> {
+        if let Some(pieces) = word_piece::cut(word, &self.pieces, (chars_max, self.piece_bytes_max)) {
+            ids.extend(pieces);
+            return Ok(());
+        }
+        let unknown = self.vocabulary.special().unknown;
+        ids.push(
+            unknown.ok_or("the text contains an unknown word, and the vocabulary has no token for unknown words")?,
+        );
         Ok(())
     }
 

@@ -1,21 +1,23 @@
-//! `tokenizer.json` of the tokenizers library, for models that merge (type `BPE`) and unigram models (type `Unigram`).
+//! `tokenizer.json` of the tokenizers library, for models of the types `BPE`, `Unigram` and `WordPiece`.
 //!
 //! ```text
 //! { "added_tokens":   [{"id": 1, "content": "<s>", "special": true, ...}],
 //!   "normalizer":     {...}, "pre_tokenizer": {...}, "decoder": {...},        run as they stand
 //!   "post_processor": {...},                                                  ids before and after every text
 //!   "model": {"type": "BPE", "vocab": {"text": id}, "merges": ["a b", ["a", "b"]], ...} }
+//!            {"type": "WordPiece", "vocab": {"text": id}, "unk_token": "[UNK]", "max_input_chars_per_word": 100}
 //!            {"type": "Unigram", "vocab": [["text", score]], "unk_id": 0, "byte_fallback": false}
 //! ```
 
-use crate::decoder::{Decoder, DecoderJson};
-use crate::json_components::{Outline, Section, UnknownKeys, check};
+use crate::decoder::{Continuation, Decoder, DecoderJson};
+use crate::json_components::{ModelKind, Outline, Section, UnknownKeys, check};
 use crate::normalizer::Normalizer;
 use crate::pre_tokenizer::{self, PreTokenizer};
 use crate::unigram::UnigramRule;
 use crate::vocabulary::{
     AddedToken, Algorithm, Merge, Parts, Special, Token, TokenKind, byte_of, ids_max, padding_token, resolve_merges,
 };
+use crate::word_piece::{CHARS_DEFAULT, CHARS_MAX, CONTINUATION};
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::error::Category;
@@ -73,6 +75,7 @@ struct ModelJson {
     #[serde(default)]
     ignore_merges: bool,
     dropout: Option<f64>,
+    max_input_chars_per_word: Option<usize>,
 }
 
 /// `post_processor`: what is put around every text. A kind that is not here is refused by name.
@@ -168,9 +171,10 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
     let json_error = |error: serde_json::Error| json_error(path, &error);
     let mut file: FileJson = serde_json::from_slice(bytes).map_err(json_error)?;
     let outline: Outline = serde_json::from_slice(bytes).map_err(json_error)?;
-    let is_unigram = is_unigram(&file.model).map_err(|problem| error("model", problem))?;
+    let kind = model_kind(&file.model).map_err(|problem| error("model", problem))?;
+    let is_unigram = kind == ModelKind::Unigram;
     let mut unknown = UnknownKeys::default();
-    outline.look(is_unigram, &mut unknown);
+    outline.look(kind, &mut unknown);
     let components = components(&mut file, &mut unknown).map_err(|(place, problem)| error(place, problem))?;
     notes.extend(unknown.note());
     notes.extend(not_applied(&file));
@@ -184,16 +188,19 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
     let pairs = model.merges.as_deref().unwrap_or_default();
     let merges = resolve_merges(&tokens, pairs.iter().map(|pair| (pair.0.as_str(), pair.1.as_str())))
         .map_err(|(place, problem)| error(&format!("model.merges[{place}]"), problem))?;
-    let unknown = match is_unigram {
-        true => unknown_id(model.unk_id, scores.len()).map_err(|problem| error("model.unk_id", problem))?,
-        false => {
+    let unknown = match kind {
+        ModelKind::Unigram => {
+            unknown_id(model.unk_id, scores.len()).map_err(|problem| error("model.unk_id", problem))?
+        }
+        ModelKind::WordPiece => unknown_token(model.unk_token.as_deref().or(Some("[UNK]")), &tokens).unwrap_or(None),
+        ModelKind::Merges => {
             unknown_token(model.unk_token.as_deref(), &tokens).map_err(|problem| error("model.unk_token", problem))?
         }
     };
     for (token, score) in tokens.iter_mut().zip(scores) {
         token.score = rounded(score);
     }
-    if is_unigram || !byte_level {
+    if kind != ModelKind::WordPiece && (is_unigram || !byte_level) {
         if !is_unigram {
             score_by_rank(&mut tokens, &merges);
         }
@@ -202,9 +209,17 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
         }
     }
     let (byte_fallback, fuse_unknown, ignore_merges) = (model.byte_fallback, model.fuse_unk, model.ignore_merges);
-    let algorithm = match is_unigram {
-        true => Algorithm::Unigram { rule: UnigramRule::Tokenizers },
-        false => Algorithm::Merges { merges, byte_fallback, fuse_unknown, ignore_merges },
+    let algorithm = match kind {
+        ModelKind::Unigram => Algorithm::Unigram { rule: UnigramRule::Tokenizers },
+        ModelKind::WordPiece => {
+            let chars_max = model.max_input_chars_per_word.unwrap_or(CHARS_DEFAULT);
+            if !(1..=CHARS_MAX).contains(&chars_max) {
+                let problem = format!("expected 1 to {CHARS_MAX} characters, found {chars_max}");
+                return Err(error("model.max_input_chars_per_word", problem));
+            }
+            Algorithm::WordPiece { chars_max }
+        }
+        ModelKind::Merges => Algorithm::Merges { merges, byte_fallback, fuse_unknown, ignore_merges },
     };
     let special = Special { unknown, ..Special::default() };
     let parts =
@@ -224,7 +239,7 @@ fn json_error(path: &Path, error: &serde_json::Error) -> Error {
     let help = match error.classify() {
         Category::Eof => "the file is damaged or truncated; download it again",
         Category::Syntax => "the file is damaged; download it again",
-        Category::Data | Category::Io => "trueup reads tokenizers of type BPE and Unigram",
+        Category::Data | Category::Io => "trueup reads tokenizers of type BPE, Unigram and WordPiece",
     };
     Error::new(path, json::problem(error)).at(format!("{FILE}, {}", json::place(error))).help(help)
 }
@@ -294,6 +309,10 @@ impl Components {
     ) -> std::result::Result<Parts, Fault> {
         let decoder = match &self.decoder {
             Some(decoder) => decoder.facts().map_err(|problem| ("decoder", problem))?,
+            None if matches!(algorithm, Algorithm::WordPiece { .. }) => {
+                let continuation = Continuation { prefix: String::new(), cleanup: false };
+                Decoder { continuation: Some(continuation), ..Decoder::default() }
+            }
             None if pre_tokenizer::is_byte_level(self.pre_tokenizer.as_ref()) => Decoder::byte_level(),
             None => Decoder::sentencepiece(false),
         };
@@ -314,14 +333,27 @@ impl Components {
     }
 }
 
-/// Whether it is a unigram model and does not merge. Everything else is refused with its name.
-fn is_unigram(model: &ModelJson) -> std::result::Result<bool, String> {
-    let is_list = matches!(model.vocab, Some(VocabJson::List(_)));
-    let kind = model.kind.as_deref().unwrap_or(if is_list { "Unigram" } else { "BPE" });
+/// How the model cuts words. Files of older versions do not name the type. Other types are refused with their names.
+fn model_kind(model: &ModelJson) -> std::result::Result<ModelKind, String> {
+    let assumed = match (&model.vocab, model.max_input_chars_per_word) {
+        (Some(VocabJson::List(_)), _) => "Unigram",
+        (_, Some(_)) => "WordPiece",
+        (_, None) => "BPE",
+    };
+    let kind = model.kind.as_deref().unwrap_or(assumed);
     match kind {
-        "Unigram" => return Ok(true),
+        "Unigram" => return Ok(ModelKind::Unigram),
+        "WordPiece" => {
+            let prefix = model.continuing_subword_prefix.as_deref().unwrap_or(CONTINUATION);
+            return match prefix == CONTINUATION {
+                true => Ok(ModelKind::WordPiece),
+                false => {
+                    Err(format!("continuing_subword_prefix: expected \"{CONTINUATION}\", found \"{}\"", quote(prefix)))
+                }
+            };
+        }
         "BPE" => {}
-        _ => return Err(format!("expected type BPE or Unigram, found {}", quote(kind))),
+        _ => return Err(format!("expected type BPE, Unigram or WordPiece, found {}", quote(kind))),
     }
     for (name, value) in [
         ("continuing_subword_prefix", &model.continuing_subword_prefix),
@@ -331,7 +363,7 @@ fn is_unigram(model: &ModelJson) -> std::result::Result<bool, String> {
             return Err(format!("expected no {name}, found one"));
         }
     }
-    Ok(false)
+    Ok(ModelKind::Merges)
 }
 
 /// Tokens with ids.

@@ -98,6 +98,11 @@ pub enum Algorithm {
         /// Whose arithmetic the sums follow.
         rule: UnigramRule,
     },
+    /// Of each word the longest token that begins it, then the longest that continues it, and so on.
+    WordPiece {
+        /// Characters of the longest word that is cut; longer words are unknown.
+        chars_max: usize,
+    },
     /// No order of merging is known.
     DecodeOnly {
         /// What is missing and where it could come from.

@@ -13,8 +13,8 @@ fn fixtures() -> PathBuf {
 
 /// All fixture folders that have goldens.
 fn folders() -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> =
-        fs::read_dir(fixtures().join("models")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let of = |kind: &str| fs::read_dir(fixtures().join(kind)).unwrap().map(|entry| entry.unwrap().path());
+    let mut folders: Vec<PathBuf> = of("models").chain(of("encoders")).collect();
     folders.retain(|folder| folder.join("golden.json").exists());
     folders.sort();
     assert!(folders.len() >= 8, "{folders:?}");
@@ -40,6 +40,7 @@ fn files(folder: &Path) -> TokenizerFiles {
             .map(|bytes| RankFile { name: "qwen.tiktoken".to_owned(), bytes }),
         vocab_json: fs::read(folder.join("vocab.json")).ok(),
         merges: fs::read(folder.join("merges.txt")).ok(),
+        vocab_txt: fs::read(folder.join("vocab.txt")).ok(),
         tokenizer_config: object(&folder.join("tokenizer_config.json")),
         special_tokens_map: object(&folder.join("special_tokens_map.json")),
         added_tokens: object(&folder.join("added_tokens.json")),

@@ -41,7 +41,7 @@ fn lies_in_tokenizer_json() {
     let deep = (0..300).fold(json!({"type": "NFC"}), |inner, _| json!({"type": "Sequence", "normalizers": [inner]}));
     let lies: &[(&str, Value, &str)] = &[
         ("/model/type", json!("Unigram"), "expected a list of tokens and scores"),
-        ("/model/type", json!("WordPiece"), "expected type BPE or Unigram, found WordPiece"),
+        ("/model/type", json!("WordLevel"), "expected type BPE, Unigram or WordPiece, found WordLevel"),
         ("/model/vocab", json!([["a", -1.0]]), "model.vocab"),
         ("/model/vocab", json!({"a": 0, "b": 0}), "expected one token with ID 0, found \"a\" and \"b\""),
         ("/model/vocab", json!({"a": 4_000_000_000u32}), "expected IDs below 1000"),
@@ -150,7 +150,7 @@ fn lies_in_gguf_keys() {
     type Lie = Box<dyn Fn(&mut Metadata)>;
     let lies: Vec<(&str, Lie)> = vec![
         ("tokenizer.ggml.model", Box::new(|keys| drop(keys.remove("tokenizer.ggml.model")))),
-        ("tokenizer.ggml.model", Box::new(|keys| drop(keys.insert("tokenizer.ggml.model", "bert")))),
+        ("tokenizer.ggml.model", Box::new(|keys| drop(keys.insert("tokenizer.ggml.model", "rwkv")))),
         ("tokenizer.ggml.model", Box::new(|keys| drop(keys.insert("tokenizer.ggml.model", 3u32)))),
         ("tokenizer.ggml.tokens", Box::new(|keys| drop(keys.remove("tokenizer.ggml.tokens")))),
         ("tokenizer.ggml.tokens", Box::new(|keys| drop(keys.insert("tokenizer.ggml.tokens", vec![1u32])))),

@@ -110,6 +110,21 @@ impl Model {
         Array2::from_shape_vec(shape, kept.prompt).map_err(|error| Error::Request(format!("logits: {error}")))
     }
 
+    /// The vectors of an encoder for a text: one row for the text if the model pools the rows of its tokens, else one
+    /// row for each token.
+    ///
+    /// # Errors
+    /// The model is no encoder, or the text does not fit into its context.
+    pub fn embed(&self, ids: &[u32]) -> Result<Array2<f32>> {
+        if self.file().model().spec().has_logits() {
+            let problem = "expected an encoder, found a model that generates text; use `logits` instead";
+            return Err(Error::Request(problem.to_owned()));
+        }
+        let rows = self.session()?.compute_text(ids)?;
+        Array2::from_shape_vec((rows.rows(), rows.width()), rows.to_f32())
+            .map_err(|error| Error::Request(format!("vectors: {error}")))
+    }
+
     pub(crate) fn weights(&self) -> &Arc<Weights> {
         &self.weights
     }

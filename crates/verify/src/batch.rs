@@ -17,7 +17,7 @@ use crate::report::Outcome;
 use crate::running::divided;
 use serde::Serialize;
 use std::sync::Arc;
-use trueup_models::Prefix;
+use trueup_models::{ModelResult, ModelSpec, Prefix};
 use trueup_runtime::{Entry, Result, Session, SessionOptions, Weights};
 
 /// Prompts that are computed together at most.
@@ -90,13 +90,33 @@ pub(crate) struct Sequence {
 pub(crate) struct PromptBatch {
     pub sequences: Vec<Sequence>,
     pub steps: usize,
+    /// Whether each sequence has one row, which is number 0 of its run alone.
+    is_pooled: bool,
+}
+
+/// What a model needs to know about the texts of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchRules<'a> {
+    prefix: Option<&'a Prefix>,
+    /// Whether tokens may follow what was computed.
+    continues: bool,
+    is_pooled: bool,
+}
+
+impl<'a> BatchRules<'a> {
+    /// The rules of a model.
+    pub fn of(spec: &'a ModelSpec) -> BatchRules<'a> {
+        let is_pooled = matches!(spec.result(), ModelResult::Pooled(_));
+        BatchRules { prefix: spec.prefix(), continues: !spec.is_bidirectional(), is_pooled }
+    }
 }
 
 impl PromptBatch {
     /// The batch of prompts, each of which goes on as its continuation says; no sequence grows beyond `room` tokens.
-    /// Texts whose beginning sees itself, as `prefix` says, are cut where the prompt's division is that of the part
-    /// too: any other part would be another text.
-    pub fn new(prompts: &[Vec<u32>], continuations: &[Vec<u32>], room: usize, prefix: Option<&Prefix>) -> PromptBatch {
+    /// Texts whose beginning sees itself are cut where the prompt's division is that of the part too: any other part
+    /// would be another text.
+    pub fn new(prompts: &[Vec<u32>], continuations: &[Vec<u32>], room: usize, rules: BatchRules) -> PromptBatch {
+        let BatchRules { prefix, continues, is_pooled } = rules;
         let sources: Vec<usize> = if prompts.len() == 1 { vec![0, 0] } else { (0..prompts.len()).collect() };
         let sources = &sources[..sources.len().min(SEQUENCES_MAX)];
         let most = TOKENS_MAX / sources.len().max(1);
@@ -116,9 +136,9 @@ impl PromptBatch {
             sequences.push(Sequence { prompt, ids, length });
         }
         let steps = sequences.iter().map(|sequence| sequence.ids.len() - sequence.length).min().unwrap_or(0);
-        let steps = steps.min(STEPS_MAX);
+        let steps = if continues { steps.min(STEPS_MAX) } else { 0 };
         sequences.iter_mut().for_each(|sequence| sequence.ids.truncate(sequence.length + steps));
-        PromptBatch { sequences, steps }
+        PromptBatch { sequences, steps, is_pooled }
     }
 
     /// A session with room for the batch and no more.
@@ -145,7 +165,8 @@ impl PromptBatch {
 
     /// For each row of logits of a step, its sequence and the position of the token that it is behind.
     pub fn rows(&self, step: usize) -> impl Iterator<Item = (usize, usize)> {
-        self.order().map(move |number| (number, self.sequences[number].length - 1 + step))
+        let position = |number: usize| if self.is_pooled { 0 } else { self.sequences[number].length - 1 };
+        self.order().map(move |number| (number, position(number) + step))
     }
 
     /// One run without looking.
@@ -202,13 +223,29 @@ fn at_once(ids: &[u32], prompt: usize, prefix: Option<&Prefix>) -> (usize, usize
 mod tests {
     use super::*;
 
+    const PLAIN: BatchRules = BatchRules { prefix: None, continues: true, is_pooled: false };
+
+    fn with(prefix: &Prefix) -> BatchRules<'_> {
+        BatchRules { prefix: Some(prefix), ..PLAIN }
+    }
+
+    /// Whole texts, of which nothing follows; the second is half of the only prompt.
+    #[test]
+    fn texts_of_an_encoder_are_not_continued() {
+        let rules = BatchRules { continues: false, is_pooled: true, ..PLAIN };
+        let batch = PromptBatch::new(&[vec![1, 2, 3, 4, 5]], &[vec![]], 64, rules);
+        assert_eq!((lengths(&batch), batch.steps), (vec![5, 3], 0));
+        assert!(batch.sequences.iter().all(|sequence| sequence.ids.len() == sequence.length));
+        assert_eq!(batch.rows(0).collect::<Vec<_>>(), [(1, 0), (0, 0)]);
+    }
+
     fn lengths(batch: &PromptBatch) -> Vec<usize> {
         batch.sequences.iter().map(|sequence| sequence.length).collect()
     }
 
     #[test]
     fn prompts_stand_in_reverse_with_logits_behind_their_ends() {
-        let batch = PromptBatch::new(&[vec![1, 2, 3], vec![4]], &[vec![7, 8, 9], vec![5, 6, 7]], 64, None);
+        let batch = PromptBatch::new(&[vec![1, 2, 3], vec![4]], &[vec![7, 8, 9], vec![5, 6, 7]], 64, PLAIN);
         let plain = |step| -> Vec<(u32, usize, bool)> {
             batch.entries(step).iter().map(|entry| (entry.token, entry.sequence, entry.wants_logits)).collect()
         };
@@ -231,7 +268,7 @@ mod tests {
             (vec![vec![1; 3], vec![2; 9]], 1, vec![3, 9], 1),
         ];
         for (prompts, steps, expected, joint) in cases {
-            let batch = PromptBatch::new(&prompts, &vec![vec![3; steps]; prompts.len()], 500, None);
+            let batch = PromptBatch::new(&prompts, &vec![vec![3; steps]; prompts.len()], 500, PLAIN);
             assert_eq!(lengths(&batch), expected);
             let known = |sequence: &Sequence| sequence.ids.len() == sequence.length + batch.steps;
             assert!(batch.sequences.iter().all(known) && batch.steps == joint, "{batch:?}");
@@ -240,16 +277,16 @@ mod tests {
 
     #[test]
     fn many_prompts_are_cut_and_a_context_of_one_token_is_kept() {
-        let many = PromptBatch::new(&vec![vec![1; 100]; 40], &vec![vec![]; 40], 200, None);
+        let many = PromptBatch::new(&vec![vec![1; 100]; 40], &vec![vec![]; 40], 200, PLAIN);
         assert_eq!(many.sequences.len(), SEQUENCES_MAX);
         assert!(lengths(&many).iter().sum::<usize>() <= TOKENS_MAX + SEQUENCES_MAX * SEQUENCES_MAX);
-        let narrow = PromptBatch::new(&[vec![1]], &[vec![]], 1, None);
+        let narrow = PromptBatch::new(&[vec![1]], &[vec![]], 1, PLAIN);
         assert_eq!(lengths(&narrow), [1, 1]);
     }
 
     #[test]
     fn other_bits_fail_only_where_they_were_promised() {
-        let batch = PromptBatch::new(&[vec![1, 2], vec![3]], &[vec![], vec![]], 64, None);
+        let batch = PromptBatch::new(&[vec![1, 2], vec![3]], &[vec![], vec![]], 64, PLAIN);
         let (a, b) = (Run::of(&[1.0, 2.0]), Run::of(&[3.0, 4.0]));
         let together = Run::of_rows(&[&[3.0, 4.0], &[1.0, 2.5]]);
         let alone = [Arc::new(Run::of_rows(&[&[0.0, 0.0], &[1.0, 2.0]])), Arc::new(b.clone())];
@@ -269,10 +306,10 @@ mod tests {
     #[test]
     fn beginnings_that_see_themselves_stay_whole() {
         let prefix = Prefix { end: 9, mark: 8, other_mark: 7 };
-        let batch = PromptBatch::new(&[vec![1, 2, 8, 9]], &[vec![5, 6, 7]], 64, Some(&prefix));
+        let batch = PromptBatch::new(&[vec![1, 2, 8, 9]], &[vec![5, 6, 7]], 64, with(&prefix));
         assert_eq!(lengths(&batch), [4, 5]);
         assert_eq!(batch.steps, 2);
-        let batch = PromptBatch::new(&[vec![8, 9, 3, 4, 5, 6], vec![4; 90]], &[vec![], vec![]], 99, Some(&prefix));
+        let batch = PromptBatch::new(&[vec![8, 9, 3, 4, 5, 6], vec![4; 90]], &[vec![], vec![]], 99, with(&prefix));
         assert_eq!(lengths(&batch), [6, 64]);
     }
 
@@ -298,7 +335,7 @@ mod tests {
             assert_eq!(at_once(&ids, prompt.len(), Some(&prefix)), expected, "{prompt:?} {continuation:?}");
             assert_eq!(at_once(&ids, prompt.len(), None), (1, ids.len()));
         }
-        let batch = PromptBatch::new(&[vec![7, 9, 2]], &[vec![3, 8, 8]], 64, Some(&prefix));
+        let batch = PromptBatch::new(&[vec![7, 9, 2]], &[vec![3, 8, 8]], 64, with(&prefix));
         assert_eq!((lengths(&batch), batch.steps), (vec![3, 2], 2));
     }
 }

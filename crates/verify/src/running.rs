@@ -15,7 +15,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::fuse::fuse;
 use trueup_graph::{Graph, Input, Node, Op, Origin, TensorType, ValueId};
-use trueup_models::{Batch, Prefix};
+use trueup_models::{Batch, ModelResult, Pooling, Prefix};
 use trueup_runtime::device::reference::evaluate;
 use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen, Session};
 
@@ -30,6 +30,7 @@ pub(crate) struct Inputs {
     positions: Vec<usize>,
     room: usize,
     window: Option<usize>,
+    result: ModelResult,
     /// For each token, where the first one behind the beginning of its text stands, if it is there, and where the mark:
     /// of models whose texts have a beginning that sees itself.
     divisions: Vec<(Option<usize>, usize)>,
@@ -42,6 +43,7 @@ impl Inputs {
         let spec = model.model().spec();
         let window = spec.window();
         let mut inputs = Inputs::placed(entries, texts, room, window);
+        inputs.result = spec.result();
         if let Some(prefix) = spec.prefix() {
             inputs.divisions = entries.iter().map(|entry| divided(prefix, &texts[entry.sequence])).collect();
         }
@@ -57,7 +59,8 @@ impl Inputs {
             texts[entry.sequence].len() - 1
         };
         let positions = entries.iter().map(place).collect();
-        Inputs { entries: entries.to_vec(), positions, room, window, divisions: Vec::new() }
+        let (result, divisions) = (ModelResult::Logits, Vec::new());
+        Inputs { entries: entries.to_vec(), positions, room, window, result, divisions }
     }
 
     /// Tokens of the batch.
@@ -82,6 +85,10 @@ impl Inputs {
             Input::PositionPairs => self.position_pairs(),
             Input::KvRows => each(&|entry, position| index(entry.sequence * self.room + position)),
             Input::Sequences => each(&|entry, _| index(entry.sequence)),
+            Input::TokenTypes | Input::WholeBatch => each(&|_, _| 0),
+            Input::PoolBatch => HostTensor::indices(&vec![0; self.outputs().len()]),
+            Input::PoolShares => self.shares(ty),
+            Input::MaskText => self.mask_text(ty),
             Input::OutputRows => HostTensor::indices(&self.outputs()),
             Input::StateSources => self.slots(ty, |position| position == 0),
             Input::StateTargets => self.slots(ty, |_| false),
@@ -92,8 +99,12 @@ impl Inputs {
         }
     }
 
-    /// The tokens with wanted logits; the last one where none is wanted, for a graph computes at least one row.
+    /// The tokens with wanted logits; the last one where none is wanted, for a graph computes at least one row. In a
+    /// model with one row for each text, the token that stands for it: its first or last one.
     fn outputs(&self) -> Vec<i32> {
+        if let ModelResult::Pooled(pooling) = self.result {
+            return self.texts().into_iter().map(|text| index(text.end(pooling))).collect();
+        }
         let wanted = |place: &usize| self.entries[*place].wants_logits;
         let mut outputs: Vec<i32> = (0..self.entries.len()).filter(wanted).map(index).collect();
         if outputs.is_empty() {
@@ -109,6 +120,45 @@ impl Inputs {
         let firsts = self.entries.iter().zip(&self.positions).step_by(each);
         let slot = |(entry, position): (&Entry, &usize)| if starts(*position) { 0 } else { index(entry.sequence + 1) };
         HostTensor::indices(&firsts.map(slot).collect::<Vec<i32>>())
+    }
+
+    /// The texts with a wanted row, in the order of their first tokens.
+    fn texts(&self) -> Vec<Text> {
+        let mut order: Vec<usize> = Vec::new();
+        for entry in &self.entries {
+            if !order.contains(&entry.sequence) {
+                order.push(entry.sequence);
+            }
+        }
+        let places = |sequence: usize| {
+            let own = self.entries.iter().enumerate().filter(move |(_, entry)| entry.sequence == sequence);
+            own.map(|(place, _)| place).collect()
+        };
+        let texts: Vec<Text> = order.into_iter().map(|sequence| Text { places: places(sequence) }).collect();
+        let is_wanted = |text: &Text| text.places.iter().any(|place| self.entries[*place].wants_logits);
+        // A graph computes at least one row, and all of them if none is wanted.
+        if texts.iter().any(is_wanted) { texts.into_iter().filter(is_wanted).collect() } else { texts }
+    }
+
+    /// For each text, one over its length for its tokens.
+    fn shares(&self, ty: &TensorType) -> HostTensor {
+        let mut values = vec![0.0; ty.shape.elements()];
+        for (row, text) in values.chunks_mut(ty.shape[0].max(1)).zip(self.texts()) {
+            let share = 1.0 / text.places.len() as f64;
+            text.places.iter().filter_map(|place| row.get_mut(*place).map(|value| *value = share)).count();
+        }
+        HostTensor::real(*ty, values)
+    }
+
+    /// A token looks at all tokens of its text.
+    fn mask_text(&self, ty: &TensorType) -> HostTensor {
+        let tokens = ty.shape[0];
+        let sequence = |place: usize| self.entries.get(place).map(|entry| entry.sequence);
+        let value = |index: usize| {
+            let (seen, own) = (sequence(index % tokens), sequence(index / tokens));
+            if own.is_some() && seen == own { 0.0 } else { f64::NEG_INFINITY }
+        };
+        HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
     }
 
     /// In the beginning of a text its positions and zeros, behind it the position of the mark and a count from 1.
@@ -145,6 +195,21 @@ impl Inputs {
     }
 }
 
+/// Places of a text's tokens in a batch.
+struct Text {
+    places: Vec<usize>,
+}
+
+impl Text {
+    fn end(&self, pooling: Pooling) -> usize {
+        let place = match pooling {
+            Pooling::First => self.places.first(),
+            Pooling::Mean | Pooling::Last => self.places.last(),
+        };
+        place.copied().unwrap_or_default()
+    }
+}
+
 /// Where the beginning of a text ends, and where its mark is, of all its ids; without one, right before the end. A text
 /// whose beginning does not end needs no mark, and 0 stands there.
 pub(crate) fn divided(prefix: &Prefix, text: &[u32]) -> (Option<usize>, usize) {
@@ -172,12 +237,12 @@ pub(crate) fn with_room(bytes: &[u8], ty: &TensorType) -> Vec<u8> {
 }
 
 /// Sizes of the KV cache of a graph: rows of each sequence, and sequences. A graph with recurrent states only, which
-/// have a slot more than sequences, has one row for each.
-pub(crate) fn cache_sizes(graph: &Graph) -> Result<(usize, usize)> {
+/// have a slot more than sequences, has one row for each. A model that computes whole texts has no state.
+pub(crate) fn cache_sizes(graph: &Graph) -> (usize, usize) {
     let states = || graph.values().iter().filter(|value| value.origin == Origin::State);
-    let cache = states().find(|value| value.ty.shape[1] > 1).or(states().next());
-    let [_, room, sequences, _] = cache.ok_or_else(|| unlike("it has no KV cache"))?.ty.shape.sizes();
-    Ok(if room == 1 { (room, sequences.saturating_sub(1)) } else { (room, sequences) })
+    let Some(cache) = states().find(|value| value.ty.shape[1] > 1).or(states().next()) else { return (1, 1) };
+    let [_, room, sequences, _] = cache.ty.shape.sizes();
+    if room == 1 { (room, sequences.saturating_sub(1)) } else { (room, sequences) }
 }
 
 /// Sequences of a batch of the graph, if it has recurrent states; else 1.
@@ -318,7 +383,7 @@ impl Oracle {
     fn begin(&mut self, device: &Graph, inputs: &Inputs) -> Result<()> {
         let is_mask = |origin: &Origin| matches!(origin, Origin::Input(input) if input.is_mask());
         let mask = device.values().iter().find(|value| is_mask(&value.origin));
-        let (context, sequences) = cache_sizes(device)?;
+        let (context, sequences) = cache_sizes(device);
         // A graph without attention looks at no positions.
         let capacity = mask.map_or(context, |mask| mask.ty.shape[0]);
         let streams = streams(device);

@@ -20,6 +20,7 @@ pub(crate) fn sentence(report: &Report) -> String {
                 count => format!(", {count} of them on another device (fell back)"),
             };
             let phase = match report.steps {
+                0 if report.tokens.vectors.is_some() => "",
                 0 => ", in the prompt phase only: decoding was not checked, because no steps were requested",
                 _ => "",
             };

@@ -100,7 +100,7 @@ impl<'a> Shadow<'a> {
 
     fn begin(&mut self, graph: &Graph, tokens: usize) -> Result<()> {
         let entries: Vec<Entry> = self.entries.drain(..tokens.min(self.entries.len())).collect();
-        let (room, _) = cache_sizes(graph)?;
+        let (room, _) = cache_sizes(graph);
         let inputs = Inputs::new(&self.model, &entries, &mut self.texts, room);
         self.records.expect(graph);
         self.reference.begin(graph, &inputs)?;

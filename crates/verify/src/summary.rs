@@ -3,7 +3,7 @@
 //! Names from a model's file are shown as they are, but nothing in them can end a table, start a link or hide text.
 
 use crate::report::{NodeReport, Outcome, Report};
-use crate::terminal::{divergence, drifts_among};
+use crate::terminal::{compared, drifts_among};
 use std::fmt::Write;
 use trueup_formats::counted;
 
@@ -53,16 +53,7 @@ impl Report {
                 coverage.checked, coverage.nodes, coverage.fell_back, coverage.waived
             ),
         );
-        row(
-            "tokens",
-            format!(
-                "{} of {} most likely tokens equal, {:.2} flips expected, divergence {}",
-                tokens.top1_equal,
-                tokens.positions,
-                tokens.flips_expected,
-                divergence(tokens)
-            ),
-        );
+        row(if tokens.vectors.is_some() { "vectors" } else { "tokens" }, compared(tokens));
         if let Some(trace) = &self.trace {
             row("trace", format!("{} of {}: {}", clean(&trace.file), clean(&trace.program), trace.coverage.in_words()));
         }

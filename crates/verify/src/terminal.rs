@@ -111,16 +111,10 @@ impl Report {
     fn token_lines(&self, text: &mut String) {
         let tokens = &self.tokens;
         let first = |bad: &Flip| tokens.flip_list.iter().take(FLIPS_SHOWN).any(|flip| flip == bad);
-        line(
-            text,
-            &format!(
-                "\ntokens     {} of {} most likely tokens equal, {:.2} flips expected; divergence {}",
-                tokens.top1_equal,
-                tokens.positions,
-                tokens.flips_expected,
-                divergence(tokens)
-            ),
-        );
+        match tokens.vectors {
+            Some(_) => line(text, &format!("\nvectors    {}", compared(tokens))),
+            None => line(text, &format!("\ntokens     {}", compared(tokens))),
+        }
         for flip in tokens.flip_list.iter().take(FLIPS_SHOWN).chain(tokens.bad_flip.iter().filter(|bad| !first(bad))) {
             let before = flip.text.as_ref().map_or(String::new(), |text| format!(" \"{}\"", text.before));
             let explained = if flip.explained { "" } else { ", which noise does not explain" };
@@ -185,6 +179,25 @@ impl Report {
         let notes = baseline.notes.iter().map(|note| format!("           note: {note}"));
         let shown = baseline.changes.iter().take(NODES_SHOWN).map(|change| format!("           {change}"));
         std::iter::once(head).chain(notes).chain(shown).for_each(|content| line(text, &content));
+    }
+}
+
+/// How most likely tokens, or the vectors of an encoder, compare.
+pub(crate) fn compared(tokens: &TokenReport) -> String {
+    let TokenReport { top1_equal, positions, flips_expected, .. } = tokens;
+    let Some(vectors) = tokens.vectors else {
+        let divergence = divergence(tokens);
+        return format!(
+            "{top1_equal} of {positions} most likely tokens equal, {flips_expected:.2} flips expected; divergence \
+             {divergence}"
+        );
+    };
+    match (vectors.cosine_min, tokens.logit_sigma) {
+        (Some(cosine), Some(sigma)) => format!(
+            "{positions} compared, smallest cosine 1 - {:.2e}, root mean square error {sigma:.2e}",
+            (1.0 - cosine).max(0.0)
+        ),
+        (None, _) | (_, None) => format!("{positions} compared, not all finite"),
     }
 }
 

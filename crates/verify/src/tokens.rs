@@ -75,6 +75,15 @@ pub struct TokenReport {
     pub tie_limit: f64,
     /// The first positions without a flip, and the first with one.
     pub points: Vec<TokenPoint>,
+    /// The comparison of an encoder's vectors, which stands for that of most likely tokens; null for logits.
+    pub vectors: Option<VectorReport>,
+}
+
+/// The comparison of an encoder's vectors.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct VectorReport {
+    /// The smallest cosine of a vector of the device and that of the reference; null where any is not finite.
+    pub cosine_min: Option<f64>,
 }
 
 impl TokenReport {
@@ -158,9 +167,18 @@ pub(crate) struct Tokens {
     not_finite: usize,
     reference_not_finite: usize,
     rows: Vec<Signature>,
+    /// The smallest cosine, if rows are vectors and no logits.
+    cosine_min: Option<f64>,
+    /// Rows that are vectors.
+    vectors: usize,
 }
 
 impl Tokens {
+    /// No positions yet, of a model with logits or with vectors.
+    pub fn of(has_logits: bool) -> Tokens {
+        Tokens { cosine_min: (!has_logits).then_some(1.0), ..Tokens::default() }
+    }
+
     /// Adds the logits after the last of the ids `before`, at this position of a prompt.
     pub fn add(&mut self, prompt: usize, position: usize, before: &[u32], reference: &[f64], device: &[f64]) {
         if reference.iter().any(|logit| !logit.is_finite()) {
@@ -174,6 +192,11 @@ impl Tokens {
         let shift = reference.iter().zip(device).map(|(r, d)| d - r).sum::<f64>() / reference.len() as f64;
         self.squares += reference.iter().zip(device).map(|(r, d)| (d - r - shift).powi(2)).sum::<f64>();
         self.logits += reference.len() as f64;
+        if let Some(smallest) = &mut self.cosine_min {
+            *smallest = smallest.min(cosine(reference, device));
+            self.vectors += 1;
+            return;
+        }
         let (p, q) = (log_probabilities(reference), log_probabilities(device));
         let kl: f64 = p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum::<f64>().max(0.0);
         self.kl_sum += kl;
@@ -246,7 +269,7 @@ impl Tokens {
 
     /// The comparison of all positions.
     pub fn report(&self) -> TokenReport {
-        let count = self.positions.len();
+        let count = self.positions.len() + self.vectors;
         let sigma = if self.logits > 0.0 { (self.squares / self.logits).sqrt() } else { 0.0 };
         let sum =
             |share: &dyn Fn(&Position) -> f64| self.positions.iter().fold(0.0, |sum, position| sum + share(position));
@@ -277,8 +300,16 @@ impl Tokens {
             reference_not_finite: self.reference_not_finite,
             tie_limit: tie_reach(sigma),
             points: self.points(),
+            vectors: self.cosine_min.map(|smallest| VectorReport { cosine_min: known(smallest) }),
         }
     }
+}
+
+/// The cosine of the angle between two vectors; 1 for two without a length.
+fn cosine(a: &[f64], b: &[f64]) -> f64 {
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).fold(0.0, |sum, (a, b)| sum + a * b);
+    let lengths = (dot(a, a) * dot(b, b)).sqrt();
+    if lengths > 0.0 { dot(a, b) / lengths } else { 1.0 }
 }
 
 /// The largest distance below the best score that noise of standard deviation `sigma` on each score explains
@@ -417,6 +448,21 @@ mod tests {
         let explained = report.flip_list.iter().filter(|flip| flip.explained).count();
         assert_eq!((explained, report.flip_list[2].before.as_slice()), (FLIPS_MAX, &before[..3]));
         assert_eq!(report.flip_list[19].before, before[20 - BEFORE_MAX..20]);
+    }
+
+    #[test]
+    fn vectors_are_compared_by_their_angle_and_not_by_their_largest_element() {
+        let mut vectors = Tokens::of(false);
+        vectors.add(0, 0, &[], &[3.0, 4.0], &[4.0, 3.0]);
+        let report = vectors.report();
+        let cosine = report.vectors.and_then(|vectors| vectors.cosine_min).unwrap();
+        assert!((cosine - 24.0 / 25.0).abs() < 1e-15, "{cosine}");
+        assert!(report.passes && report.flips == 0 && report.positions == 1 && report.logit_sigma == Some(1.0));
+        vectors.add(0, 1, &[], &[3.0, 4.0], &[f64::NAN, 3.0]);
+        let report = vectors.report();
+        assert_eq!((report.passes, report.not_finite, report.positions), (false, 1, 2));
+        assert_eq!(report.vectors, Some(VectorReport { cosine_min: None }));
+        assert_eq!(Tokens::of(true).report().vectors, None);
     }
 
     #[test]

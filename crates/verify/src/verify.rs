@@ -1,7 +1,7 @@
 //! The run: for each prompt, and for all in one batch, plain runs first, then the observed run and the reference; then
 //! the verdict.
 
-use crate::batch::{BatchReport, PromptBatch, Sequence};
+use crate::batch::{BatchReport, BatchRules, PromptBatch, Sequence};
 use crate::explain::Explanations;
 use crate::model_hash::{model_hash, tensor_facts};
 use crate::record::Records;
@@ -33,7 +33,7 @@ pub enum Reference {
 pub struct VerifyOptions {
     /// Ids of each prompt; none may be empty.
     pub prompts: Vec<Vec<u32>>,
-    /// Tokens to compute after each prompt, as chosen by the reference.
+    /// Tokens to compute after each prompt, as chosen by the reference. None after texts of an encoder.
     pub steps: usize,
     /// The type of the KV cache, on the device and on the reference. `None`: f16 on the device, f64 on the oracle.
     pub kv: Option<DType>,
@@ -110,6 +110,8 @@ pub fn verify(
     options: &VerifyOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report> {
+    let has_logits = model.model().spec().has_logits();
+    let options = &VerifyOptions { steps: if has_logits { options.steps } else { 0 }, ..options.clone() };
     check(&model, options)?;
     let devices = std::iter::once(device.clone()).chain(options.further.iter().cloned()).collect();
     let weights = Arc::new(Weights::over(model.clone(), devices, options.fallback.clone()));
@@ -127,7 +129,7 @@ pub fn verify(
             options.planted.as_ref().map(|planted| planted.name.clone()),
             options.arguments.clone(),
         )),
-        tokens: Tokens::default(),
+        tokens: Tokens::of(has_logits),
         plain_runs: Vec::new(),
         deterministic: true,
         taps_neutral: true,
@@ -232,9 +234,8 @@ impl Verification<'_> {
             let start = session.len(0);
             let logits = compute(&mut session, &ids, Some(&mut shadow))?;
             observed.add(&logits);
-            let vocabulary = self.model.model().spec().vocabulary_size();
             let mut last = 0;
-            for (row, reference) in shadow.reference_logits().chunks(vocabulary).enumerate() {
+            for (row, reference) in shadow.reference_logits().chunks(logits.width()).enumerate() {
                 let before: Vec<u32> = prompt.iter().chain(&continuation).copied().take(start + row + 1).collect();
                 self.tokens.add(number, start + row, &before, reference, logits.row(row));
                 last = top(reference) as u32;
@@ -293,8 +294,8 @@ impl Verification<'_> {
     /// Computes the batch of all prompts plainly, then observed.
     fn batch(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<BatchReport> {
         let room = self.options.context.unwrap_or(usize::MAX).min(self.model.model().spec().context_length());
-        let prefix = self.model.model().spec().prefix();
-        let batch = PromptBatch::new(&self.options.prompts, &self.continuations, room, prefix);
+        let rules = BatchRules::of(self.model.model().spec());
+        let batch = PromptBatch::new(&self.options.prompts, &self.continuations, room, rules);
         let options = batch.session_options(&self.session_options(&[]));
         let (number, all) = (self.options.prompts.len(), batch.steps + 2);
         let mut tell = |done| progress(Progress { prompt: number, prompts: number + 1, done, all });
@@ -331,13 +332,12 @@ impl Verification<'_> {
         let again = again(self.deterministic && deterministic);
         let mut shadow = Shadow::new(model, &mut running, &mut self.records, number, again, pool);
         let mut observed = Run::default();
-        let vocabulary = self.model.model().spec().vocabulary_size();
         for step in 0..=batch.steps {
             let entries = batch.entries(step);
             shadow.expect(step, &entries);
             let logits = session.compute(&entries, Some(&mut shadow))?;
             observed.add(&logits);
-            let references = shadow.reference_logits().chunks(vocabulary);
+            let references = shadow.reference_logits().chunks(logits.width());
             for ((row, reference), (sequence, position)) in references.enumerate().zip(batch.rows(step)) {
                 let Sequence { prompt, ids, .. } = &batch.sequences[sequence];
                 let before = &ids[..ids.len().min(position + 1)];
@@ -353,7 +353,11 @@ impl Verification<'_> {
     /// A plain run of the sequence alone, with logits after each token.
     fn alone(&self, sequence: &Sequence) -> Result<Arc<Run>> {
         let (prompt, continuation) = (&self.options.prompts[sequence.prompt], &self.continuations[sequence.prompt]);
-        if prompt.iter().chain(continuation).zip(&sequence.ids).filter(|(a, b)| a == b).count() == sequence.ids.len() {
+        // A part of a text has other rows where every token sees the whole text.
+        let is_whole = prompt.len() == sequence.ids.len() || !self.model.model().spec().is_bidirectional();
+        let is_same =
+            prompt.iter().chain(continuation).zip(&sequence.ids).filter(|(a, b)| a == b).count() == sequence.ids.len();
+        if is_whole && is_same {
             return Ok(self.alone[sequence.prompt].clone());
         }
         let options = self.session_options(&sequence.ids);

@@ -73,6 +73,7 @@ pub struct Arguments {
 /// Runs `trueup chat`.
 pub fn run(arguments: Arguments) -> Result {
     let opened = ModelWithTokenizer::open(&arguments.model, arguments.tokenizer.as_deref())?;
+    opened.model.expect_generation()?;
     note_tokenizer(opened.tokenizer()?);
     let template = template(&arguments, &opened)?;
     let session = arguments.place.begin(arguments.place.weights(opened.model.clone())?, 1)?;

@@ -12,7 +12,8 @@ use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use trueup::formats::{SafetensorsArray, counted, write_safetensors};
+use trueup::formats::{SafetensorsArray, counted, quote, write_safetensors};
+use trueup::models::ModelResult;
 use trueup::runtime::{Finish, GenerateOptions, Generated, Session, Watch, generate_each};
 use trueup::tokenizer::Tokenizer;
 
@@ -58,7 +59,8 @@ pub struct Arguments {
     /// Write the logits to a safetensors file
     ///
     /// The arrays are p0_logits for the first prompt, p0_generated_logits for its generated tokens, p1_logits for the
-    /// second prompt, and so on.
+    /// second prompt, and so on. An encoder writes p0_embedding, the embedding of the first prompt, or
+    /// p0_hidden_states, one row per token, if it does not pool.
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
     /// Print JSON instead of text
@@ -78,12 +80,21 @@ pub fn run(arguments: Arguments) -> Result {
     let model = &opened.model;
     let read: Vec<&Path> = arguments.input.files().chain(arguments.tokenizer.as_deref()).collect();
     check_target(arguments.logits.as_deref(), model, &read)?;
+    let is_encoder = !model.model().spec().has_logits();
+    if arguments.logits.is_none() {
+        model.expect_generation()?;
+    } else if is_encoder && arguments.tokens.is_some_and(|TokensMax(most)| most != Some(0)) {
+        return Err(Failure::new("--n-predict: an encoder generates no tokens; remove the option"));
+    }
     let prompts = arguments.input.encode(|| opened.tokenizer(), !arguments.no_special)?;
     let words = Words { tokenizer: opened.tokenizer().ok(), ignore_eos: arguments.ignore_eos };
     let weights = arguments.place.weights(model.clone())?;
     let mut session = arguments.place.begin(weights, prompts.len())?;
     if !arguments.no_warmup {
         session.warm_up()?;
+    }
+    if let Some(file) = arguments.logits.as_deref().filter(|_| is_encoder) {
+        return vectors(&mut session, &prompts, file, arguments.json);
     }
     let options = GenerateOptions {
         tokens_max: arguments.tokens.and_then(|TokensMax(most)| most),
@@ -111,6 +122,30 @@ pub fn run(arguments: Arguments) -> Result {
         words.print(&prompts, &said)?;
     }
     failure(&said).map_or(Ok(Code::Done), Err)
+}
+
+/// Computes the vectors of an encoder for each prompt, and writes them: `pN_embedding` [hidden size], or
+/// `pN_hidden_states` [tokens, hidden size] if the model does not pool the vectors of the tokens.
+fn vectors(session: &mut Session, prompts: &[Vec<u32>], file: &Path, prints_json: bool) -> Result {
+    let is_pooled = matches!(session.model().model().spec().result(), ModelResult::Pooled(_));
+    let (mut arrays, mut entries) = (Vec::new(), Vec::new());
+    for (number, ids) in prompts.iter().enumerate() {
+        let rows = session.compute_text(ids)?;
+        let (name, shape) = match is_pooled {
+            true => (format!("p{number}_embedding"), vec![rows.width() as u64]),
+            false => (format!("p{number}_hidden_states"), vec![rows.width() as u64, rows.rows() as u64]),
+        };
+        entries.push(json!({"ids": ids, "array": name}));
+        arrays.push(SafetensorsArray::f32(name, &shape, &rows.to_f32()));
+    }
+    write_safetensors(file, &arrays, &[], &[])?;
+    if prints_json {
+        output::json(&json!({"prompts": entries}))?;
+    } else {
+        let (texts, name) = (counted(prompts.len(), "prompt"), quote(&file.to_string_lossy()));
+        output::note(&format!("wrote the embeddings of {texts} to {name}"));
+    }
+    Ok(Code::Done)
 }
 
 /// The generated tokens of a prompt, and the result.

@@ -51,9 +51,9 @@ pub struct Arguments {
     /// A trace with missing nodes does not pass `trueup verify`.
     #[arg(long, value_name = "REGEX", value_parser = value::regex)]
     nodes: Option<Regex>,
-    /// Decode N tokens after the prompt, greedily
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value::whole::<usize>)]
-    steps: usize,
+    /// Decode N tokens after the prompt, greedily [default: 1, or 0 for an encoder]
+    #[arg(long, value_name = "N", value_parser = value::whole::<usize>)]
+    steps: Option<usize>,
     #[command(flatten)]
     input: Input,
     /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model
@@ -78,9 +78,14 @@ pub fn run(arguments: Arguments) -> Result {
         let count = prompts.len();
         return Err(Failure::new(format!("expected one prompt, found {count}; write a separate trace for each")));
     };
+    let has_logits = model.model().spec().has_logits();
+    if !has_logits && arguments.steps.is_some_and(|steps| steps > 0) {
+        return Err(Failure::new("--steps: an encoder generates no tokens; remove the option"));
+    }
+    let steps = arguments.steps.unwrap_or(usize::from(has_logits));
     let weights = arguments.place.weights(model)?;
     let mut options = arguments.place.session(1);
-    options.context = options.context.or(prompt.len().checked_add(arguments.steps));
+    options.context = options.context.or(prompt.len().checked_add(steps));
     let selects = |node: &str| arguments.nodes.as_ref().is_none_or(|nodes| nodes.is_match(node));
     let mut shown: Result<()> = Ok(());
     let mut show = |recorded: &Recorded<'_>| {
@@ -89,7 +94,7 @@ pub fn run(arguments: Arguments) -> Result {
         }
         shown.is_ok()
     };
-    let follow = Follow::Greedy(arguments.steps);
+    let follow = Follow::Greedy(steps);
     match &arguments.out {
         Some(file) => write(&weights, &options, prompt, &follow, &selects, file, &mut show)?,
         None => {

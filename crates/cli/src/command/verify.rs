@@ -130,7 +130,7 @@ pub fn run(arguments: Arguments) -> Result {
     let tokens = trace.as_ref().map(|trace| tokens(trace, given.as_deref(), &model)).transpose()?;
     let work = match &tokens {
         Some(tokens) => prompt_and_steps(tokens),
-        None => (given.unwrap_or_default(), arguments.steps.unwrap_or(verify::STEPS_DEFAULT)),
+        None => (given.unwrap_or_default(), steps(&model, arguments.steps)?),
     };
     let options = VerifyOptions { further: devices, ..options(&arguments, work, fault.as_ref())? };
     let reference = match arguments.reference.as_str() {
@@ -178,6 +178,15 @@ fn options(
         arguments: [machine.arguments(), arguments.shares.arguments()].concat(),
         ..VerifyOptions::default()
     })
+}
+
+/// The number of steps after each prompt. An encoder has none.
+fn steps(model: &ModelFile, given: Option<usize>) -> Result<usize> {
+    let has_logits = model.model().spec().has_logits();
+    if !has_logits && given.is_some_and(|steps| steps > 0) {
+        return Err(Failure::new("--steps: an encoder generates no tokens; remove the option"));
+    }
+    Ok(if has_logits { given.unwrap_or(verify::STEPS_DEFAULT) } else { 0 })
 }
 
 /// Output directories, with the name endings of the files that are written there.

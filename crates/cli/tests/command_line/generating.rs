@@ -274,3 +274,30 @@ fn nmse(got: &[f64], wanted: &[f64]) -> f64 {
     let energy: f64 = wanted.iter().map(|wanted| wanted.powi(2)).sum();
     if (error / energy).is_nan() { f64::INFINITY } else { error / energy }
 }
+
+/// An encoder gives vectors, and one clear error where text is asked for.
+#[test]
+fn an_encoder_writes_vectors() {
+    let scratch = Scratch::new();
+    let folder = tiny("../encoders/bert");
+    let (model, out) = (scratch.gguf(&folder, "bert.gguf"), scratch.path("vectors.safetensors"));
+    let answer = trueup(&["run", &model, "-p", "Hana", "-p", "the bridge", "--logits", &out, "--json"]).exits(0).json();
+    assert_eq!(answer["prompts"][1]["array"], "p1_embedding");
+    let file = SafetensorsFile::open(&out).expect("it was just written");
+    let names: Vec<&str> = file.tensors().iter().map(|tensor| tensor.name.as_str()).collect();
+    assert_eq!(names, ["p0_embedding", "p1_embedding"]);
+    assert_eq!(file.tensors()[0].shape, [64]);
+    for call in [
+        &["run", &model, "-p", "Hana"][..],
+        &["chat", &model],
+        &["bench", &model],
+        &["run", &model, "-p", "Hana", "--logits", &out, "-n", "4"],
+        &["verify", &model, "--steps", "2"],
+        &["trace", &model, "--steps", "2", "--print"],
+        &["verify", &model, "--kv", "f16"],
+    ] {
+        let said = trueup(call).exits(2).stderr;
+        assert_eq!(said.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{call:?}: {said}");
+        assert!(said.contains("encoder") || said.contains("has no KV cache"), "{call:?}: {said}");
+    }
+}

@@ -80,7 +80,8 @@ fn look_at_end(patient: &Patient, vocabulary: &Vocabulary, findings: &mut Findin
     let key = if patient.metadata().is_some() { "tokenizer.ggml.eos_token_id" } else { "eos_token" };
     let place = Place::file(&patient.path).key(key);
     let Some(eos) = vocabulary.special().eos else {
-        if vocabulary.special().end_of_generation.is_empty() {
+        let generates = patient.valid_spec().is_none_or(trueup_models::ModelSpec::has_logits);
+        if generates && vocabulary.special().end_of_generation.is_empty() {
             findings.add(&EOS_MISSING, place, "no token ends generation");
         }
         return;

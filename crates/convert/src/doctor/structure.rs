@@ -3,8 +3,7 @@
 use super::files::sentence;
 use super::finding::{Findings, Place, Rule};
 use super::patient::{Patient, TOKENS};
-use crate::mapping::is_spare_name;
-use crate::omitted::StandIn;
+use crate::mapping::stand_in;
 use std::collections::{HashMap, HashSet};
 use trueup_formats::{Description, Error, TensorInfo, quote};
 use trueup_models::{ModelSpec, OUTPUT, OtherKind, expected_tensors};
@@ -167,8 +166,7 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
     for tensor in all.iter().filter(|tensor| left.contains_key(tensor.name.as_str())) {
         let spare = patient.is_left_out(&tensor.name)
             || !is_gguf
-                && (is_spare_name(architecture, &names, sources.iter().map(String::as_str), &tensor.name)
-                    && StandIn::of_tensor(tensor).is_some()
+                && (stand_in(architecture, &names, sources.iter().map(String::as_str), tensor).is_some()
                     || spec.is_tied() && head.as_deref() == Some(tensor.name.as_str()));
         if !spare {
             let place = Place::file(patient.file_of(&tensor.name)).tensor(&tensor.name);

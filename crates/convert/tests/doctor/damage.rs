@@ -135,7 +135,7 @@ pub const CASES: &[Case] = &[
     case("context-odd", &["qwen2.context_length", "found 8"], gguf_files::context),
     case("window-without-effect", &["sliding_window", "512", "256"], folders::window),
     case("tokenizer-missing", &["tokenizer"], folders::no_tokenizer),
-    case("tokenizer-not-known", &["tokenizer.ggml.model", "bert"], gguf_files::unknown_tokenizer),
+    case("tokenizer-not-known", &["tokenizer.ggml.model", "rwkv"], gguf_files::unknown_tokenizer),
     case("tokenizer-refused", &["tokenizer.ggml.merges"], gguf_files::no_merges),
     case(
         "tokenizer-refused",

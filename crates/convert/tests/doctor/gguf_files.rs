@@ -346,7 +346,7 @@ pub fn context(scratch: &Scratch) -> PathBuf {
 }
 
 pub fn unknown_tokenizer(scratch: &Scratch) -> PathBuf {
-    qwen(scratch, |g| g.set_text("tokenizer.ggml.model", "bert"))
+    qwen(scratch, |g| g.set_text("tokenizer.ggml.model", "rwkv"))
 }
 
 pub fn no_merges(scratch: &Scratch) -> PathBuf {

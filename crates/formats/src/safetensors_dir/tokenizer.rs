@@ -39,6 +39,7 @@ pub(super) fn read(
         files.tiktoken = read_ranks(folder, sources, on_fault)?;
         files.vocab_json = read_file(folder, "vocab.json", sources, on_fault, utf8)?;
         files.merges = read_file(folder, "merges.txt", sources, on_fault, utf8)?;
+        files.vocab_txt = read_file(folder, "vocab.txt", sources, on_fault, utf8)?;
     }
     files.tokenizer_config = read_file(folder, "tokenizer_config.json", sources, on_fault, json::read_object)?;
     files.special_tokens_map = read_file(folder, "special_tokens_map.json", sources, on_fault, json::read_object)?;

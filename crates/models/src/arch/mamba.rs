@@ -10,7 +10,7 @@ use crate::metadata::Keys;
 use crate::number::nearest_f32;
 use crate::part::norm::{NamedNorm, Norm, NormKind};
 use crate::part::state_space::{Rates, StateSpace};
-use crate::spec::{Arrangement, Embedding, FeedForward, Head, LayerSpec, Mixer, ModelSpec, Residual};
+use crate::spec::{Arrangement, Embedding, FeedForward, Head, LayerSpec, Mixer, ModelResult, ModelSpec, Residual};
 use serde_json::Value;
 
 /// `MambaForCausalLM`.
@@ -127,6 +127,7 @@ pub(super) fn spec(architecture: &'static Architecture, mixers: &[StateSpace], n
         embedding: Embedding::default(),
         layers: mixers.iter().map(layer).collect(),
         head: Head {
+            result: ModelResult::Logits,
             norm: Some(norm),
             is_tied: numbers.is_tied,
             has_bias: false,

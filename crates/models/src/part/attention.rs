@@ -4,7 +4,7 @@
 //! x ─ Q K V (bias, clamp, head norm, rope) ─ cache ─ kq ─ (softcap) ─ soft_max ─ kqv_out ─ attn_out
 //! ```
 
-use crate::build::{Builder, Built};
+use crate::build::{Batch, Builder, Built};
 use crate::diagnostics::Diagnostics;
 use crate::number::{nearest_f32, real};
 use crate::part::norm::Norm;
@@ -40,6 +40,8 @@ pub(crate) struct Attention {
     pub is_fused: bool,
     /// Whether the beginning of a text sees itself (prefix language model); the layer's number scales the scores.
     pub has_prefix: bool,
+    /// Whether every token sees the whole text. Keys and values are then used where they are computed, without a cache.
+    pub is_bidirectional: bool,
 }
 
 /// How positions enter the scores.
@@ -162,6 +164,11 @@ impl Attention {
             }
             Position::Alibi(_) | Position::None => {}
         }
+        if self.is_bidirectional
+            && (self.has_prefix || self.window.is_some() || matches!(self.position, Position::Alibi(_)))
+        {
+            diagnostics.add("a sliding window, ALiBi or a prefix in layers that see the whole text is not supported");
+        }
         for (what, value) in
             [("scale", Some(nearest_f32(self.scale))), ("softcap", self.softcap), ("clamp", self.clamp)]
         {
@@ -193,9 +200,13 @@ impl Attention {
         };
         let flat = Op::reshape(&[self.key_elements(), builder.batch().tokens]);
         let key = builder.node("Kcur_rows", flat, &[key])?;
-        let keys = store(builder, "k", key, self.key_elements())?;
-        let values = store(builder, "v", value, self.value_elements())?;
-        let sequences = builder.input(Input::Sequences);
+        let (keys, values, sequences) = if self.is_bidirectional {
+            (key, value, builder.input(Input::WholeBatch))
+        } else {
+            let keys = store(builder, "k", key, self.key_elements())?;
+            let values = store(builder, "v", value, self.value_elements())?;
+            (keys, values, builder.input(Input::Sequences))
+        };
         let weights = self.weights(builder, query, keys, sequences)?;
         let mixed = builder.node("kqv_out", KvMix { kv_heads: self.kv_heads }, &[weights, values, sequences])?;
         builder.project("attn_out", "attn_output", mixed, self.has_output_bias)
@@ -203,7 +214,8 @@ impl Attention {
 
     /// How much each token takes of each position, `[capacity, tokens, heads]`.
     fn weights(&self, builder: &mut Builder, query: ValueId, keys: ValueId, sequences: ValueId) -> Built {
-        let kq = KvScores { capacity: builder.batch().capacity };
+        let Batch { tokens, capacity, .. } = *builder.batch();
+        let kq = KvScores { capacity: if self.is_bidirectional { tokens } else { capacity } };
         let mask = self.mask();
         if self.has_prefix {
             // Dividing by the layer's number keeps scores small in f16; they are multiplied back after the mask.
@@ -236,6 +248,7 @@ impl Attention {
     fn mask(&self) -> Input {
         match (&self.position, self.window) {
             _ if self.has_prefix => Input::MaskPrefix,
+            _ if self.is_bidirectional => Input::MaskText,
             (Position::Alibi(_), _) => Input::MaskDistance,
             (_, Some(_)) => Input::MaskWindow,
             (_, None) => Input::Mask,

@@ -206,6 +206,7 @@ impl Requests {
     }
 
     fn expect_computable(&self, number: usize, prompt: Vec<u32>, options: GenerateOptions) -> Result<Asked> {
+        self.model.expect_generation()?;
         let (len, context) = (prompt.len(), self.context);
         if len == 0 {
             return Err(Error::Request(format!("prompt {number} has no tokens; pass text or at least one id")));

@@ -8,8 +8,9 @@
 //! ```
 
 use super::division::Division;
+use trueup_blocks::DType;
 use trueup_graph::Input;
-use trueup_models::Prefix;
+use trueup_models::{ModelResult, ModelSpec, Pooling, Prefix};
 
 /// A token to be computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +34,22 @@ pub struct TokenPlace {
     pub position: usize,
 }
 
+/// What a model needs to know about texts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TextRules<'a> {
+    /// How texts are divided whose beginning sees itself.
+    pub prefix: Option<&'a Prefix>,
+    /// What is computed for a text.
+    pub result: ModelResult,
+}
+
+impl TextRules<'_> {
+    /// The rules of a model.
+    pub fn of(spec: &ModelSpec) -> TextRules<'_> {
+        TextRules { prefix: spec.prefix(), result: spec.result() }
+    }
+}
+
 /// Plans are made for multiples of this many positions.
 pub const CAPACITY_UNIT: usize = 64;
 
@@ -41,7 +58,7 @@ pub(super) struct PlacedBatch {
     pub tokens: Vec<TokenPlace>,
     /// The text of each token, where texts have a beginning that sees itself.
     pub divisions: Vec<Division>,
-    /// Which tokens' logits are computed; at least one.
+    /// Which tokens' rows are computed; at least one. Where the rows of a text become one, a token of each text.
     pub outputs: Vec<usize>,
     /// Positions of the cache that are looked at.
     pub capacity: usize,
@@ -51,9 +68,8 @@ pub(super) struct PlacedBatch {
 }
 
 impl PlacedBatch {
-    /// Places entries behind the tokens that each sequence holds. `prefix` says how texts are divided whose beginning
-    /// sees itself.
-    pub fn new(entries: &[Entry], held: &[Vec<u32>], prefix: Option<&Prefix>) -> PlacedBatch {
+    /// Places entries after the tokens that each sequence holds.
+    pub fn new(entries: &[Entry], held: &[Vec<u32>], rules: TextRules) -> PlacedBatch {
         let mut lengths: Vec<usize> = held.iter().map(Vec::len).collect();
         let mut tokens = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -61,18 +77,23 @@ impl PlacedBatch {
             tokens.push(TokenPlace { token: entry.token, sequence: entry.sequence, position: *length });
             *length += 1;
         }
-        let mut outputs: Vec<usize> = (0..entries.len()).filter(|index| entries[*index].wants_logits).collect();
+        let mut outputs: Vec<usize> = match rules.result {
+            ModelResult::Logits | ModelResult::Hidden => {
+                (0..entries.len()).filter(|index| entries[*index].wants_logits).collect()
+            }
+            ModelResult::Pooled(pooling) => outputs_of_texts(entries, pooling),
+        };
         if outputs.is_empty() {
             outputs.push(entries.len() - 1);
         }
-        let divisions = prefix.map_or_else(Vec::new, |prefix| divisions(entries, held, prefix));
+        let divisions = rules.prefix.map_or_else(Vec::new, |prefix| divisions(entries, held, prefix));
         let longest = tokens.iter().map(|token| token.position + 1).max().unwrap_or(1);
         PlacedBatch { tokens, divisions, outputs, capacity: longest.next_multiple_of(CAPACITY_UNIT), streams: 1 }
     }
 
-    /// The bytes of one input. `context` is the room of each sequence in the cache, `window` the size of the sliding
-    /// window.
-    pub fn input_bytes(&self, input: Input, context: usize, window: Option<usize>) -> Vec<u8> {
+    /// The bytes of one input of this type. `context` is the number of rows of each sequence in the cache, `window` the
+    /// size of the sliding window.
+    pub fn input_bytes(&self, input: Input, dtype: DType, context: usize, window: Option<usize>) -> Vec<u8> {
         let each = |value: fn(&TokenPlace) -> usize| integers(self.tokens.iter().map(value));
         match input {
             Input::Tokens => each(|token| token.token as usize),
@@ -82,6 +103,10 @@ impl PlacedBatch {
                 integers(row(0).chain(row(1)))
             }
             Input::Sequences => each(|token| token.sequence),
+            Input::TokenTypes | Input::WholeBatch => each(|_| 0),
+            Input::PoolBatch => integers(self.outputs.iter().map(|_| 0)),
+            Input::PoolShares => self.shares(dtype),
+            Input::MaskText => self.mask_text(),
             Input::KvRows => integers(self.tokens.iter().map(|token| token.sequence * context + token.position)),
             Input::OutputRows => integers(self.outputs.iter().copied()),
             Input::StateSources => {
@@ -117,6 +142,33 @@ impl PlacedBatch {
         self.divided().flat_map(row).collect()
     }
 
+    /// f32 `[tokens, tokens]`: 0 for the tokens of the same text, else -inf.
+    fn mask_text(&self) -> Vec<u8> {
+        let value = |token: &TokenPlace, other: &TokenPlace| match token.sequence == other.sequence {
+            true => 0f32,
+            false => f32::NEG_INFINITY,
+        };
+        let row = |token| self.tokens.iter().flat_map(move |other| value(token, other).to_le_bytes());
+        self.tokens.iter().flat_map(row).collect()
+    }
+
+    /// `[tokens, outputs]`: one over the length of the text of each output for its tokens, else 0.
+    fn shares(&self, dtype: DType) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.outputs.len() * self.tokens.len() * size_of::<f64>());
+        for output in &self.outputs {
+            let is_own = |token: &&TokenPlace| token.sequence == self.tokens[*output].sequence;
+            let share = 1.0 / self.tokens.iter().filter(is_own).count() as f64;
+            for token in &self.tokens {
+                let value = if is_own(&token) { share } else { 0.0 };
+                match dtype {
+                    DType::F64 => bytes.extend(value.to_le_bytes()),
+                    _ => bytes.extend((value as f32).to_le_bytes()),
+                }
+            }
+        }
+        bytes
+    }
+
     /// f32 `[capacity, tokens]`: for the `window` positions up to the token's own what is said of their distance, else
     /// -inf.
     fn mask(&self, window: usize, shown: fn(usize) -> f32) -> Vec<u8> {
@@ -133,6 +185,26 @@ impl PlacedBatch {
 
 /// What is added to scores of positions that a token does not see, where texts have a beginning that sees itself.
 const HIDDEN: f32 = -10_000.0;
+
+/// One token of each text of which any token is wanted, in the order of the texts: the first or the last.
+fn outputs_of_texts(entries: &[Entry], pooling: Pooling) -> Vec<usize> {
+    let mut texts: Vec<(usize, usize, bool)> = Vec::new();
+    let any_is_wanted = entries.iter().any(|entry| entry.wants_logits);
+    for (index, entry) in entries.iter().enumerate() {
+        // One row is computed even if none is wanted.
+        let wants = entry.wants_logits || !any_is_wanted;
+        match texts.iter_mut().find(|(sequence, ..)| *sequence == entry.sequence) {
+            None => texts.push((entry.sequence, index, wants)),
+            Some((_, place, is_wanted)) => {
+                *is_wanted |= wants;
+                if pooling != Pooling::First {
+                    *place = index;
+                }
+            }
+        }
+    }
+    texts.into_iter().filter(|(_, _, is_wanted)| *is_wanted).map(|(_, place, _)| place).collect()
+}
 
 /// The text of each entry: what its sequence holds and what this batch puts behind it.
 fn divisions(entries: &[Entry], held: &[Vec<u32>], prefix: &Prefix) -> Vec<Division> {
@@ -153,6 +225,8 @@ fn integers(values: impl Iterator<Item = usize>) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    const PLAIN: TextRules = TextRules { prefix: None, result: ModelResult::Logits };
+
     fn floats(bytes: &[u8]) -> Vec<f32> {
         bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
     }
@@ -161,23 +235,23 @@ mod tests {
     fn tokens_continue_their_sequences() {
         let entry = |token, sequence| Entry { token, sequence, wants_logits: false };
         let held = [vec![], vec![0; 63]];
-        let batch = PlacedBatch::new(&[entry(1, 0), entry(7, 1), entry(5, 0), entry(8, 1)], &held, None);
+        let batch = PlacedBatch::new(&[entry(1, 0), entry(7, 1), entry(5, 0), entry(8, 1)], &held, PLAIN);
         assert_eq!(batch.tokens.iter().map(|token| token.position).collect::<Vec<_>>(), [0, 63, 1, 64]);
         assert_eq!(batch.outputs, [3], "one row is computed even when none is wanted");
         assert_eq!(batch.capacity, 128);
-        assert_eq!(batch.input_bytes(Input::KvRows, 200, None), integers([0, 263, 1, 264].into_iter()));
-        assert_eq!(batch.input_bytes(Input::Sequences, 200, None), integers([0, 1, 0, 1].into_iter()));
+        assert_eq!(batch.input_bytes(Input::KvRows, DType::F32, 200, None), integers([0, 263, 1, 264].into_iter()));
+        assert_eq!(batch.input_bytes(Input::Sequences, DType::F32, 200, None), integers([0, 1, 0, 1].into_iter()));
     }
 
     #[test]
     fn masks_show_the_past_and_the_window_less_of_it() {
-        let batch = PlacedBatch::new(&[Entry { token: 1, sequence: 0, wants_logits: true }], &[vec![0; 3]], None);
+        let batch = PlacedBatch::new(&[Entry { token: 1, sequence: 0, wants_logits: true }], &[vec![0; 3]], PLAIN);
         let seen = |bytes: Vec<u8>| (0..64).filter(|j| floats(&bytes)[*j] == 0.0).collect::<Vec<_>>();
-        assert_eq!(seen(batch.input_bytes(Input::Mask, 64, Some(2))), [0, 1, 2, 3]);
-        assert_eq!(seen(batch.input_bytes(Input::MaskWindow, 64, Some(2))), [2, 3]);
-        let distances = floats(&batch.input_bytes(Input::MaskDistance, 64, None));
+        assert_eq!(seen(batch.input_bytes(Input::Mask, DType::F32, 64, Some(2))), [0, 1, 2, 3]);
+        assert_eq!(seen(batch.input_bytes(Input::MaskWindow, DType::F32, 64, Some(2))), [2, 3]);
+        let distances = floats(&batch.input_bytes(Input::MaskDistance, DType::F32, 64, None));
         assert_eq!(distances[..5], [-3.0, -2.0, -1.0, 0.0, f32::NEG_INFINITY]);
-        let masked = floats(&batch.input_bytes(Input::Mask, 64, None))[4];
+        let masked = floats(&batch.input_bytes(Input::Mask, DType::F32, 64, None))[4];
         assert_eq!(masked, f32::NEG_INFINITY);
     }
 
@@ -188,12 +262,38 @@ mod tests {
         let entry = |token, sequence| Entry { token, sequence, wants_logits: false };
         let held = [vec![], vec![7, 91, 90]];
         let entries = [entry(5, 0), entry(8, 1), entry(91, 0), entry(90, 0)];
-        let batch = PlacedBatch::new(&entries, &held, Some(&prefix));
-        let pairs = batch.input_bytes(Input::PositionPairs, 64, None);
+        let batch = PlacedBatch::new(&entries, &held, TextRules { prefix: Some(&prefix), ..PLAIN });
+        let pairs = batch.input_bytes(Input::PositionPairs, DType::F32, 64, None);
         assert_eq!(pairs, integers([0, 1, 1, 1, 0, 2, 0, 1].into_iter()));
-        let mask = floats(&batch.input_bytes(Input::MaskPrefix, 64, None));
+        let mask = floats(&batch.input_bytes(Input::MaskPrefix, DType::F32, 64, None));
         let seen = |row: usize| (0..64).filter(|j| mask[64 * row + j] == 0.0).collect::<Vec<_>>();
         assert_eq!([seen(0), seen(1), seen(2), seen(3)], [vec![0, 1], vec![0, 1, 2, 3], vec![0, 1], vec![0, 1, 2]]);
         assert!(mask.iter().all(|value| *value == 0.0 || *value == -10_000.0));
+    }
+
+    /// Two texts of 1 and 3 tokens whose tokens stand in turns: a row for each, and no token sees the other text.
+    #[test]
+    fn texts_are_pooled_one_by_one() {
+        let entry = |token, sequence, wants_logits| Entry { token, sequence, wants_logits };
+        let entries = [entry(5, 1, false), entry(6, 0, true), entry(7, 1, false), entry(8, 1, true)];
+        let batch = |pooling| {
+            let rules = TextRules { prefix: None, result: ModelResult::Pooled(pooling) };
+            PlacedBatch::new(&entries, &[vec![], vec![]], rules)
+        };
+        assert_eq!(batch(Pooling::First).outputs, [0, 1]);
+        assert_eq!(batch(Pooling::Last).outputs, [3, 1]);
+        let batch = batch(Pooling::Mean);
+        let shares = floats(&batch.input_bytes(Input::PoolShares, DType::F32, 64, None));
+        let third = 1.0 / 3.0;
+        assert_eq!(shares, [third, 0.0, third, third, 0.0, 1.0, 0.0, 0.0]);
+        let wide = batch.input_bytes(Input::PoolShares, DType::F64, 64, None);
+        assert_eq!(wide[..8], (1f64 / 3.0).to_le_bytes());
+        let mask = floats(&batch.input_bytes(Input::MaskText, DType::F32, 64, None));
+        let seen: Vec<bool> = mask[..8].iter().map(|value| *value == 0.0).collect();
+        assert_eq!(seen, [true, false, true, true, false, true, false, false]);
+        assert_eq!(batch.input_bytes(Input::PoolBatch, DType::I32, 64, None), integers([0, 0].into_iter()));
+        let only = [entry(5, 1, false), entry(6, 0, true)];
+        let rules = TextRules { prefix: None, result: ModelResult::Pooled(Pooling::Mean) };
+        assert_eq!(PlacedBatch::new(&only, &[vec![], vec![]], rules).outputs, [1], "only the wanted text");
     }
 }

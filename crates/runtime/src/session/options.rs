@@ -65,7 +65,8 @@ pub(super) struct Sizes {
     pub kv: DType,
     pub activation: DType,
     pub prompt_chunk: usize,
-    pub vocabulary: usize,
+    /// Elements of a row of the result.
+    pub result_size: usize,
     pub window: Option<usize>,
     pub fusion: bool,
     /// Whether the model has recurrent states.
@@ -95,6 +96,11 @@ impl Sizes {
         }
         let activation = options.activation.unwrap_or_else(|| activation_of(&*weights.devices()[0]));
         let kv = options.kv.unwrap_or(if activation == DType::F64 { DType::F64 } else { DType::F16 });
+        if spec.is_bidirectional() && options.kv.is_some() {
+            return Err(Error::Request(
+                "this model computes whole texts at once and has no KV cache; do not set its type".to_owned(),
+            ));
+        }
         spec.cached_head_sizes().try_for_each(|size| expect_heads_of_blocks(kv, size))?;
         Ok(Sizes {
             context,
@@ -102,9 +108,13 @@ impl Sizes {
             sequences: options.sequences,
             kv,
             activation,
-            // A beginning that sees itself is computed at once.
-            prompt_chunk: if spec.prefix().is_some() { room * options.sequences } else { options.prompt_chunk },
-            vocabulary: spec.vocabulary_size(),
+            // What sees itself is computed at once.
+            prompt_chunk: match spec.prefix() {
+                Some(_) => room * options.sequences,
+                None if spec.is_bidirectional() => room,
+                None => options.prompt_chunk,
+            },
+            result_size: spec.result_size(),
             window: spec.window(),
             fusion: options.fusion,
             is_recurrent: spec.is_recurrent(),
@@ -136,9 +146,10 @@ impl Sizes {
     /// Whether the sizes of all tensors can be counted: a model may claim any context.
     fn expect_countable(&self, weights: &Weights, (tokens, outputs, capacity, _): PlanKey) -> Result<()> {
         let spec = weights.model().model().spec();
-        let (widest, heads_width) = (spec.widest_row(capacity), spec.widest_cache_row());
+        let seen = if spec.is_bidirectional() { tokens } else { capacity };
+        let (widest, heads_width) = (spec.widest_row(seen), spec.widest_cache_row());
         let cache_rows = self.room.saturating_mul(self.sequences);
-        let sizes = [(widest, tokens), (self.vocabulary, outputs), (heads_width, cache_rows)];
+        let sizes = [(widest, tokens), (self.result_size, outputs), (heads_width, cache_rows)];
         let bytes = |(width, rows): (usize, usize)| width as u128 * rows as u128 * size_of::<f64>() as u128;
         let largest = sizes.into_iter().map(bytes).max().unwrap_or(0);
         if largest <= TENSOR_BYTES_MAX {

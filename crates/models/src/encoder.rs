@@ -1,0 +1,130 @@
+//! What encoders have in common: every token sees the whole text, and the rows of a text may become one vector.
+//!
+//! ```text
+//! modules.json ─ Pooling ─ 1_Pooling/config.json ─┐
+//!                                                 ├─▶ ModelResult: Hidden, Pooled(Mean | First | Last)
+//! attention.causal, pooling_type ─────────────────┘
+//! ```
+
+use crate::config::Config;
+use crate::metadata::{KeyWriter, Keys};
+use crate::spec::{ModelResult, ModelSpec, Pooling};
+use serde_json::{Map, Value};
+use trueup_formats::gguf::Metadata;
+use trueup_formats::quote;
+
+/// Whether tokens see only what is before them; true if the key is absent.
+pub(crate) const CAUSAL: &str = "attention.causal";
+/// How the rows of a text become one.
+const POOLING: &str = "pooling_type";
+/// The key of the description with the modules that sentence-transformers applies one after the other.
+const MODULES: &str = "modules.json";
+
+/// Numbers of results in the key of the pooling, as llama.cpp numbers them.
+const POOLINGS: [(u32, ModelResult); 4] = [
+    (0, ModelResult::Hidden),
+    (1, ModelResult::Pooled(Pooling::Mean)),
+    (2, ModelResult::Pooled(Pooling::First)),
+    (3, ModelResult::Pooled(Pooling::Last)),
+];
+
+/// Switches of a pooling module that are supported.
+const MODES: [(&str, Pooling); 3] = [
+    ("pooling_mode_mean_tokens", Pooling::Mean),
+    ("pooling_mode_cls_token", Pooling::First),
+    ("pooling_mode_lasttoken", Pooling::Last),
+];
+
+impl ModelSpec {
+    /// The same layers as an encoder with this result: every token sees the whole text, the embedding has a norm, and
+    /// there is no output head.
+    pub(crate) fn into_encoder(mut self, result: ModelResult) -> ModelSpec {
+        self.embedding.norm = self.head.norm.take();
+        self.head.result = result;
+        self.with_attention(|_, attention| attention.is_bidirectional = true)
+    }
+}
+
+impl Config<'_> {
+    /// The result of an encoder, by the pooling module of `modules.json`: the rows of all tokens if there is no such
+    /// file.
+    pub fn encoder_result(&mut self) -> ModelResult {
+        let Some(modules) = self.value(MODULES).cloned() else { return ModelResult::Hidden };
+        let Some(modules) = modules.as_array() else {
+            self.problem(format!("{MODULES}: expected a list of modules"));
+            return ModelResult::Hidden;
+        };
+        let mut result = ModelResult::Hidden;
+        for module in modules {
+            let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
+            match kind.rsplit('.').next().unwrap_or_default() {
+                "Transformer" => {}
+                "Pooling" if result == ModelResult::Hidden => {
+                    let config = module.get("config").and_then(Value::as_object).cloned().unwrap_or_default();
+                    result = self.pooling(&config).map_or(ModelResult::Hidden, ModelResult::Pooled);
+                }
+                "Normalize" => self.note(
+                    "modules.json divides vectors by their lengths; GGUF has no key for it, so the vectors are not \
+                     normalized",
+                ),
+                _ => {
+                    let kind = quote(kind);
+                    self.problem(format!(
+                        "{MODULES}: expected one Transformer, one Pooling and at most Normalize, found {kind}"
+                    ));
+                }
+            }
+        }
+        result
+    }
+
+    /// The only mode of a pooling module that is switched on.
+    fn pooling(&mut self, config: &Map<String, Value>) -> Option<Pooling> {
+        let on: Vec<&str> = config
+            .iter()
+            .filter(|(key, value)| key.starts_with("pooling_mode_") && value.as_bool() != Some(false))
+            .map(|(key, _)| key.as_str())
+            .collect();
+        let known = |key: &str| MODES.iter().find(|(name, _)| *name == key).map(|(_, pooling)| *pooling);
+        let pooling = match on[..] {
+            [key] if config.get(key) == Some(&Value::Bool(true)) => known(key),
+            _ => None,
+        };
+        if pooling.is_none() {
+            let names: Vec<&str> = MODES.iter().map(|(name, _)| *name).collect();
+            let found = if on.is_empty() { "none".to_owned() } else { quote(&on.join(", ")) };
+            self.problem(format!("{MODULES}: Pooling: expected one of {} to be true, found {found}", names.join(", ")));
+        }
+        pooling
+    }
+}
+
+impl Keys<'_> {
+    /// The result of an encoder, by the key of the pooling: the rows of all tokens if the key is absent. An encoder
+    /// whose tokens see only what is before them is refused.
+    pub fn encoder_result(&mut self) -> ModelResult {
+        if self.flag_or(CAUSAL, true) {
+            self.wrong(CAUSAL, "expected false for an encoder, found true or no such key");
+        }
+        let name = self.key(POOLING);
+        let number = self.get(&name, Metadata::u64).unwrap_or(0);
+        let result = POOLINGS.iter().find(|(known, _)| u64::from(*known) == number).map(|(_, result)| *result);
+        if result.is_none() {
+            let expected = "expected 0 (none), 1 (mean), 2 (first token) or 3 (last token)";
+            self.wrong(POOLING, &format!("{expected}, found {number}"));
+        }
+        result.unwrap_or(ModelResult::Hidden)
+    }
+}
+
+impl KeyWriter<'_> {
+    /// The keys of an encoder; none for other models.
+    pub fn encoder(&mut self, spec: &ModelSpec) {
+        if spec.is_bidirectional() {
+            self.value(CAUSAL, false);
+        }
+        if let Some((number, _)) = POOLINGS.iter().find(|(_, result)| *result == spec.result()) {
+            self.value(POOLING, *number);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! `vocab.txt` of BERT, in folders without a `tokenizer.json`: a token on each line, in the order of ids.
+//!
+//! ```text
+//! [PAD] | [UNK] | ... | the | ##s        settings of the normalizer: do_lower_case ... of tokenizer_config.json
+//! ```
+//!
+//! The rules are those of `BertTokenizer` in transformers 4.57 and of its converter (`convert_slow_tokenizer.py`).
+
+use crate::normalizer::Normalizer;
+use crate::special_names::RoleDefault;
+use crate::tokenizer_json::{self, Read};
+use crate::vocabulary::{Algorithm, Parts, ids_by_text};
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use trueup_formats::{Error, Result, TokenizerFiles, quote};
+
+/// What errors call the file.
+pub(crate) const VOCABULARY: &str = "vocab.txt";
+
+/// Tokens of roles that no file names.
+pub(crate) const DEFAULTS: &[RoleDefault] = &[
+    ("unk_token", "[UNK]", false),
+    ("sep_token", "[SEP]", false),
+    ("pad_token", "[PAD]", false),
+    ("cls_token", "[CLS]", false),
+    ("mask_token", "[MASK]", false),
+];
+
+/// Classes whose settings decide over the normalizer of `tokenizer.json`, without the ending of fast tokenizers.
+const CLASSES: [&str; 10] = [
+    "BertTokenizer",
+    "ConvBertTokenizer",
+    "DistilBertTokenizer",
+    "ElectraTokenizer",
+    "FunnelTokenizer",
+    "LayoutLMTokenizer",
+    "LxmertTokenizer",
+    "MobileBertTokenizer",
+    "MPNetTokenizer",
+    "SqueezeBertTokenizer",
+];
+
+/// The settings of a normalizer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Settings {
+    lowercase: bool,
+    strip_accents: Option<bool>,
+    handle_chinese_chars: bool,
+}
+
+impl Settings {
+    /// Those of `tokenizer_config.json`, with the defaults of the class.
+    fn of(config: Option<&Map<String, Value>>) -> Settings {
+        let flag = |key: &str| config.and_then(|config| config.get(key)?.as_bool());
+        Settings {
+            lowercase: flag("do_lower_case").unwrap_or(true),
+            strip_accents: flag("strip_accents"),
+            handle_chinese_chars: flag("tokenize_chinese_chars").unwrap_or(true),
+        }
+    }
+}
+
+/// The tokenizer class, without the ending of fast tokenizers.
+fn class(config: &Map<String, Value>) -> &str {
+    let class = config.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
+    class.strip_suffix("Fast").unwrap_or(class)
+}
+
+/// Builds the parts; `vocab_size` is the number of rows of the model's embedding, and `path` the model that errors
+/// name.
+pub(crate) fn read(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usize>, path: &Path) -> Result<Read> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let problem = "expected UTF-8 text, found other bytes";
+        Error::new(path, problem).at(format!("{VOCABULARY}, byte {}", error.valid_up_to()))
+    })?;
+    let config = files.tokenizer_config.as_ref().filter(|_| !files.is_replaced);
+    let class = config.map(class).filter(|class| !class.is_empty());
+    if let Some(class) = class.filter(|class| !CLASSES.contains(class)) {
+        let problem = format!("expected a tokenizer class of BERT for {VOCABULARY}, found {}", quote(class));
+        let help = "save the tokenizer with transformers (save_pretrained) to get its tokenizer.json";
+        return Err(Error::new(path, problem).at("tokenizer_class").help(help));
+    }
+    if config.and_then(|config| config.get("do_basic_tokenize")?.as_bool()) == Some(false) {
+        let problem = "do_basic_tokenize: expected true, found false";
+        let help = "save the tokenizer with transformers (save_pretrained) to get its tokenizer.json";
+        return Err(Error::new(path, problem).at("tokenizer_config.json").help(help));
+    }
+    if text.is_empty() {
+        let error = Error::new(path, "expected a token on each line, found none").at(VOCABULARY);
+        return Err(error.help("get the file of the original model"));
+    }
+    let mut vocab = Map::new();
+    for (line, id) in text.lines().zip(0u32..) {
+        // A text on several lines has the id of the last, as in transformers.
+        vocab.insert(line.trim_end_matches('\r').to_owned(), id.into());
+    }
+    let Settings { lowercase, strip_accents, handle_chinese_chars } = Settings::of(config);
+    let file = json!({
+        "normalizer": {
+            "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": handle_chinese_chars,
+            "strip_accents": strip_accents, "lowercase": lowercase,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+        "model": {"type": "WordPiece", "vocab": vocab},
+    });
+    tokenizer_json::read(file.to_string().as_bytes(), vocab_size, path, &mut Vec::new())
+        .map_err(|error| error.help("vocab.txt was read as a tokenizer.json; use the file of the model's tokenizer"))
+}
+
+/// Puts the tokens of BERT around every text, once all tokens have ids.
+pub(crate) fn put_around(parts: &mut Parts, role: impl Fn(&str) -> Option<String>) {
+    let ids = ids_by_text(&parts.tokens);
+    let id = |key: &str| role(key).and_then(|text| ids.get(text.as_str()).copied());
+    let (prefix, suffix) = (id("cls_token"), id("sep_token"));
+    (parts.prefix, parts.suffix) = (prefix.into_iter().collect(), suffix.into_iter().collect());
+}
+
+/// The settings of `tokenizer_config.json` decide over those of `tokenizer.json`: the constructor of the class in
+/// transformers sets them.
+pub(crate) fn settle_normalizer(parts: &mut Parts, files: &TokenizerFiles, notes: &mut Vec<String>) {
+    let Some(config) = files.tokenizer_config.as_ref().filter(|_| !files.is_replaced) else { return };
+    let class = class(config);
+    let Some(Normalizer::BertNormalizer { lowercase, strip_accents, handle_chinese_chars, .. }) = &mut parts.normalizer
+    else {
+        return;
+    };
+    let own =
+        Settings { lowercase: *lowercase, strip_accents: *strip_accents, handle_chinese_chars: *handle_chinese_chars };
+    let wanted = Settings::of(Some(config));
+    if !CLASSES.contains(&class) || own == wanted {
+        return;
+    }
+    *lowercase = wanted.lowercase;
+    *strip_accents = wanted.strip_accents;
+    *handle_chinese_chars = wanted.handle_chinese_chars;
+    notes.push(format!(
+        "the normalizer of tokenizer.json has other settings than tokenizer_config.json (do_lower_case {}, \
+         tokenize_chinese_chars {}), which are used, as in transformers",
+        wanted.lowercase, wanted.handle_chinese_chars
+    ));
+}
+
+/// The first line of `vocab.txt` whose id is another one in a vocabulary, next to a `tokenizer.json` that is used.
+pub(crate) fn first_difference(bytes: &[u8], parts: &Parts) -> Option<(u32, String)> {
+    let Algorithm::WordPiece { .. } = parts.algorithm else { return None };
+    let text = std::str::from_utf8(bytes).ok()?;
+    let ids = ids_by_text(&parts.tokens);
+    let mut lines = text.lines().map(|line| line.trim_end_matches('\r')).zip(0u32..);
+    let (line, id) = lines.find(|(line, id)| ids.get(line).copied() != Some(*id))?;
+    Some((id.saturating_add(1), line.to_owned()))
+}
+
+/// One spelling of settings that mean the same, so that a file that was written compares equal.
+pub(crate) fn settle_accents(normalizer: Option<&mut Normalizer>) {
+    if let Some(Normalizer::BertNormalizer { lowercase, strip_accents, .. }) = normalizer
+        && *strip_accents == Some(*lowercase)
+    {
+        *strip_accents = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_lines(text: &[u8], config: Value) -> Result<Read> {
+        let files = TokenizerFiles { tokenizer_config: config.as_object().cloned(), ..TokenizerFiles::default() };
+        read(text, &files, None, Path::new("model"))
+    }
+
+    #[test]
+    fn lines_are_tokens() {
+        let Read { parts, .. } = read_lines(b"[UNK]\r\na\n##b\n", json!({})).unwrap();
+        let texts: Vec<&str> = parts.tokens.iter().map(|token| token.text.as_str()).collect();
+        assert_eq!(texts, ["[UNK]", "a", "##b"]);
+        assert_eq!(parts.special.unknown, Some(0));
+        let cased = read_lines(b"[UNK]\n", json!({"do_lower_case": false, "strip_accents": true})).unwrap();
+        let expected = Normalizer::BertNormalizer {
+            clean_text: true,
+            handle_chinese_chars: true,
+            strip_accents: Some(true),
+            lowercase: false,
+        };
+        assert_eq!(cased.parts.normalizer, Some(expected));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named() {
+        for (text, config, expected) in [
+            (&b"a\n\xff"[..], json!({}), "vocab.txt, byte 2"),
+            (b"a", json!({"do_basic_tokenize": false}), "do_basic_tokenize"),
+        ] {
+            let error = read_lines(text, config).map(|_| ()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
