@@ -100,7 +100,7 @@ impl Mismatch {
             let cause = "this is a multimodal checkpoint, which is not supported as a whole";
             return (Some(cause.to_owned()), help);
         }
-        let head = architecture.source_name(OUTPUT);
+        let head = names.source_of(OUTPUT);
         let is_head_only = self.unknown.is_empty() && self.misfits.is_empty() && self.missing.len() == 1;
         if is_head_only && self.missing.first() == head.as_ref() {
             let help = "if the model uses its embedding as the output head, set tie_word_embeddings to true in config.json; \

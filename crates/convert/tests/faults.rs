@@ -270,14 +270,38 @@ fn a_wrapper_around_a_whole_model_is_read_through() {
     let expected = std::fs::read(draft.output()).unwrap();
     for prefix in ["module.", "_orig_mod.", "model.", "transformer.", "language_model.", "base_model.model."] {
         renamed(&mut draft, |name| format!("{prefix}{name}"));
-        let source = draft.open();
-        let note = format!("every tensor name begins with \"{prefix}\", the prefix of a wrapper; it is removed");
-        assert!(source.notes().contains(&note), "{:?}", source.notes());
         std::fs::remove_file(draft.output()).unwrap();
-        converted(&draft, Recipe::new(None));
+        let (notes, _) = converted(&draft, Recipe::new(None));
+        let note = format!("tensor names have the additional prefix `{prefix}`, which is ignored");
+        assert!(notes.contains(&note), "{notes}");
         assert!(std::fs::read(draft.output()).unwrap() == expected, "{prefix}");
         renamed(&mut draft, |name| name.strip_prefix(prefix).unwrap().to_owned());
     }
+}
+
+/// Errors name tensors as the file does, and as it would name those that it lacks.
+#[test]
+fn errors_name_tensors_with_the_prefix_of_the_wrapper() {
+    let mut draft = Draft::of("llama2");
+    renamed(&mut draft, |name| format!("base_model.model.{name}"));
+    let (norm, up) = ("base_model.model.model.norm.weight", "base_model.model.model.layers.0.mlp.up_proj.weight");
+    draft.tensors.remove(norm);
+    draft.tensors.get_mut(up).unwrap().1.reverse();
+    let message = draft.refused(&Options::default());
+    assert!(message.contains(&format!("tensor {norm} is missing")), "{message}");
+    assert!(message.contains(&format!("tensor {up}: expected shape")), "{message}");
+    draft.tensors.remove("base_model.model.model.embed_tokens.weight");
+    let message = draft.refused(&Options::default());
+    assert!(message.contains("tensor base_model.model.model.embed_tokens.weight is missing"), "{message}");
+    assert_eq!(message.matches("is missing").count(), 2, "{message}");
+    let mut draft = Draft::of("llama2");
+    renamed(&mut draft, |name| format!("module.{name}"));
+    draft.tensors.remove(&format!("module.{HEAD}"));
+    let message = draft.refused(&Options::default());
+    assert!(
+        message.contains(&format!("tensor module.{HEAD} is missing; if the model uses its embedding")),
+        "{message}"
+    );
 }
 
 #[test]

@@ -52,7 +52,6 @@ mod survey;
 mod tensor_range;
 mod text_encoding;
 mod trace;
-mod wrapper_prefix;
 
 pub use atomic_file::AtomicFile;
 pub use checkpoint::{Checkpoint, Description, RankFile, TensorInfo, TokenizerFiles};

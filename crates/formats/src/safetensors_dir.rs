@@ -31,7 +31,6 @@ use crate::foreign;
 use crate::json;
 use crate::name_index::NameIndex;
 use crate::source_file::SourceFile;
-use crate::wrapper_prefix::wrapper_prefix;
 use std::path::{Path, PathBuf};
 use tokenizer::Vocabularies;
 
@@ -142,21 +141,24 @@ impl SafetensorsDir {
         others: Vec<SourceFile>,
     ) -> SafetensorsDir {
         let (mut tensors, mut places) = (Vec::new(), Vec::new());
-        let names = files.iter().flat_map(SafetensorsFile::tensors).map(|tensor| tensor.name.as_str());
-        let prefix = wrapper_prefix(names).to_owned();
         for (number, file) in files.iter().enumerate() {
             for (array, tensor) in file.tensors().iter().enumerate() {
-                let name = tensor.name.strip_prefix(&prefix).unwrap_or(&tensor.name);
                 places.push(Place { file: number, array });
-                tensors.push(TensorInfo { name: name.to_owned(), ..tensor.clone() });
+                tensors.push(tensor.clone());
             }
         }
-        let wrapped = (!prefix.is_empty()).then(|| {
-            format!("every tensor name begins with \"{}\", the prefix of a wrapper; it is removed", quote(&prefix))
-        });
-        let notes = wrapped.into_iter().collect();
         let (names, _) = NameIndex::of_first(&tensors);
-        SafetensorsDir { path: path.to_owned(), config, tokenizer, files, tensors, names, places, notes, others }
+        SafetensorsDir {
+            path: path.to_owned(),
+            config,
+            tokenizer,
+            files,
+            tensors,
+            names,
+            places,
+            notes: Vec::new(),
+            others,
+        }
     }
 
     /// How many files hold the tensors.

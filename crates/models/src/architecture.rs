@@ -139,11 +139,6 @@ impl Architecture {
         let rules = self.rules().filter_map(|rule| rule.source_of(name, None));
         rules.filter(|source| !source.contains('{'))
     }
-
-    /// The first of these names.
-    pub fn source_name(&self, name: &str) -> Option<String> {
-        self.source_names(name).next()
-    }
 }
 
 /// The architectures that fit, those with markers first.

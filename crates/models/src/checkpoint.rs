@@ -353,7 +353,7 @@ fn expected(spec: &ModelSpec, names: &SourceNames, tensor: TensorSpec) -> Expect
             _ => vec![columns, rows],
         };
         let table = pattern.replace("{e}", &number.to_string());
-        SourceTensor { name: names.find(&table).unwrap_or(table), shape }
+        SourceTensor { name: names.stored(&table), shape }
     };
     let sources = (0..experts).map(source).collect();
     ExpectedTensor { name, layer, shape, kind, sources, transform }

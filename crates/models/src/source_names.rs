@@ -3,12 +3,14 @@
 //! ```text
 //! model.layers.0.mlp.up_proj.weight             as in the table of the architecture
 //! layers.0.mlp.up_proj.weight                   saved from the base model
-//! module.model.layers.0.mlp.up_proj.weight      saved inside a wrapper
+//! module.model.layers.0.mlp.up_proj.weight      saved inside a wrapper: DataParallel, torch.compile, PEFT
 //! ```
 //!
-//! The name of the token embedding shows the prefix; it holds for all tensors.
+//! The name of the token embedding shows the prefix, or those of the first layer if there is no embedding. The prefix
+//! applies to all tensors.
 
 use crate::architecture::Architecture;
+use crate::checkpoint::TensorRule;
 use crate::tensor::TOKEN_EMBEDDING;
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -45,7 +47,7 @@ impl<'a> SourceNames<'a> {
     pub fn new(architecture: &'static Architecture, names: impl Iterator<Item = &'a str>) -> SourceNames<'a> {
         let names: HashSet<&str> = names.collect();
         let (added, removed) = prefix(architecture, &names).unwrap_or_default();
-        SourceNames { architecture, names: Some(names), added, removed }
+        SourceNames { architecture, names: Some(names), added: added.to_owned(), removed }
     }
 
     /// The names in the tables, for a model that does not come from a checkpoint.
@@ -65,12 +67,22 @@ impl<'a> SourceNames<'a> {
         older.filter(|older| names.contains(older.as_str()))
     }
 
-    /// The name of a tensor outside of the layers, by its GGUF name; if the checkpoint does not have it, its name in
-    /// the tables.
+    /// The name of the tensor that the tables call `table`; if the checkpoint does not have it, the name that it would
+    /// have there.
+    pub fn stored(&self, table: &str) -> String {
+        let expected = || match table.strip_prefix(self.removed) {
+            Some(inner) => format!("{}{inner}", self.added),
+            None => table.to_owned(),
+        };
+        self.find(table).unwrap_or_else(expected)
+    }
+
+    /// The name of a tensor outside of the layers, by its GGUF name; if the checkpoint does not have it, the name that
+    /// it would have there.
     pub fn source_of(&self, gguf_name: &str) -> Option<String> {
         let mut tables = self.architecture.source_names(gguf_name);
         let first = self.architecture.source_names(gguf_name).next();
-        tables.find_map(|table| self.find(&table)).or(first)
+        tables.find_map(|table| self.find(&table)).or_else(|| Some(self.stored(&first?)))
     }
 
     /// The name in the tables of the tensor that the checkpoint calls `name`.
@@ -122,29 +134,38 @@ impl<'a> SourceNames<'a> {
     }
 }
 
-/// What stands before the names of a checkpoint, and the prefix that they lack; `None` if they are those of the tables,
-/// or if there are several embeddings to choose from.
-fn prefix(architecture: &'static Architecture, names: &HashSet<&str>) -> Option<(String, &'static str)> {
-    let rules = || architecture.rules().filter(|rule| rule.source_of(TOKEN_EMBEDDING, None).is_some());
-    if rules().any(|rule| names.contains(format!("{}.weight", rule.source).as_str())) {
-        return None;
+/// What stands before the names of a checkpoint, and the prefix that they lack; `None` if there are several to choose
+/// from.
+fn prefix<'a>(architecture: &'static Architecture, names: &HashSet<&'a str>) -> Option<(&'a str, &'static str)> {
+    let is_embedding = |rule: &&TensorRule| rule.source_of(TOKEN_EMBEDDING, None).is_some();
+    let in_layers = |rule: &&TensorRule| rule.source.contains("{l}") && !rule.source.contains("{e}");
+    let mut found = prefixes(architecture.rules().filter(is_embedding), names);
+    if found.is_empty() {
+        found = prefixes(architecture.rules().filter(in_layers), names);
     }
+    let only = found.len() == 1;
+    found.into_iter().next().filter(|_| only)
+}
+
+/// What stands before the names of these tensors, those of the first layer, and the prefix that the names lack.
+fn prefixes<'a>(
+    rules: impl Iterator<Item = &'static TensorRule>,
+    names: &HashSet<&'a str>,
+) -> HashSet<(&'a str, &'static str)> {
     let mut found = HashSet::new();
-    for rule in rules() {
-        let whole = format!("{}.weight", rule.source);
+    for rule in rules {
+        let whole = format!("{}.weight", rule.source.replace("{l}", "0"));
+        if names.contains(whole.as_str()) {
+            return HashSet::from([("", "")]);
+        }
         let base = rule.source.split_once('.').and_then(|(base, _)| rule.source.get(..=base.len())).unwrap_or("");
         let inner = whole.strip_prefix(base).unwrap_or(&whole);
         for name in names {
             let start = |end: &str| name.strip_suffix(end).filter(|start| start.is_empty() || start.ends_with('.'));
-            match (start(&whole), start(inner)) {
-                (Some(added), _) => drop(found.insert((added.to_owned(), ""))),
-                (None, Some(added)) => drop(found.insert((added.to_owned(), base))),
-                (None, None) => {}
-            }
+            found.extend(start(&whole).map(|added| (added, "")).or_else(|| start(inner).map(|added| (added, base))));
         }
     }
-    let only = found.len() == 1;
-    found.into_iter().next().filter(|_| only)
+    found
 }
 
 #[cfg(test)]
@@ -171,6 +192,13 @@ mod tests {
             }
             let said = names.note().unwrap_or_default();
             assert!(said.contains(note) && said.is_empty() == note.is_empty(), "{said}");
+        }
+        // PEFT's wrapper, and the same without the embedding.
+        let wrapped = table.map(|name| format!("base_model.model.{name}"));
+        for first in 0..2 {
+            let names = SourceNames::new(llama, wrapped.iter().skip(first).map(String::as_str));
+            assert_eq!(names.stored(table[0]), wrapped[0]);
+            assert_eq!(names.source_of("output_norm.weight").as_deref(), Some("base_model.model.model.norm.weight"));
         }
         let two = ["a.embed_tokens.weight", "b.embed_tokens.weight"];
         assert_eq!(SourceNames::new(llama, two.into_iter()).note(), None);

@@ -167,9 +167,10 @@ impl Patient {
         }
     }
 
-    /// The names of its tensors.
+    /// The names of its tensors, with those that a fault left out.
     pub fn source_names(&self, architecture: &'static Architecture) -> SourceNames<'_> {
-        SourceNames::new(architecture, self.checkpoint.tensors().iter().map(|tensor| tensor.name.as_str()))
+        let read = self.checkpoint.tensors().iter().map(|tensor| tensor.name.as_str());
+        SourceNames::new(architecture, read.chain(self.faults.tensors()))
     }
 }
 

@@ -73,6 +73,19 @@ fn a_tensor_with_a_fault_is_not_missing_too() {
 }
 
 #[test]
+fn a_tensor_with_a_fault_is_not_missing_inside_a_wrapper() {
+    for damaged in ["model.norm.weight", "model.embed_tokens.weight"] {
+        for prefix in ["", "module.", "base_model.model."] {
+            let scratch = Scratch::new();
+            let diagnosis = look(&folders::wrapped(&scratch, prefix, damaged));
+            assert_eq!(names(&diagnosis), ["refused", "type-unknown"], "{:#?}", diagnosis.findings);
+            let unknown = diagnosis.findings.iter().find(|finding| finding.name == "type-unknown").unwrap();
+            assert!(unknown.found.contains(&format!("found {prefix}{damaged} (")), "{unknown:?}");
+        }
+    }
+}
+
+#[test]
 fn a_key_of_another_type_is_told_once() {
     let mut keys = 0;
     while let Some((key, path)) = gguf_files::key_of_other_type(&Scratch::new(), keys) {

@@ -123,6 +123,18 @@ pub fn cut_short(scratch: &Scratch) -> PathBuf {
     with_tensors(scratch, "qwen2", |_, data| data.truncate(data.len() - 10))
 }
 
+/// All tensors inside a wrapper, and `damaged` of another type.
+pub fn wrapped(scratch: &Scratch, prefix: &str, damaged: &str) -> PathBuf {
+    with_tensors(scratch, "qwen2", |header, _| {
+        header[damaged]["dtype"] = json!("F8_E4M3");
+        let wrapped = |(name, place): (String, Value)| match name.as_str() {
+            "__metadata__" => (name, place),
+            _ => (format!("{prefix}{name}"), place),
+        };
+        *header = std::mem::take(header).into_iter().map(wrapped).collect();
+    })
+}
+
 pub fn bytes_after(scratch: &Scratch) -> PathBuf {
     with_tensors(scratch, "qwen2", |_, data| data.extend([0; 8]))
 }
