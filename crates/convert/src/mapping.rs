@@ -204,16 +204,22 @@ fn check_rows(expected: &ExpectedTensor, misfits: &mut Vec<String>) {
     }
 }
 
+/// Compares a tensor with what is expected. A fused tensor, which several tensors are made of, is reported once.
 fn check_tensor(expected: &SourceTensor, found: &TensorInfo, misfits: &mut Vec<String>) {
     let name = quote(&found.name);
+    let mut add = |sentence: String| {
+        if !misfits.contains(&sentence) {
+            misfits.push(sentence);
+        }
+    };
     if found.shape != expected.shape {
         // As the checkpoint's own programs print it: outermost first.
         let outermost_first = |shape: &[u64]| shape.iter().rev().copied().collect::<Vec<u64>>();
         let (wanted, found) = (outermost_first(&expected.shape), outermost_first(&found.shape));
-        misfits.push(format!("tensor {name}: expected shape {wanted:?}, found {found:?}"));
+        add(format!("tensor {name}: expected shape {wanted:?}, found {found:?}"));
     }
     if !found.dtype.is_float() {
-        misfits.push(format!("tensor {name}: expected a floating-point type, found {}", found.dtype));
+        add(format!("tensor {name}: expected a floating-point type, found {}", found.dtype));
     }
 }
 

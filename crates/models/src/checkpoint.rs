@@ -368,21 +368,16 @@ fn rule_for(
 ) -> Option<(&'static TensorRule, String, Option<FusedPart>)> {
     let exists = |pattern: &str| names.find(&pattern.replace("{e}", "0")).is_some();
     let rules = spec.architecture.rules().filter(|rule| (rule.when)(spec));
-    let mut first_fused = None;
     for (rule, pattern) in rules.filter_map(|rule| Some((rule, rule.source_of(name, layer)?))) {
-        let is_here = exists(&pattern);
-        if !is_here && first_fused.is_none() {
-            first_fused = fused(&pattern).filter(|(whole, _)| exists(whole)).map(|(whole, part)| (rule, whole, part));
+        // A part next to the fused tensor is not used, and so is reported as unknown.
+        if let Some((whole, part)) = fused(&pattern).filter(|(whole, _)| names.has(whole)) {
+            return Some((rule, whole, Some(part)));
         }
-        if is_here {
+        if !rule.is_optional || exists(&pattern) {
             return Some((rule, pattern, None));
         }
-        if !rule.is_optional {
-            let fused = first_fused.map(|(rule, whole, part)| (rule, whole, Some(part)));
-            return fused.or(Some((rule, pattern, None)));
-        }
     }
-    first_fused.map(|(rule, whole, part)| (rule, whole, Some(part)))
+    None
 }
 
 /// The same transform of rows that start at a place of a larger tensor.

@@ -67,6 +67,11 @@ impl<'a> SourceNames<'a> {
         older.filter(|older| names.contains(older.as_str()))
     }
 
+    /// Whether there is a checkpoint that has the tensor that the tables call `table`.
+    pub fn has(&self, table: &str) -> bool {
+        self.names.is_some() && self.find(table).is_some()
+    }
+
     /// The name of the tensor that the tables call `table`; if the checkpoint does not have it, the name that it would
     /// have there.
     pub fn stored(&self, table: &str) -> String {

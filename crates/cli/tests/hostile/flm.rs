@@ -375,13 +375,6 @@ const FILE: &[Lie] = &[
     ("type 5", "expected type 0, 1, 3, 4, 7, 8 or 9, found 5;", |p, _| p.tensor(CODES).dtype = 5),
     ("type 1000", "expected type 0, 1, 3, 4, 7, 8 or 9, found 1000;", |p, _| p.tensor(NORM).dtype = 1000),
     (
-        "a part beside the joined tensor",
-        "tensor model.layers.1.self_attn.q_proj.weight: the name occurs twice",
-        |p, _| {
-            p.tensor(CODES).name = text("model.layers.1.self_attn.q_proj.weight");
-        },
-    ),
-    (
         "a byte less",
         "numbers of tensor model.norm.weight at byte 185425: expected 64 items of at least 4 bytes, found 255 bytes",
         |p, _| {
@@ -445,8 +438,15 @@ const MEANING: &[Lie] = &[
         p.tensor(CODES).name = text("model.layers.1.self_attn.z_proj.weight")
     }),
     (
+        "a part beside the joined tensor",
+        "tensor model.layers.1.self_attn.q_proj.weight is not known to LlamaForCausalLM",
+        |p, _| {
+            p.tensor(CODES).name = text("model.layers.1.self_attn.q_proj.weight");
+        },
+    ),
+    (
         "joined tensor with an odd number of rows",
-        "tensor model.layers.0.mlp.gateup_proj.weight is not known to LlamaForCausalLM",
+        "tensor model.layers.0.mlp.gateup_proj.weight: expected shape [320, 64], found [319, 64]",
         |p, _| {
             let tensor = p.tensor("layers.0.mlp.gateup_proj.weight");
             tensor.sizes[0] -= 1;
@@ -457,12 +457,12 @@ const MEANING: &[Lie] = &[
     ),
     (
         "joined queries, keys and values of other rows",
-        "self_attn.q_proj.weight: expected shape [32, 32], found [32, 64]",
+        "self_attn.mergeqkv.weight: expected shape [64, 32], found [128, 64]",
         |p, _| p.set("hidden_size", "32"),
     ),
     (
         "joined tensor of a layer that is not there",
-        "tensor model.layers.7.mlp.gate_proj.weight is not known to LlamaForCausalLM",
+        "tensor model.layers.7.mlp.gateup_proj.weight is not known to LlamaForCausalLM",
         |p, _| {
             p.tensor("layers.0.mlp.gateup_proj.weight").name = text("model.layers.7.mlp.gateup_proj.weight");
         },
