@@ -1,7 +1,7 @@
 # What the checks of cards have in common: sourced by gpu_check.sh and npu_check.sh, which say what their stages are.
 # Takes the arguments TRUEUP FOLDER [STAGE...], and these from the environment, as a rehearsal on another device and of
-# other sizes: DEVICE, ONE_OF (one case of the operator suite in so many), FIXTURES (how many), BENCH_MODEL,
-# BENCH_TYPES, BENCH_PROMPTS, BENCH_TOKENS. shellcheck shell=bash
+# other sizes: DEVICE, ONE_OF (one case of the operator suite in so many), FIXTURES (how many), JOBS (how many
+# fixtures at a time), BENCH_MODEL, BENCH_TYPES, BENCH_PROMPTS, BENCH_TOKENS. shellcheck shell=bash
 
 if [ $# -lt 2 ]; then
     sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d' >&2
@@ -15,6 +15,7 @@ cd "$(dirname "$0")/.."
 stages=("$@")
 one_of="${ONE_OF:-1}"
 fixtures_most="${FIXTURES:-1000}"
+jobs_most="${JOBS:-$((($(nproc) + 1) / 2))}"
 bench_tokens="${BENCH_TOKENS:-128}"
 log="$folder/log.txt"
 work="$(mktemp -d)"
@@ -79,25 +80,47 @@ verdict() {
     printf '{"model": %s, "flags": %s, "exit": %s}' "$(quoted "$name")" "$(quoted "$*")" "$code" >"$work/models-$name-${*//[^a-z]/}.json"
 }
 
-# models_as TYPES FLAGS...: verify on every fixture in these types, once for each set of flags, where "" is none.
+# checkpoint_as FOLDER TYPES FLAGS...: verify of one fixture in these types, once for each set of flags.
+checkpoint_as() {
+    local checkpoint="$1" types="$2" name dtype flags
+    shift 2
+    name="$(basename "$checkpoint")"
+    try "convert $name" "$trueup" convert "$checkpoint" "$work/$name.gguf" || return
+    for dtype in $types; do
+        try "quantize $name to $dtype" "$trueup" quantize --type "$dtype" "$work/$name.gguf" "$work/$name-$dtype.gguf" || continue
+        for flags in "$@"; do
+            # shellcheck disable=SC2086 # flags are words
+            verdict "$name-$dtype" "$work/$name-$dtype.gguf" $flags || true
+        done
+        rm "$work/$name-$dtype.gguf"
+    done
+}
+
+# models_as TYPES FLAGS...: the same for every fixture, JOBS of them at a time. An empty set of flags is "".
 models_as() {
-    local types="$1" count=0 checkpoint name dtype flags
+    local types="$1" checkpoint name count=0 all_work="$work" all_log="$log"
     shift
     for checkpoint in fixtures/models/*/ fixtures/stories-1M/; do
         [ "$count" -lt "$fixtures_most" ] || break
         count=$((count + 1))
         name="$(basename "$checkpoint")"
-        try "convert $name" "$trueup" convert "$checkpoint" "$work/$name.gguf" || continue
-        for dtype in $types; do
-            try "quantize $name to $dtype" "$trueup" quantize --type "$dtype" "$work/$name.gguf" "$work/$name-$dtype.gguf" || continue
-            for flags in "$@"; do
-                # shellcheck disable=SC2086 # flags are words
-                verdict "$name-$dtype" "$work/$name-$dtype.gguf" $flags || true
-            done
-            rm "$work/$name-$dtype.gguf"
-        done
+        while [ "$(jobs -rp | wc -l)" -ge "$jobs_most" ]; do wait -n || true; done
+        (
+            work="$all_work/jobs/$name"
+            mkdir -p "$work"
+            log="$work/log"
+            wrong=0
+            trap - EXIT
+            checkpoint_as "$checkpoint" "$types" "$@"
+            echo "$wrong" >"$work/wrong"
+        ) &
     done
-    joined "$work"/models-*.json >"$folder/models.json"
+    wait
+    for name in "$all_work"/jobs/*/; do
+        cat "$name/log" >>"$all_log"
+        wrong=$((wrong + $(cat "$name/wrong" 2>/dev/null || echo 1)))
+    done
+    joined "$work"/jobs/*/models-*.json >"$folder/models.json"
 }
 
 speed() {

@@ -13,7 +13,8 @@
 #                 are one launch and a graph, where
 #                 that is installed and the machine lets it run
 #   speed         ops perf, beside what the card copies and multiplies in the same run
-#   decode        bench on models of a known shape, made in memory: prompts, and tokens behind them
+#   decode        bench on models of a known shape, made in memory: prompts, and the tokens after them
+#   kernels       the time of each kernel of a decode step, by Nsight Compute, if ncu is installed: kernels-TYPE.csv
 #
 # FOLDER/STAGE.json holds what each stage found, FOLDER/result.json all of them, FOLDER/log.txt what was printed. Exit
 # code 1 where something is wrong. For other devices and other sizes, as a rehearsal: DEVICE=cuda-sim CARDS=cuda-simx2
@@ -22,7 +23,7 @@ set -euo pipefail
 
 # shellcheck source=scripts/card_check.sh
 source "$(dirname "$0")/card_check.sh"
-all=(environment operators models cards sanitizers speed decode)
+all=(environment operators models cards sanitizers speed decode kernels)
 
 device="${DEVICE:-cuda}"
 bench_model="${BENCH_MODEL:-llama-8b}"
@@ -44,7 +45,7 @@ operators() {
 }
 
 models() {
-    models_as "f16 q8_0 q4_0" "" "--fusion off" "--no-repack"
+    models_as "${MODEL_TYPES:-f16 q8_0 q4_0}" "" "--fusion off" "--no-repack"
 }
 
 # model DTYPE: a fixture of that type, at $work/DTYPE.gguf.
@@ -127,6 +128,23 @@ decode() {
         done
     done
     joined "$work"/decode-*.json >"$folder/decode.json"
+}
+
+kernels() {
+    local dtype
+    if ! command -v ncu >/dev/null; then
+        say "not run: ncu is not installed"
+        printf '{"not_run": "ncu is not installed"}' >"$folder/kernels.json"
+        return
+    fi
+    # Prompts of up to 8 tokens use the kernels of decoding.
+    for dtype in $bench_types; do
+        try "kernels of $bench_model $dtype" ncu --clock-control none --csv --page raw \
+            --metrics gpu__time_duration.sum,dram__bytes_read.sum,launch__grid_size,launch__block_size \
+            "$trueup" bench "synth:$bench_model:$dtype" --dev "$device" --prompt 4 --generate 4 --repetitions 1 -q || true
+        grep '^"' "$work/output" >"$folder/kernels-$dtype.csv" || true
+    done
+    printf '{"types": %s}' "$(quoted "$bench_types")" >"$folder/kernels.json"
 }
 
 run_stages

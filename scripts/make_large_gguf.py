@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write a large synthetic model as GGUF, to measure what a model takes that is larger than memory.
 
-    python scripts/make_large_gguf.py FILE [--shape llama-8b|llama-7b|chatglm-6b] [--type q4_0|f16] [--layers N] [--sparse]
+    python scripts/make_large_gguf.py FILE [--shape llama-8b|llama-7b|chatglm-6b] [--type q4_0|q8_0|f16] [--layers N] [--sparse]
 
 The shapes are the published ones of Llama-3.1-8B, Llama-2-7B and ChatGLM-6B, the last without the 20,000 tokens of images that its first publication had. Matrices are of one type, but for the head of q4_0 models, which is q8_0. Values are uniform,
 taken from one random pool that every piece of a tensor reads from another place; a few MiB are held at a time. There is no tokenizer: `trueup run --ids`. With --sparse there are holes in place of values, which take no disk: for
@@ -89,7 +89,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("file")
     parser.add_argument("--shape", choices=SHAPES, default="llama-8b")
-    parser.add_argument("--type", choices=["q4_0", "f16"], default="q4_0")
+    parser.add_argument("--type", choices=TYPES, default="q4_0")
     parser.add_argument("--layers", type=int)
     parser.add_argument("--sparse", action="store_true")
     arguments = parser.parse_args()
@@ -111,6 +111,7 @@ def main():
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_freq_base(10000.0 if is_chatglm else 500000.0)
     writer.add_vocab_size(shape["vocabulary"])
+    writer.add_tokenizer_model("no_vocab")
     listed = list((chatglm if is_chatglm else tensors)(shape, arguments.type))
     for name, rows, columns, kind in listed:
         if rows is None:

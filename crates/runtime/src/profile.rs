@@ -105,6 +105,12 @@ pub enum Accumulator {
     /// enters the sum as two products, of activations in codes `x = dx c`: `(d dx) sum(q c)`, then `m (dx sum(c))`,
     /// each factor in parentheses rounded to f32. Lanes take whole blocks, with both products.
     Int32ThenF32,
+    /// f32 in tensor cores. Every 8 or more exact products are aligned to the largest exponent among them and their
+    /// partial sum, and added; what does not fit is cut off, not rounded.
+    TensorCore {
+        /// Products that are added this way before their sum is added to others in f32, with rounding; 0 is all.
+        chain: usize,
+    },
 }
 
 /// How the angles of rope are computed.
@@ -162,13 +168,18 @@ impl fmt::Display for Profile {
             Accumulator::F32 => "f32",
             Accumulator::F16 => "f16",
             Accumulator::Int32ThenF32 => "i32 in blocks, then f32",
+            Accumulator::TensorCore { .. } => "f32 in tensor cores",
+        };
+        let chain = match self.accumulator {
+            Accumulator::TensorCore { chain } if chain > 0 => format!(", {chain} products at a time"),
+            _ => String::new(),
         };
         let lanes = if self.lanes > 1 { format!(" in {} lanes", self.lanes) } else { String::new() };
         let weights = match self.weights {
             Weights::Unchanged => "",
             Weights::F16 => "; weights f16",
         };
-        write!(f, "activations {activations}{rounding}{weights}; sums {sums}{lanes}; output {}", self.output)?;
+        write!(f, "activations {activations}{rounding}{weights}; sums {sums}{chain}{lanes}; output {}", self.output)?;
         match self.products {
             Products::Exact => {}
             Products::Rounded => write!(f, "; products rounded")?,

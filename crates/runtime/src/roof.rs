@@ -62,7 +62,7 @@ impl Operations {
         let none = Operations::default();
         match (profile.accumulator, profile.activations) {
             (Accumulator::Int32ThenF32, Activations::Q8 { .. }) => Operations { int8: count, ..none },
-            (Accumulator::F32, Activations::F16) => Operations { f16: count, ..none },
+            (Accumulator::F32 | Accumulator::TensorCore { .. }, Activations::F16) => Operations { f16: count, ..none },
             _ => Operations { f32: count, ..none },
         }
     }

@@ -222,7 +222,7 @@ fn in_pieces<B: Default>(
 fn arithmetic(profile: &Profile) -> Precision {
     match profile.accumulator {
         Accumulator::F64 => Precision::F64,
-        Accumulator::F32 | Accumulator::Int32ThenF32 => Precision::F32,
+        Accumulator::F32 | Accumulator::Int32ThenF32 | Accumulator::TensorCore { .. } => Precision::F32,
         Accumulator::F16 => Precision::F16,
     }
 }

@@ -19,6 +19,15 @@ use crate::precision::{Precision, ROUNDING_VARIANCE};
 /// Lanes beyond this are counted as this many; more only make sums more exact.
 const LANES_MAX: usize = 64;
 
+/// Products that tensor cores add to a partial sum at once: 8 up to compute capability 8.9, 16 on 9.0.
+const TENSOR_CORE_STEP: f64 = 8.0;
+
+/// Mean of what cutting off costs a partial sum, and mean square of its spread with that of the products of a step,
+/// relative to the partial sum, in units of f32; and the mean for a step of products of one sign.
+const CUT_MEAN: f64 = 0.72;
+const CUT_SPREAD: f64 = 1.64;
+const CUT_PRODUCTS_MEAN: f64 = 2.9;
+
 /// The exact sum of some products and what bounds its rounding.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Sum {
@@ -215,6 +224,20 @@ impl Sum {
         ROUNDING_VARIANCE * precision.unit * precision.unit * self.partial_squares(lanes, chain)
     }
 
+    /// Variance of summing exact products in tensor cores, `chain` products at a time (0 for all), and these sums in
+    /// f32 (docs/numerics.md#tensor-cores).
+    pub fn tensor_core_variance(&self, chain: usize) -> f64 {
+        let terms = self.terms.max(1) as f64;
+        let chain = if chain == 0 { terms } else { terms.min(chain as f64) };
+        let (steps, chains) = ((chain / TENSOR_CORE_STEP).ceil(), (terms / chain).ceil());
+        let coherence = if self.absolute > 0.0 { self.value.abs() / self.absolute } else { 0.0 };
+        let bias = (CUT_MEAN + CUT_PRODUCTS_MEAN * coherence) * steps / 2.0 * self.value;
+        let random = CUT_MEAN * CUT_MEAN * 0.375 * steps * steps * self.squares;
+        let spread = CUT_SPREAD * (steps / 2.0 * self.squares + steps / 3.0 * self.value * self.value / chains);
+        let unit = Precision::F32.unit;
+        unit * unit * (bias * bias + random + spread) + self.chain_variance(Precision::F32, 1, chains as usize)
+    }
+
     /// How much of the sum may get lost in `precision` because a product is below half a unit in the last place of the
     /// partial sum it is added to: one-sided, which no variance describes. In f16 that is no rare event but the fault
     /// of summing in f16, and nothing is taken for lost.
@@ -329,6 +352,57 @@ mod tests {
                 "{len} terms, {lanes} lanes, outlier {outlier}: rms {rms}, max {worst}"
             );
             assert!(rms >= 0.5 || len <= 2 || lanes > 8, "{len} terms, {lanes} lanes: too wide, rms {rms}");
+        }
+    }
+
+    /// `products` as tensor cores add them: `step` of them and the partial sum at a time, each cut off at `bits` bits
+    /// after the first bit of the largest, and the sum at the 24 bits of an f32. The rules are those measured by Fasi,
+    /// Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores" (2021): 8 products and 24 bits on
+    /// Ampere; 16 and 25 on Hopper, as Khattak and Mikaitis (arXiv:2512.07004) found.
+    fn tensor_core_sum(products: &[f64], chain: usize, step: usize, bits: i32) -> f64 {
+        let exponent = |number: f64| if number == 0.0 { -1000 } else { number.abs().log2().floor() as i32 };
+        let cut = |number: f64, unit: f64| (number / unit).trunc() * unit;
+        let mut sum = 0.0f32;
+        for chain in products.chunks(chain) {
+            let mut partial = 0.0f64;
+            for step in chain.chunks(step) {
+                let largest = step.iter().map(|product| exponent(*product)).fold(exponent(partial), i32::max);
+                let unit = f64::from(largest - bits).exp2();
+                let exact = step.iter().fold(cut(partial, unit), |sum, product| sum + cut(*product, unit));
+                partial = cut(exact, f64::from(exponent(exact) - 23).exp2());
+            }
+            sum += partial as f32;
+        }
+        f64::from(sum)
+    }
+
+    #[test]
+    fn the_noise_of_tensor_cores_is_at_least_theirs_and_not_far_above() {
+        for (len, chain, sign) in [
+            (64, 64, 0.0),
+            (512, 64, 0.0),
+            (512, 512, 0.0),
+            (4096, 4096, 0.0),
+            (4096, 64, 0.0),
+            (512, 512, 3.0),
+            (4096, 64, 3.0),
+        ] {
+            for (step, bits) in [(8, 24), (16, 25)] {
+                let (mut squares, mut worst, runs) = (0.0, 0.0f64, 300);
+                for seed in 0..runs {
+                    let products: Vec<f64> =
+                        products(len, seed + 1, false).iter().map(|p| f64::from((p + sign) as f32)).collect();
+                    let sum = Sum::of(&products, 1);
+                    let sigma = sum.tensor_core_variance(if chain == len { 0 } else { chain }).sqrt();
+                    let error = tensor_core_sum(&products, chain, step, bits) - sum.value;
+                    squares += (error / sigma).powi(2);
+                    worst = worst.max((error / sigma).abs());
+                    assert!(error.abs() <= 2.0 * sum.hard_bound(Precision::F32, 1), "{len} in {chain}, seed {seed}");
+                }
+                let rms = (squares / runs as f64).sqrt();
+                assert!(rms <= 1.15 && worst <= 6.2, "{len} terms, {chain} at a time, {step}: rms {rms}, max {worst}");
+                assert!(rms >= 0.1, "{len} terms, {chain} at a time, {step}: too wide, rms {rms}");
+            }
         }
     }
 

@@ -1,6 +1,8 @@
 // The simulator's side of ptx.cuh: a warp's instruction is a collective, whose last lane computes for all.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "emulation.h"
@@ -43,17 +45,38 @@ struct MultipliedF16 {
 
 inline double half_of(unsigned word, int place) { return __half2float(half{(unsigned short)(word >> 16 * place)}); }
 
-// Products of f16 and their sums are exact in f64, but for sums over 40 bits.
+// The exponent of a number, as frexp has it; of zero and of what is not finite a very small one.
+inline int exponent_of(double number) {
+    int exponent = -10000;
+    if (number != 0 && std::isfinite(number)) std::frexp(number, &exponent);
+    return exponent;
+}
+
+// The sum of a partial sum and 16 exact products as compute capability 9.0 adds them: each is cut off at 25 bits after
+// the first bit of the largest, and their sum at the 24 bits of a float (Fasi et al. 2021, 10.7717/peerj-cs.330, with
+// the constants of Hopper in Khattak and Mikaitis 2025, arXiv:2512.07004).
+inline float add_cut_off(double partial, const double (&products)[16]) {
+    int largest = exponent_of(partial);
+    for (const double product : products) largest = std::max(largest, exponent_of(product));
+    const int unit = largest - 1 - 25;
+    const auto cut = [&](double number) { return std::isfinite(number) ? std::ldexp(std::trunc(std::ldexp(number, -unit)), unit) : number; };
+    double sum = cut(partial);
+    for (const double product : products) sum += cut(product);
+    const float rounded = (float)sum;
+    const bool is_beyond = std::isfinite(rounded) && std::fabs((double)rounded) > std::fabs(sum);
+    return is_beyond ? std::nextafter(rounded, 0.0f) : rounded;
+}
+
 inline void multiply_f16(MultipliedF16* const* lanes, unsigned) {
     for (int row = 0; row < 16; row++) {
         for (int column = 0; column < 8; column++) {
             float& d = lanes[row % 8 * 4 + column / 2]->d[row / 8 * 2 + column % 2];
-            double sum = d;
+            double products[16];
             for (int k = 0; k < 16; k++) {
                 const int t = k % 8 / 2, half_of_k = k / 8;
-                sum += half_of(lanes[row % 8 * 4 + t]->a[row / 8 + 2 * half_of_k], k % 2) * half_of(lanes[column * 4 + t]->b[half_of_k], k % 2);
+                products[k] = half_of(lanes[row % 8 * 4 + t]->a[row / 8 + 2 * half_of_k], k % 2) * half_of(lanes[column * 4 + t]->b[half_of_k], k % 2);
             }
-            d = (float)sum;
+            d = add_cut_off(d, products);
         }
     }
 }

@@ -17,6 +17,8 @@ pub struct Accumulation {
     /// two.
     blocks: bool,
     products_rounded: bool,
+    /// Sums of so many products in tensor cores, 0 for all of them.
+    tensor_chain: Option<usize>,
     /// Variance of the declared roundings of an activation and a weight, relative to the square of their product.
     factor_variance: f64,
     /// Decoding a weight rounds it to f32.
@@ -42,6 +44,10 @@ impl Accumulation {
             lanes: profile.lanes.max(1),
             blocks: profile.accumulator == Accumulator::Int32ThenF32,
             products_rounded: profile.products == Products::Rounded,
+            tensor_chain: match profile.accumulator {
+                Accumulator::TensorCore { chain } => Some(chain),
+                Accumulator::F64 | Accumulator::F32 | Accumulator::F16 | Accumulator::Int32ThenF32 => None,
+            },
             factor_variance: ROUNDING_VARIANCE * (unit * unit + weight_unit * weight_unit),
             weights_rounded: weights_rounded && precision != Precision::F64,
         }
@@ -69,14 +75,19 @@ impl Accumulation {
 
     /// The same where the products' sum and what gets lost of it are known.
     pub(super) fn of_sum(&self, sum: &Sum, stagnation: f64, exact: f64, absolute: Absolute, loss: &Loss) -> Expected {
-        let mut variance = sum.variance(self.precision, self.lanes);
+        let mut variance = match self.tensor_chain {
+            Some(chain) => sum.tensor_core_variance(chain),
+            None => sum.variance(self.precision, self.lanes),
+        };
         let roundings =
             usize::from(self.products_rounded) + usize::from(self.blocks) + usize::from(self.weights_rounded);
         variance += roundings as f64 * sum.product_variance(self.precision);
         let (own, own_bound) = self.own_error(sum);
         variance += own;
         let parts = Sum { absolute: absolute.parts, ..*sum };
-        let mut bound = parts.hard_bound(self.precision, roundings + self.lanes) + own_bound;
+        // Cutting off costs up to one unit in the last place, twice as much as rounding.
+        let cut = if self.tensor_chain.is_some() { 2.0 } else { 1.0 };
+        let mut bound = cut * parts.hard_bound(self.precision, roundings + self.lanes) + own_bound;
         // A tie that went the other way moves every partial sum behind it, and the result, to where roundings may be
         // larger.
         let tied = sum.value.abs() + loss.ties;

@@ -58,7 +58,7 @@ fn input_unit(profile: &Profile) -> f64 {
         ) => Precision::F16.unit,
         (
             Activations::Unchanged | Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K,
-            Accumulator::F64 | Accumulator::F32 | Accumulator::Int32ThenF32,
+            Accumulator::F64 | Accumulator::F32 | Accumulator::Int32ThenF32 | Accumulator::TensorCore { .. },
         ) => 0.0,
     }
 }

@@ -54,7 +54,7 @@ use crate::profile::Profile;
 pub use heads::{HEAD_MAX, HeadsOf, HeadsTail, launch as finish_heads};
 pub use kv_attention::launch_for_products as attention_for_products;
 pub use kv_store::launch_pair as store_pair;
-pub use matrix::{Form, Means, Way, multiply_add, multiply_three};
+pub use matrix::{Form, HALVES_CHAIN, Means, Way, multiply_add, multiply_three};
 pub use mul_mat_gated::launch_for_products as gated_for_products;
 pub use rms_norm::{NormBehind, is_wide, launch_for_products as norm_for_products};
 pub use rope::launch_pair as rotate_pair;

@@ -67,7 +67,7 @@ fn normalised_errors(cpu: &Cpu, w: &Given, x: &[f32], tokens: usize) -> Vec<f64>
         let accumulated = match profile.accumulator {
             Accumulator::F64 => sum * sum,
             Accumulator::F32 | Accumulator::Int32ThenF32 => terms / 3.0 * sum * sum + terms / 6.0 * squares,
-            Accumulator::F16 => panic!("no kernel here sums in f16"),
+            Accumulator::F16 | Accumulator::TensorCore { .. } => panic!("no kernel here sums that way"),
         };
         let variance = 0.18 * U * U * (accumulated + rounded);
         errors.push((f64::from(found) - sum) / (variance.sqrt() + f64::from(f32::MIN_POSITIVE)));

@@ -72,8 +72,14 @@ mod tests {
     use super::*;
     use crate::devices::Linear;
 
-    const MEANS: Means =
-        Means { repack: true, linear: Linear::Q8_1, tensor_cores: true, processors: 132, shared_bytes_max: 227 << 10 };
+    const MEANS: Means = Means {
+        repack: true,
+        linear: Linear::Q8_1,
+        tensor_cores: true,
+        tensor_chain: 0,
+        processors: 132,
+        shared_bytes_max: 227 << 10,
+    };
 
     #[test]
     fn rows_are_decoded_in_pieces_of_whole_tiles_that_fit() {

@@ -50,6 +50,9 @@ const TILE_THREADS: u32 = 256;
 const TILES_SHARED_BYTES: u32 = 47_616;
 const HALVES_SHARED_BYTES: u32 = 37_632;
 
+/// Products that tensor cores add before their sum is added in f32: `STEPS_AT_ONCE` in `mul_mat_halves.cu`.
+pub const HALVES_CHAIN: usize = 64;
+
 /// Bytes of a wide load.
 const LOAD_BYTES: usize = 16;
 
@@ -73,6 +76,8 @@ pub struct Means {
     pub linear: Linear,
     /// Whether tensor cores multiply 8-bit integers and f16 as the kernels need it: from sm_80 on.
     pub tensor_cores: bool,
+    /// How many products of f16 they add before the sum is added in f32; 0 is all of a row, as in cuBLASLt.
+    pub tensor_chain: usize,
     /// How many processors the card has.
     pub processors: u32,
     /// Shared memory that a block of threads can have, in bytes.
@@ -108,12 +113,19 @@ impl Means {
         if matches!(op, Op::MulMatId(_)) {
             return plain;
         }
+        let in_tensor_cores = Accumulator::TensorCore { chain: self.tensor_chain };
         match self.way(weights, x) {
             Way::Rows if !self.takes_codes(weights[0].dtype) => Profile { lanes: WARP * run(&weights[0]), ..plain },
             Way::Plain | Way::Rows => plain,
             Way::Tiles => Profile { lanes: 1, ..plain },
-            Way::Halves => Profile { activations: Activations::F16, lanes: 1, ..plain },
-            Way::Decoded => Profile { activations: Activations::F16, weights: Weights::F16, lanes: 1, ..plain },
+            Way::Halves => Profile { activations: Activations::F16, accumulator: in_tensor_cores, lanes: 1, ..plain },
+            Way::Decoded => Profile {
+                activations: Activations::F16,
+                weights: Weights::F16,
+                accumulator: in_tensor_cores,
+                lanes: 1,
+                ..plain
+            },
         }
     }
 
@@ -463,8 +475,14 @@ mod tests {
     use trueup_graph::op::{MulMat, MulMatId};
     use trueup_graph::{Shape, Strides};
 
-    const FAST: Means =
-        Means { repack: true, linear: Linear::Q8_1, tensor_cores: true, processors: 132, shared_bytes_max: 227 << 10 };
+    const FAST: Means = Means {
+        repack: true,
+        linear: Linear::Q8_1,
+        tensor_cores: true,
+        tensor_chain: 0,
+        processors: 132,
+        shared_bytes_max: 227 << 10,
+    };
 
     fn ty(dtype: DType, sizes: &[usize]) -> TensorType {
         TensorType::new(dtype, sizes)
@@ -535,7 +553,8 @@ mod tests {
         assert_eq!(declared(&FAST, MulMat.into(), DType::Q4_0, 1), INTEGERS);
         assert_eq!(declared(&FAST, MulMat.into(), DType::Q4_0, 9), Profile { lanes: 1, ..INTEGERS });
         assert_eq!(declared(&FAST, MulMat.into(), DType::F16, 1), Profile { lanes: 256, ..FLOATS });
-        let halves = Profile { activations: Activations::F16, lanes: 1, ..FLOATS };
+        let accumulator = Accumulator::TensorCore { chain: FAST.tensor_chain };
+        let halves = Profile { activations: Activations::F16, accumulator, lanes: 1, ..FLOATS };
         assert_eq!(declared(&FAST, MulMat.into(), DType::F16, 9), halves);
         assert_eq!(declared(&FAST, MulMatId.into(), DType::Q4_0, 9), INTEGERS);
         let decoded = Profile { weights: Weights::F16, ..halves };
