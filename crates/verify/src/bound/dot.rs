@@ -17,7 +17,7 @@ pub struct Accumulation {
     /// two.
     blocks: bool,
     products_rounded: bool,
-    /// Sums of so many products in tensor cores, 0 for all of them.
+    /// Products that tensor cores add in one chain, 0 for all of them; `None` if other units compute the sum.
     tensor_chain: Option<usize>,
     /// Variance of the declared roundings of an activation and a weight, relative to the square of their product.
     factor_variance: f64,
