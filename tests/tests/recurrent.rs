@@ -3,6 +3,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use trueup::blocks::DType;
+use trueup::formats::{Checkpoint, Gguf};
 use trueup::runtime::{DeviceOptions, Entry, ModelFile, Session, SessionOptions, Weights, open_device};
 use trueup::verify::{Outcome, Reference, VerifyOptions, planted, verify};
 use trueup_tests::{convert, root};
@@ -40,6 +42,25 @@ fn alone(model: &Arc<ModelFile>, text: &[u32]) -> Vec<Vec<f64>> {
 }
 
 const TEXTS: [&[u32]; 3] = [&[5, 9, 40, 7, 300, 11, 12, 13, 77, 2, 8], &[17, 4], &[60, 61, 5, 9, 40]];
+
+/// llama.cpp reads these tables as f32 only.
+#[test]
+fn tables_of_scans_and_convolutions_are_f32_in_every_file() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for name in NAMES {
+        let folder = root().join("fixtures/models").join(name);
+        for dtype in [None, Some(DType::F16), Some(DType::Q8_0)] {
+            let path = scratch.path().join("model.gguf");
+            convert(&folder, &path, dtype, None);
+            let file = Gguf::open(&path).expect("it was just written");
+            let is_table =
+                |name: &str| [".ssm_a", ".ssm_d", ".ssm_conv1d.weight"].iter().any(|end| name.ends_with(end));
+            let tables: Vec<_> = file.tensors().iter().filter(|tensor| is_table(&tensor.name)).collect();
+            assert!(tables.len() == 6 && tables.iter().all(|table| table.dtype == DType::F32), "{tables:?}");
+            std::fs::remove_file(&path).expect("it was just written");
+        }
+    }
+}
 
 /// Whole texts one after the other, then by turns; cut into chunks of several sizes. No bit differs.
 #[test]

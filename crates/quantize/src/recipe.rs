@@ -182,17 +182,20 @@ fn is_number(tensor: &TensorInfo) -> bool {
     tensor.dtype.is_float() || tensor.dtype.is_quantized()
 }
 
-/// Small tables of a scan or a convolution, which other programs read as f32, are not quantized.
 fn is_matrix(tensor: &TensorInfo) -> bool {
-    let is_table = [".ssm_a", ".ssm_conv1d.weight"].iter().any(|end| tensor.name.ends_with(end));
-    !is_table && tensor.shape.iter().filter(|size| **size != 1).count() > 1
+    !is_state_table(&tensor.name) && tensor.shape.iter().filter(|size| **size != 1).count() > 1
+}
+
+/// Whether this is a small table of a scan or a convolution.
+fn is_state_table(name: &str) -> bool {
+    [".ssm_a", ".ssm_d", ".ssm_conv1d.weight"].iter().any(|end| name.ends_with(end))
 }
 
 /// Whether a tensor of this name is f32 in every file. Small errors of a matrix that chooses experts or weighs them
-/// change choices, and llama.cpp adds the rows of token types without converting them.
+/// change choices. llama.cpp reads the tables of scans, convolutions and token types as f32.
 pub fn stays_f32(name: &str) -> bool {
     let is_router = name.ends_with(".ffn_gate_inp.weight") || name.ends_with(".ffn_gate_inp_shexp.weight");
-    is_router || name == "token_types.weight"
+    is_router || is_state_table(name) || name == "token_types.weight"
 }
 
 /// The embedding and the output head.
