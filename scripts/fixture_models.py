@@ -288,6 +288,8 @@ def qwen3_tokenizer(folder):
 
 SMALL = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=256, rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=False)
+LATENT = dict(SMALL, num_key_value_heads=4, kv_lora_rank=32, qk_nope_head_dim=32, qk_rope_head_dim=32, v_head_dim=32, first_k_dense_replace=1,
+              n_routed_experts=8, moe_intermediate_size=32)
 SENTENCEPIECE_IDS = dict(bos_token_id=1, eos_token_id=2)
 
 LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -456,6 +458,13 @@ MODELS = {
                                  moe_intermediate_size=32, norm_topk_prob=True, mlp_only_layers=[], decoder_sparse_step=1)),
     "olmoe": dict(kind="OlmoeConfig", tokenizer=digits_tokenizer, pad_rows=0, features=["router", "qk_norm", "norm_topk_prob"],
                   config=dict(SMALL, num_key_value_heads=4, intermediate_size=32, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False)),
+    "deepseek2": dict(kind="DeepseekV2Config", tokenizer=digits_tokenizer, pad_rows=0, features=["router", "shared_expert", "expert_groups"],
+                      config=dict(LATENT, q_lora_rank=None, topk_method="group_limited_greedy", n_group=4, topk_group=2, num_experts_per_tok=3,
+                                  n_shared_experts=2, routed_scaling_factor=1.5)),
+    "deepseek3": dict(kind="DeepseekV3Config", tokenizer=digits_tokenizer, pad_rows=0,
+                      features=["router", "shared_expert", "expert_groups", "selection_bias", "norm_topk_prob", "rope_scaling"],
+                      config=dict(LATENT, q_lora_rank=48, n_group=2, topk_group=1, num_experts_per_tok=2, n_shared_experts=1, routed_scaling_factor=2.5,
+                                  norm_topk_prob=True, rope_scaling=dict(YARN_ROPE, type="yarn", mscale=1.0, mscale_all_dim=1.0))),
     "granitemoe": dict(kind="GraniteMoeSharedConfig", tokenizer=digits_tokenizer, pad_rows=0, features=["router", "shared_expert"],
                        config=dict(SMALL, intermediate_size=32, shared_intermediate_size=48, num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=2.0,
                                    residual_multiplier=0.75, attention_multiplier=0.2, logits_scaling=0.5)),

@@ -76,7 +76,7 @@ def spread(name, shape, one_plus):
     if name.endswith(ROUTERS):
         # Routers whose choices are far from ties.
         return 0.0, 3.0 / shape[-1] ** 0.5
-    gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0,
+    gain = {"q_proj": 1.3, "k_proj": 1.3, "v_proj": 1.2, "o_proj": 1.6, "q_a_proj": 1.3, "q_b_proj": 1.3, "kv_a_proj_with_mqa": 1.3, "kv_b_proj": 1.3, "gate_proj": 1.3, "up_proj": 1.3, "down_proj": 2.0,
             "c_attn": 1.3, "qkv_proj": 1.3, "out_proj": 1.8, "fc_in": 1.3, "fc_out": 2.0, "c_proj": 1.8, "w1": 1.3, "w2": 1.3, "w3": 1.3, "wqkv": 1.3, "wo": 1.6,
             "in_proj": 1.3, "conv1d": 1.3, "x_proj": 1.3, "dt_proj": 1.3, "shared_expert_gate": 2.0, "input_linear": 1.3, "output_linear": 2.0, "q": 1.3, "kv": 1.2, "gate_up_proj": 1.3, "proj_1": 1.3, "proj_2": 2.0,
             "W_pack": 1.3, "c_fc": 1.3, "fc1": 1.3, "fc2": 2.0, "Wqkv": 1.3, "query_key_value": 1.3, "dense": 1.6, "dense_h_to_4h": 1.3, "dense_4h_to_h": 2.0}
@@ -108,6 +108,9 @@ def fill(model, seed, pad_rows):
             parameter.copy_(on_grid(torch.randn(parameter.shape, generator=generator) * deviation + mean))
             if pad_rows and any(part in name for part in ("embed", "wte", "lm_head", "output_layer")):
                 parameter[-pad_rows:] = 0
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(on_grid(torch.rand(buffer.shape, generator=generator) * 0.3))
 
 
 # ---------------------------------------------------------------- goldens
@@ -144,8 +147,24 @@ def routing_gap(model, ids):
             gaps.append(float((best[..., count - 1] - best[..., count]).min()))
         return hook
 
+    def look_at_scores(module, inputs, _output):
+        """Of routers that choose by themselves: gaps of the groups' scores, and of the experts' in the groups that are used.
+        Softmax keeps the order of logits; the gaps of sigmoids are about a tenth of those of logits."""
+        logits = inputs[0].reshape(-1, inputs[0].shape[-1]).double() @ module.weight.T.double()
+        bias = getattr(module, "e_score_correction_bias", None)
+        scores, best = (logits, 1) if bias is None else (10 * (logits.sigmoid() + bias), 2)
+        grouped = scores.reshape(len(scores), module.config.n_group, -1)
+        of_groups = torch.topk(grouped, best, dim=-1).values.sum(-1)
+        used = torch.topk(of_groups, module.config.topk_group + 1, dim=-1)
+        gaps.append(float((used.values[:, -2] - used.values[:, -1]).min()))
+        kept = torch.gather(grouped, 1, used.indices[:, :-1, None].expand(-1, -1, grouped.shape[-1])).flatten(1)
+        experts = torch.topk(kept, module.top_k + 1, dim=-1).values
+        gaps.append(float((experts[:, -2] - experts[:, -1]).min()))
+
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear) and f"{name}.weight".endswith(ROUTERS):
+        if hasattr(module, "num_group") or hasattr(module, "n_group"):
+            hooks.append(module.register_forward_hook(look_at_scores))
+        elif isinstance(module, torch.nn.Linear) and f"{name}.weight".endswith(ROUTERS):
             hooks.append(module.register_forward_hook(look(model.config.num_experts_per_tok)))
     logits_of(model, ids)
     for hook in hooks:
@@ -184,8 +203,13 @@ def without(model, feature):
         config.norm_topk_prob = not config.norm_topk_prob
     if feature == "query_pre_attn_scalar":
         config.query_pre_attn_scalar = config.head_dim
+    if feature == "expert_groups":
+        config.topk_group = config.n_group
     other = build(config)
     other.load_state_dict(model.state_dict())
+    for name, buffer in other.named_buffers():
+        if feature == "selection_bias" and name.endswith("e_score_correction_bias"):
+            buffer.zero_()
     for name, parameter in other.named_parameters():
         if feature == "biases" and name.endswith("bias"):
             parameter.data.zero_()
@@ -194,7 +218,7 @@ def without(model, feature):
         if feature == "router" and name.endswith(ROUTERS):
             # Every token goes to other experts.
             parameter.data.copy_(parameter.data.roll(1, 0))
-        if feature == "shared_expert" and any(part in name for part in ("shared_expert.down_proj", "shared_mlp.output_linear")):
+        if feature == "shared_expert" and any(part in name for part in ("shared_expert.down_proj", "shared_experts.down_proj", "shared_mlp.output_linear")):
             parameter.data.zero_()
         if feature == "shared_expert_gate" and "shared_expert_gate" in name:
             parameter.data.zero_()
@@ -292,6 +316,14 @@ def build(config):
     with no_init_weights():
         model = transformers.AutoModelForCausalLM.from_config(config).double().eval()
     model.tie_weights()
+    return widened(model)
+
+
+def widened(model):
+    """The same model in f64 throughout: the weights of experts that one class computes in f32 would make their sum f32."""
+    for module in model.modules():
+        if type(module).__name__ == "DeepseekV3TopkRouter":
+            module.register_forward_hook(lambda _module, _inputs, output: (output[0], output[1].double()))
     return model
 
 
@@ -387,7 +419,7 @@ def make(name, spec, out):
 
 def load_saved(folder, model):
     if not hasattr(model, "logits"):
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64).eval()
+        return widened(transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64).eval())
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         saved = type(model)(json.load(file)).double().eval()
     saved.load_state_dict({name: value.double() for name, value in load_file(os.path.join(folder, "model.safetensors")).items()})

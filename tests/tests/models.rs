@@ -8,8 +8,8 @@ use std::sync::Arc;
 use safetensors::tensor::Dtype;
 use trueup::blocks::DType;
 use trueup::convert::{Agreement, Options, Slim, TensorCheck};
-use trueup::formats::gguf::Split;
-use trueup::formats::{Checkpoint, Gguf, OpenOptions, open};
+use trueup::formats::gguf::{GgufPlan, GgufWriter, Split};
+use trueup::formats::{Checkpoint, Gguf, OpenOptions, TensorInfo, open};
 use trueup::quantize::NoProgress;
 use trueup::runtime::{
     DeviceOptions, GenerateOptions, ModelFile, Sampling, Session, SessionOptions, Weights, generate, open_device,
@@ -191,6 +191,70 @@ fn a_model_in_a_file_for_each_layer_is_the_same_model() {
     std::fs::remove_file(&report.files[1]).expect("a layer's file");
     let error = Gguf::open(&report.files[0]).expect_err("a layer is missing").to_string();
     assert!(error.contains("parts-00002-of-00004.gguf"), "{error}");
+}
+
+/// A copy of a model of DeepSeek in the form of older files: keys and values of all heads from one matrix.
+fn write_with_whole_projection(split: &std::path::Path, whole: &std::path::Path) {
+    let source = Gguf::open(split).expect("it was just written");
+    let key = |name: &str| format!("deepseek2.attention.{name}");
+    let mut metadata = source.metadata().clone();
+    let heads = metadata.u64(&key("head_count")).expect("a count");
+    for (name, source) in [("key_length", "key_length_mla"), ("value_length", "value_length_mla")] {
+        let length = metadata.u64(&key(source)).expect("a length");
+        metadata.insert(key(name), u32::try_from(length).expect("a length"));
+        metadata.remove(&key(source));
+    }
+    metadata.insert(key("head_count_kv"), u32::try_from(heads).expect("a count"));
+    let numbers = |name: &str, shape: &mut Vec<u64>| -> Vec<f32> {
+        let place = source.tensors().iter().position(|tensor| tensor.name == name).expect("the tensor");
+        let mut bytes = vec![0; source.tensors()[place].bytes as usize];
+        source.read(place, 0, &mut bytes).expect("tensors can be read");
+        shape.clone_from(&source.tensors()[place].shape);
+        bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    };
+    let mut tensors: Vec<(TensorInfo, Vec<u8>)> = Vec::new();
+    for tensor in source.tensors().iter().filter(|tensor| !tensor.name.contains("attn_v_b")) {
+        let (mut shape, mut values_shape) = (Vec::new(), Vec::new());
+        let mut all = numbers(&tensor.name, &mut shape);
+        let mut name = tensor.name.clone();
+        if name.contains("attn_k_b") {
+            let values = numbers(&name.replace("attn_k_b", "attn_v_b"), &mut values_shape);
+            let [plain, rank, heads] = [0, 1, 2].map(|dimension| shape[dimension] as usize);
+            let value = values_shape[1] as usize;
+            let keys = |head: usize, row: usize, column: usize| all[(head * rank + column) * plain + row];
+            let mut both = Vec::new();
+            for head in 0..heads {
+                both.extend((0..plain * rank).map(|place| keys(head, place / rank, place % rank)));
+                both.extend_from_slice(&values[head * rank * value..(head + 1) * rank * value]);
+            }
+            (all, shape) = (both, vec![rank as u64, (heads * (plain + value)) as u64]);
+            name = name.replace("attn_k_b", "attn_kv_b");
+        }
+        let bytes: Vec<u8> = all.iter().flat_map(|number| number.to_le_bytes()).collect();
+        tensors.push((TensorInfo { name, shape, dtype: DType::F32, bytes: bytes.len() as u64 }, bytes));
+    }
+    let infos: Vec<TensorInfo> = tensors.iter().map(|(info, _)| info.clone()).collect();
+    let plan = GgufPlan::new(whole, &metadata, &infos, None).expect("a plan");
+    let writer = GgufWriter::create(plan, &[]).expect("a writer");
+    for (number, (_, bytes)) in tensors.iter().enumerate() {
+        writer.write(number, 0, bytes).expect("tensors can be written");
+    }
+    writer.finish().expect("a file");
+}
+
+#[test]
+fn keys_and_values_of_all_heads_from_one_matrix_compute_the_same() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let mut faults = Vec::new();
+    for name in ["deepseek2", "deepseek3"] {
+        let fixture = trueup_tests::fixture(name);
+        let [split, whole] = ["split", "whole"].map(|form| scratch.path().join(format!("{name}-{form}.gguf")));
+        convert(&fixture.folder, &split, Some(DType::F32), None);
+        write_with_whole_projection(&split, &whole);
+        compare(&fixture, &whole, "ref", Some(NMSE_MAX), &mut faults);
+        compare(&fixture, &whole, "cpu", None, &mut faults);
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
 /// Slims a fixture, and compares what is kept with the whole: tokens by their ids in it, logits behind texts that have

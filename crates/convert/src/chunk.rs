@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use trueup_blocks::{DType, first_not_finite};
 use trueup_formats::{Checkpoint, Error, Result, quote};
-use trueup_models::{Transform, ValueChange};
+use trueup_models::{Transform, Transposed, ValueChange};
 use trueup_quantize::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, decode_exact, first_bytes};
 
 /// Consecutive elements of one tensor of the file to be written.
@@ -55,7 +55,7 @@ impl Order {
     /// The order of the rows that a transform reads; `None` if it is that of the file.
     pub fn of(transform: &Transform) -> Option<Order> {
         let has_rows = !transform.gathers() && transform.interleaved_heads.is_none();
-        let is_same = has_rows && !transform.is_transposed && transform.columns.is_empty();
+        let is_same = has_rows && transform.transposed.is_none() && transform.columns.is_empty();
         (!is_same).then(|| Order::Rows(Arc::new(transform.clone())))
     }
 }
@@ -187,8 +187,8 @@ impl Chunk {
         if tensor.expected.transform.values != ValueChange::None || !tensor.has_one_type(source) {
             return self.read_changed(source, tensor, out);
         }
-        if tensor.expected.transform.is_transposed {
-            return self.read_transposed(source, tensor, out);
+        if let Some(transposed) = tensor.expected.transform.transposed {
+            return self.read_transposed(source, tensor, transposed, out);
         }
         self.read_runs(source, &tensor.sources, out)?;
         let columns = tensor.expected.transform.source_columns();
@@ -200,24 +200,35 @@ impl Chunk {
     }
 
     /// Rows that are columns in the checkpoint: a part of each of its rows is read.
-    fn read_transposed(&self, source: &dyn Checkpoint, tensor: &MappedTensor, out: &mut [u8]) -> Result<()> {
+    fn read_transposed(
+        &self,
+        source: &dyn Checkpoint,
+        tensor: &MappedTensor,
+        transposed: Transposed,
+        out: &mut [u8],
+    ) -> Result<()> {
         let columns = row_elements(&tensor.expected.shape);
         let mut rest = out;
         for (number, range) in &self.sources {
             let number = tensor.sources[*number];
             let info = &source.tensors()[number];
-            let (size, rows) = (bytes_of(1, info.dtype) as usize, row_elements(&info.shape));
-            let (first, count) = (range.start / columns, (range.end - range.start) / columns);
-            let (here, after) = rest.split_at_mut((count * columns) as usize * size);
-            let mut line = vec![0; count as usize * size];
-            for column in 0..columns {
-                source.read(number, (column * rows + first) * size as u64, &mut line)?;
-                for (row, value) in line.chunks_exact(size).enumerate() {
-                    let at = (row * columns as usize + column as usize) * size;
-                    here[at..at + size].copy_from_slice(value);
+            let (size, width) = (bytes_of(1, info.dtype) as usize, row_elements(&info.shape));
+            let (mut first, end) = (range.start / columns, range.end / columns);
+            while first < end {
+                // Rows of one matrix.
+                let count = (transposed.rows - first % transposed.rows).min(end - first);
+                let (here, after) = rest.split_at_mut((count * columns) as usize * size);
+                let mut line = vec![0; count as usize * size];
+                for column in 0..columns {
+                    let (row, place) = transposed.place(first, column);
+                    source.read(number, (row * width + place) * size as u64, &mut line)?;
+                    for (row, value) in line.chunks_exact(size).enumerate() {
+                        let at = (row * columns as usize + column as usize) * size;
+                        here[at..at + size].copy_from_slice(value);
+                    }
                 }
+                (rest, first) = (after, first + count);
             }
-            rest = after;
         }
         Ok(())
     }

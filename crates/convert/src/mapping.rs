@@ -95,7 +95,7 @@ impl Mapping {
         notes.extend(head.note(source, &names));
         let stand_in = |tensor: &TensorInfo| {
             let sources = tensors.iter().flat_map(|tensor| &tensor.expected.sources);
-            stand_in(architecture, &names, sources.map(|source| source.name.as_str()), tensor)
+            stand_in(&spec, &names, sources.map(|source| source.name.as_str()), tensor)
         };
         let omitted = omit(source, stand_in, &head, unused, &mut mismatch);
         mismatch.check(source, architecture, &names)?;
@@ -337,12 +337,12 @@ fn note_of_unused(source: &dyn Checkpoint, omitted: &[OmittedTensor]) -> Option<
 /// What stands for a tensor that is not used; `None` if it is unknown. `sources` are the names of the tensors that are
 /// used.
 pub(crate) fn stand_in<'s>(
-    architecture: &Architecture,
+    spec: &ModelSpec,
     names: &SourceNames,
     sources: impl Iterator<Item = &'s str>,
     tensor: &TensorInfo,
 ) -> Option<StandIn> {
-    if let Some(what) = names.unused_part(&tensor.name) {
+    if let Some(what) = names.unused_part(&tensor.name, spec.layer_count()) {
         return Some(StandIn::Nothing(what));
     }
     let table = names.in_tables(&tensor.name);
@@ -353,6 +353,6 @@ pub(crate) fn stand_in<'s>(
             layer.is_some_and(|layer| !layer.is_empty() && layer.bytes().all(|byte| byte.is_ascii_digit()))
         }
     };
-    let is_spare = architecture.ignorable.iter().any(fits) || names.is_buffer(&tensor.name, sources);
+    let is_spare = spec.architecture().ignorable.iter().any(fits) || names.is_buffer(&tensor.name, sources);
     is_spare.then(|| StandIn::of_tensor(tensor)).flatten()
 }

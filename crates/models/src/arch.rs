@@ -10,6 +10,7 @@ mod chatglm1;
 mod codeshell;
 mod cohere2;
 mod command_r;
+mod deepseek2;
 mod falcon;
 mod gemma;
 mod gemma2;
@@ -74,6 +75,8 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &command_r::COMMAND_R,
     &codeshell::CODESHELL,
     &cohere2::COHERE2,
+    &deepseek2::DEEPSEEK2,
+    &deepseek2::DEEPSEEK3,
     &falcon::FALCON,
     &gemma::GEMMA,
     &gemma2::GEMMA2,

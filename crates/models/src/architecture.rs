@@ -49,7 +49,8 @@ pub struct Architecture {
     pub ignorable: &'static [&'static str],
     /// Whether llama.cpp loads models whose heads do not add up to the hidden size.
     pub(crate) has_free_head_size: bool,
-    /// Tensors that no result of the model depends on: how their names begin, and what they are.
+    /// Tensors that no result of the model depends on: how their names begin, and what they are. `{extra}` stands for
+    /// the number of a layer after the last one.
     pub unused: &'static [(&'static str, &'static str)],
 }
 

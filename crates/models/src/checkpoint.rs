@@ -34,8 +34,10 @@ impl ExpectedTensor {
     pub fn source_element(&self, element: u64) -> u64 {
         let (Some(&columns), Some(source)) = (self.shape.first(), self.sources.first()) else { return element };
         match (source.shape.first(), element.checked_div(columns), element.checked_rem(columns)) {
-            (Some(rows), Some(row), Some(column)) if self.transform.is_transposed => {
-                column.saturating_mul(*rows).saturating_add(row)
+            (Some(width), Some(row), Some(column)) if self.transform.transposed.is_some() => {
+                let place = self.transform.transposed.map(|transposed| transposed.place(row, column));
+                let (row, column) = place.unwrap_or((row, column));
+                row.saturating_mul(*width).saturating_add(column)
             }
             (_, Some(row), Some(column)) => {
                 let mut left = column;
@@ -73,10 +75,32 @@ pub struct Transform {
     pub interleaved_heads: Option<usize>,
     /// What is computed from the values of each row.
     pub values: ValueChange,
-    /// Whether the sources store the transposed matrix: their columns are the rows of the pieces.
-    pub is_transposed: bool,
+    /// How the sources store the transposed matrix, if they do: their columns are the rows of the pieces.
+    pub transposed: Option<Transposed>,
+    /// Whether a stack of matrices is made of rows of one matrix.
+    pub is_from_matrix: bool,
     /// The columns of the tensor in order, as runs of columns of the source; empty if they are the same.
     pub columns: Vec<Piece>,
+}
+
+/// A source with the transposed matrices of a tensor below each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transposed {
+    /// Rows of the source from one matrix to the next.
+    pub stride: u64,
+    /// The first row of the source that belongs to a matrix.
+    pub offset: u64,
+    /// Rows of one matrix of the tensor: columns of the source.
+    pub rows: u64,
+}
+
+impl Transposed {
+    /// The row and the column of the source that have this element of the tensor.
+    pub fn place(&self, row: u64, column: u64) -> (u64, u64) {
+        let matrix = row.checked_div(self.rows).unwrap_or(0);
+        let first = matrix.saturating_mul(self.stride).saturating_add(self.offset);
+        (first.saturating_add(column), row.saturating_sub(matrix.saturating_mul(self.rows)))
+    }
 }
 
 /// Rows of one source: of each of `groups` groups of `stride` rows the `rows` rows from `offset` on.
@@ -155,7 +179,8 @@ impl Transform {
             pieces,
             interleaved_heads: None,
             values: ValueChange::None,
-            is_transposed: false,
+            transposed: None,
+            is_from_matrix: false,
             columns: Vec::new(),
         }
     }
@@ -344,10 +369,14 @@ fn expected(spec: &ModelSpec, names: &SourceNames, tensor: TensorSpec) -> Expect
             (1, _) => vec![rows],
             // A stack of vectors.
             (2, _) if is_stacked => vec![columns],
-            (_, Some(matrices)) if !is_stacked => {
+            (_, Some(matrices)) if transform.transposed.is_some() => {
+                let stride = transform.transposed.map_or(0, |transposed| transposed.stride);
+                vec![rows.checked_div(*matrices).unwrap_or(0), stride.saturating_mul(*matrices)]
+            }
+            (_, Some(matrices)) if !is_stacked && !transform.is_from_matrix => {
                 vec![columns, rows.checked_div(*matrices).unwrap_or(0), *matrices]
             }
-            _ if transform.is_transposed => vec![rows, columns],
+            _ if transform.transposed.is_some() => vec![rows, columns],
             _ if rule.axes == Axes::UnitBetween => vec![columns, 1, rows],
             _ if rule.axes == Axes::One => vec![columns.saturating_mul(rows)],
             _ => vec![columns, rows],
@@ -447,7 +476,8 @@ pub(crate) fn unit_rows(target: &Target) -> Transform {
 
 /// A matrix that its class stores transposed, as GPT-2's `Conv1D` does. Biases are kept as they are.
 pub(crate) fn transposed(target: &Target) -> Transform {
-    Transform { is_transposed: target.shape.len() > 1, ..same(target) }
+    let whole = Transposed { stride: 0, offset: 0, rows: target.rows() };
+    Transform { transposed: Some(whole).filter(|_| target.shape.len() > 1), ..same(target) }
 }
 
 /// A norm whose class multiplies by `1 + w`; GGUF stores the sum.
@@ -489,6 +519,30 @@ fn half_rows(target: &Target, half: u64) -> Transform {
     let rows = target.rows().checked_div(groups).unwrap_or(0);
     let piece = Piece { source: 0, groups, stride: rows.saturating_mul(2), offset: rows.saturating_mul(half), rows };
     Transform { pieces: vec![piece], ..same(target) }
+}
+
+/// The matrices that take queries to the vector of latent attention, from a matrix with the keys and values of each
+/// head.
+pub(crate) fn latent_keys(target: &Target) -> Transform {
+    let [keys, values] = latent_sizes(target);
+    let rows = target.shape.get(1).copied().unwrap_or(1);
+    let transposed = Transposed { stride: keys.saturating_add(values), offset: 0, rows };
+    Transform { transposed: Some(transposed), is_from_matrix: true, ..same(target) }
+}
+
+/// The matrices that take vectors of latent attention to values, from a matrix with the keys and values of each head.
+pub(crate) fn latent_values(target: &Target) -> Transform {
+    let [keys, values] = latent_sizes(target);
+    let groups = target.shape.get(2).copied().unwrap_or(1);
+    let piece = Piece { source: 0, groups, stride: keys.saturating_add(values), offset: keys, rows: values };
+    Transform { pieces: vec![piece], is_from_matrix: true, ..same(target) }
+}
+
+/// Elements of a head's key that are not rotated, and of its value.
+fn latent_sizes(target: &Target) -> [u64; 2] {
+    let attention = target.spec.attention(target.layer);
+    let sizes = attention.and_then(|attention| Some(attention.latent?.sizes(attention)));
+    sizes.unwrap_or([1, 1]).map(wide)
 }
 
 /// Rates of decay whose class stores the logarithm of their magnitude.

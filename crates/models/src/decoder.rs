@@ -304,6 +304,7 @@ impl Decoder {
                 is_fused: style.is_fused,
                 has_prefix: false,
                 is_bidirectional: false,
+                latent: None,
             }),
             feed_forward: FeedForward::Dense(Dense {
                 size: of(&self.intermediate),

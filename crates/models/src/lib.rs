@@ -46,7 +46,9 @@ mod tensor;
 
 pub use architecture::{ARCHITECTURES, Architecture, Marker};
 pub use build::Batch;
-pub use checkpoint::{ExpectedTensor, Piece, SourceTensor, TensorRule, Transform, ValueChange, expected_tensors};
+pub use checkpoint::{
+    ExpectedTensor, Piece, SourceTensor, TensorRule, Transform, Transposed, ValueChange, expected_tensors,
+};
 pub use diagnostics::Diagnostics;
 pub use flm_older::{open, survey};
 pub use model::{Model, Slice};

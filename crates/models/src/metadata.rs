@@ -106,6 +106,9 @@ impl ModelSpec {
         if let Some((_, attention)) = self.attentions().next() {
             writer.count("attention.key_length", attention.key_size);
             writer.count("attention.value_length", attention.value_size);
+            if let Some(latent) = &attention.latent {
+                latent.keys(&mut writer);
+            }
         }
         let state_space = self.layers.iter().find_map(|layer| match &layer.mixer {
             Mixer::StateSpace(state_space) => Some(state_space),

@@ -4,5 +4,6 @@
 pub(crate) mod attention;
 pub(crate) mod experts;
 pub(crate) mod feed_forward;
+pub(crate) mod latent;
 pub(crate) mod norm;
 pub(crate) mod state_space;

@@ -27,6 +27,9 @@ const BUFFERS: [&str; 8] = [
     "attention.causal_mask",
 ];
 
+/// Stands for the number of a layer after the last one of the model.
+const EXTRA_LAYER: &str = "{extra}";
+
 /// The parameters of norms as checkpoints converted from TensorFlow name them.
 const OLDER: [(&str, &str); 2] = [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
 
@@ -118,10 +121,18 @@ impl<'a> SourceNames<'a> {
         }
     }
 
-    /// What a tensor is that no result of the model depends on, by its name.
-    pub fn unused_part(&self, name: &str) -> Option<&'static str> {
+    /// What a tensor is that no result of a model with this many layers depends on, by its name.
+    pub fn unused_part(&self, name: &str, layers: usize) -> Option<&'static str> {
         let is_prefix = |start: &str| start.is_empty() || self.added.starts_with(start) && start.ends_with('.');
-        let begins = |start: &str| name.match_indices(start).any(|(at, _)| name.get(..at).is_some_and(is_prefix));
+        let begins = |start: &str| {
+            let (fixed, numbered) = start.split_once(EXTRA_LAYER).map_or((start, false), |(fixed, _)| (fixed, true));
+            name.match_indices(fixed).any(|(at, _)| {
+                let rest = name.get(at.saturating_add(fixed.len())..).and_then(|rest| rest.split('.').next());
+                let layer = rest.and_then(|number| number.parse().ok());
+                name.get(..at).is_some_and(is_prefix)
+                    && (!numbered || layer.is_some_and(|layer: usize| layer >= layers))
+            })
+        };
         self.architecture.unused.iter().find(|(start, _)| begins(start)).map(|(_, what)| *what)
     }
 

@@ -628,6 +628,100 @@ fn descriptions_that_lie_about_experts_are_refused() {
     ]);
 }
 
+/// DeepSeek-V3: a dense layer, and one with 8 experts in two groups.
+fn deepseek(more: Value) -> Value {
+    let mut config = json!({ "architectures": ["DeepseekV3ForCausalLM"], "num_key_value_heads": 4, "q_lora_rank": 48,
+        "kv_lora_rank": 32, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 24, "first_k_dense_replace": 1,
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1, "moe_intermediate_size": 32 });
+    config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    config
+}
+
+#[test]
+fn descriptions_that_lie_about_latent_attention_are_refused() {
+    let yarn = |more: Value| {
+        let mut scaling = json!({ "type": "yarn", "factor": 4.0 });
+        scaling.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        deepseek(json!({ "rope_scaling": scaling }))
+    };
+    expect_refusals([
+        (deepseek(json!({ "kv_lora_rank": 0 })), "kv_lora_rank: expected 1 to 4194304, found 0"),
+        (deepseek(json!({ "q_lora_rank": 0 })), "q_lora_rank: expected 1 to 4194304, found 0"),
+        (deepseek(json!({ "q_lora_rank": "48" })), "q_lora_rank: expected a count, found \"48\""),
+        (deepseek(json!({ "qk_rope_head_dim": 0 })), "qk_rope_head_dim: expected 1 to 65536, found 0"),
+        (deepseek(json!({ "qk_rope_head_dim": 15 })), "rotated elements must be even"),
+        (deepseek(json!({ "qk_nope_head_dim": 0 })), "qk_nope_head_dim: expected 1 to 65536, found 0"),
+        (deepseek(json!({ "v_head_dim": -1 })), "v_head_dim: expected a count, found -1"),
+        (
+            deepseek(json!({ "num_attention_heads": 65536, "head_dim": 1, "kv_lora_rank": 512 })),
+            "in total, found 65536 heads",
+        ),
+        (deepseek(json!({ "first_k_dense_replace": "1" })), "first_k_dense_replace: expected a number of layers"),
+        (deepseek(json!({ "first_k_dense_replace": -1 })), "first_k_dense_replace: expected a number of layers"),
+        (deepseek(json!({ "moe_layer_freq": 2 })), "moe_layer_freq: expected 1, found 2"),
+        (deepseek(json!({ "n_group": 3 })), "groups of experts: expected a number that divides 8"),
+        (deepseek(json!({ "n_group": 8 })), "into groups of at least 2, found 8"),
+        (deepseek(json!({ "n_group": 0 })), "n_group: expected 1 to 65536, found 0"),
+        (deepseek(json!({ "topk_group": 3 })), "groups of experts that each token uses: expected 1 to 2, found 3"),
+        (
+            deepseek(json!({ "num_experts_per_tok": 5 })),
+            "groups of experts that each token uses: expected groups with at least 5 experts, found 1 groups of 4",
+        ),
+        (deepseek(json!({ "n_shared_experts": 0 })), "n_shared_experts: expected 1 to 65536, found 0"),
+        (deepseek(json!({ "scoring_func": "softmax" })), "scoring_func: expected \"sigmoid\""),
+        (deepseek(json!({ "attention_bias": true })), "attention_bias: expected false"),
+        (deepseek(json!({ "rope_interleave": false })), "rope_interleave: expected true"),
+        (yarn(json!({ "mscale_all_dim": "1" })), "mscale_all_dim"),
+    ]);
+}
+
+#[test]
+fn files_with_wrong_keys_of_latent_attention_are_refused() {
+    let file = || gguf_of(deepseek(json!({})));
+    let (metadata, tensors) = file();
+    Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).unwrap_or_else(|error| panic!("{error}"));
+    expect_files_refused(
+        file,
+        &[
+            (|m, _| drop(m.remove("deepseek2.attention.kv_lora_rank")), "key deepseek2.attention.kv_lora_rank"),
+            (
+                |m, _| drop(m.insert("deepseek2.attention.kv_lora_rank", 1u32 << 31)),
+                "attention.kv_lora_rank: expected 1 to 4194304, found 2147483648",
+            ),
+            (
+                |m, _| drop(m.insert("deepseek2.attention.kv_lora_rank", 64u32)),
+                "tensor blk.0.attn_kv_a_mqa.weight: expected shape [64, 80], found [64, 48]",
+            ),
+            (
+                |m, _| drop(m.insert("deepseek2.attention.key_length_mla", 16u32)),
+                "rotated elements of a key of 16: expected 1 to 15, found 16",
+            ),
+            (
+                |m, _| drop(m.insert("deepseek2.attention.value_length_mla", 32u32)),
+                "tensor blk.0.attn_v_b.weight: expected shape [32, 32, 4], found [32, 24, 4]",
+            ),
+            (
+                |m, _| drop(m.remove("deepseek2.attention.key_length_mla")),
+                "key deepseek2.attention.key_length_mla: expected a non-negative integer",
+            ),
+            (
+                |m, _| drop(m.insert("deepseek2.expert_group_count", 3u32)),
+                "groups of experts: expected a number that divides 8",
+            ),
+            (
+                |m, _| drop(m.insert("deepseek2.expert_group_used_count", 0u32)),
+                "expert_group_used_count: expected 1 to 65536, found 0",
+            ),
+            (|m, _| drop(m.insert("deepseek2.rope.scaling.yarn_log_multiplier", f32::NAN)), "yarn_log_multiplier"),
+            (|_, t| t.retain(|tensor| !tensor.name.contains("attn_v_b")), "tensor blk.0.attn_v_b.weight is missing"),
+            (
+                |_, t| *shape_of(t, "blk.1.attn_k_b.weight") = vec![32, 128],
+                "expected shape [32, 32, 4], found [32, 128]",
+            ),
+        ],
+    );
+}
+
 #[test]
 fn all_faults_of_the_tensors_are_told_at_once() {
     let (metadata, mut tensors) = gguf();

@@ -166,7 +166,7 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
     for tensor in all.iter().filter(|tensor| left.contains_key(tensor.name.as_str())) {
         let spare = patient.is_left_out(&tensor.name)
             || !is_gguf
-                && (stand_in(architecture, &names, sources.iter().map(String::as_str), tensor).is_some()
+                && (stand_in(spec, &names, sources.iter().map(String::as_str), tensor).is_some()
                     || spec.is_tied() && head.as_deref() == Some(tensor.name.as_str()));
         if !spare {
             let place = Place::file(patient.file_of(&tensor.name)).tensor(&tensor.name);

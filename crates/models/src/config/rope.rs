@@ -37,6 +37,13 @@ impl Config<'_> {
         rope
     }
 
+    /// A number of the object that describes the rotation, if that is YaRN; its reader refuses what is no number.
+    pub fn yarn_number(&self, key: &str) -> Option<f64> {
+        let object = ROPE_OBJECTS.into_iter().find_map(|place| self.value(place))?;
+        let kind = ["type", "rope_type"].into_iter().find_map(|key| object.get(key)?.as_str());
+        object.get(key).and_then(Value::as_f64).filter(|_| kind == Some("yarn"))
+    }
+
     /// The rotated share of a head: from `partial_rotary_factor` of the object that describes the rotation, else from
     /// `key`.
     pub fn rotated_share(&mut self, key: &str, absent: f64) -> f64 {

@@ -7,11 +7,12 @@
 use crate::build::{Batch, Builder, Built};
 use crate::diagnostics::Diagnostics;
 use crate::number::{nearest_f32, real};
+use crate::part::latent::Latent;
 use crate::part::norm::Norm;
 use crate::rope::RopeSpec;
 use crate::tensor::{TensorKind, TensorList};
 use trueup_graph::op::{KvMix, KvScores, KvStore, Op, Rope, SoftMax, Unary};
-use trueup_graph::{Input, TensorType, ValueId};
+use trueup_graph::{Input, ShapeError, TensorType, ValueId};
 
 /// The attention of one layer.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,6 +43,8 @@ pub(crate) struct Attention {
     pub has_prefix: bool,
     /// Whether every token sees the whole text. Keys and values are then used where they are computed, without a cache.
     pub is_bidirectional: bool,
+    /// How keys and values are computed from a shorter vector. The sizes above are then those of the cache.
+    pub latent: Option<Latent>,
 }
 
 /// How positions enter the scores.
@@ -91,12 +94,20 @@ impl Attention {
 
     /// Elements of what the heads give.
     pub fn output_elements(&self) -> usize {
+        match &self.latent {
+            Some(latent) => latent.output_elements(self.heads),
+            None => self.mixed_elements(),
+        }
+    }
+
+    /// Elements of the sums of cached values.
+    fn mixed_elements(&self) -> usize {
         self.heads.saturating_mul(self.value_size)
     }
 
     /// The longest row of its activations, scores excepted.
     pub fn widest_row(&self) -> usize {
-        self.query_elements().max(self.output_elements())
+        self.query_elements().max(self.mixed_elements()).max(self.output_elements())
     }
 
     /// How heads are rotated, if they are.
@@ -112,6 +123,9 @@ impl Attention {
     }
 
     pub fn tensors(&self, hidden_size: usize, list: &mut TensorList) {
+        if let Some(latent) = &self.latent {
+            return latent.tensors(self, hidden_size, list);
+        }
         if self.is_fused {
             list.fused_matrix("attn_qkv", hidden_size, &self.parts());
             if self.has_bias {
@@ -156,6 +170,9 @@ impl Attention {
         }
         match &self.position {
             Position::Rope(rope) => rope.check(key_size, diagnostics),
+            Position::Alibi(_) | Position::None if self.latent.is_some() => {
+                diagnostics.add("latent attention without rotated positions is not supported");
+            }
             Position::Alibi(exponent) if !(exponent.is_finite() && *exponent > 0.0) => {
                 diagnostics.add(format!("largest ALiBi exponent: expected a finite number above 0, found {exponent}"));
             }
@@ -179,10 +196,35 @@ impl Attention {
         if let Some(HeadNorm { norm, .. }) = self.head_norm {
             norm.check(diagnostics);
         }
+        if let Some(latent) = &self.latent {
+            latent.check(self, diagnostics);
+        }
     }
 
     /// `x` `[hidden size, tokens]` to the same.
     pub fn build(&self, builder: &mut Builder, x: ValueId) -> Built {
+        let [query, key, value] = match &self.latent {
+            Some(latent) => latent.build(self, builder, x)?,
+            None => self.projections(builder, x)?,
+        };
+        let (keys, values, sequences) = if self.is_bidirectional {
+            (key, value, builder.input(Input::WholeBatch))
+        } else {
+            let keys = store(builder, "k", key, self.key_elements())?;
+            let values = store(builder, "v", value, self.value_elements())?;
+            (keys, values, builder.input(Input::Sequences))
+        };
+        let weights = self.weights(builder, query, keys, sequences)?;
+        let mut mixed = builder.node("kqv_out", KvMix { kv_heads: self.kv_heads }, &[weights, values, sequences])?;
+        if let Some(latent) = &self.latent {
+            mixed = latent.output(self, builder, mixed)?;
+        }
+        builder.project("attn_out", "attn_output", mixed, self.has_output_bias)
+    }
+
+    /// Queries `[key size, heads, tokens]`, keys `[key size * kv heads, tokens]` and values `[value size * kv heads,
+    /// tokens]`.
+    fn projections(&self, builder: &mut Builder, x: ValueId) -> Result<[ValueId; 3], ShapeError> {
         // Nodes of one kind are neighbours, because a device may compute neighbours at once.
         let query = builder.product("Qcur", "attn_q", x)?;
         let key = builder.product("Kcur", "attn_k", x)?;
@@ -192,24 +234,11 @@ impl Attention {
         let value = self.limited(builder, "Vcur", "attn_v", value)?;
         let query = self.heads_of(builder, "Qcur", "attn_q", query, self.heads)?;
         let key = self.heads_of(builder, "Kcur", "attn_k", key, self.kv_heads)?;
-        let (query, key) = match &self.position {
-            Position::Rope(rope) => {
-                (self.rotated(builder, rope, "Qcur", query)?, self.rotated(builder, rope, "Kcur", key)?)
-            }
-            Position::Alibi(_) | Position::None => (query, key),
-        };
+        let query = self.rotated(builder, "Qcur", query)?;
+        let key = self.rotated(builder, "Kcur", key)?;
         let flat = Op::reshape(&[self.key_elements(), builder.batch().tokens]);
         let key = builder.node("Kcur_rows", flat, &[key])?;
-        let (keys, values, sequences) = if self.is_bidirectional {
-            (key, value, builder.input(Input::WholeBatch))
-        } else {
-            let keys = store(builder, "k", key, self.key_elements())?;
-            let values = store(builder, "v", value, self.value_elements())?;
-            (keys, values, builder.input(Input::Sequences))
-        };
-        let weights = self.weights(builder, query, keys, sequences)?;
-        let mixed = builder.node("kqv_out", KvMix { kv_heads: self.kv_heads }, &[weights, values, sequences])?;
-        builder.project("attn_out", "attn_output", mixed, self.has_output_bias)
+        Ok([query, key, value])
     }
 
     /// How much each token takes of each position, `[capacity, tokens, heads]`.
@@ -281,7 +310,9 @@ impl Attention {
         }
     }
 
-    fn rotated(&self, builder: &mut Builder, rope: &RopeSpec, name: &str, heads: ValueId) -> Built {
+    /// Heads `[size, heads, tokens]`, rotated by their positions if the model does that.
+    pub fn rotated(&self, builder: &mut Builder, name: &str, heads: ValueId) -> Built {
+        let Some(rope) = self.rope() else { return Ok(heads) };
         let op = Rope { pairs: rope.pairs, dimensions: rope.dimensions, base: rope.base, scaling: rope.scaling };
         let positions = if self.has_prefix { Input::PositionPairs } else { Input::Positions };
         let mut inputs = vec![heads, builder.input(positions)];

@@ -17,8 +17,8 @@ use crate::metadata::{KeyWriter, Keys};
 use crate::number::nearest_f32;
 use crate::part::feed_forward::Activation;
 use crate::tensor::{TensorKind, TensorList};
-use trueup_graph::ValueId;
 use trueup_graph::op::{Arithmetic, Arrange, Op, Rank, RankRule, Reduce, Reduction, SoftMax, Unary};
+use trueup_graph::{Shape, ValueId};
 
 /// The experts of one layer.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,6 +35,19 @@ pub(crate) struct Experts {
     pub has_selection_bias: bool,
     /// The expert that every token uses.
     pub shared: Option<SharedExpert>,
+    /// Groups that the experts are first chosen by.
+    pub groups: Option<ExpertGroups>,
+}
+
+/// Groups of neighboring experts, of which each token uses the experts of a few.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ExpertGroups {
+    /// Number of groups.
+    pub count: usize,
+    /// Groups whose experts a token may use.
+    pub used: usize,
+    /// The score of a group is the sum of the scores of this many of its best experts.
+    pub best: usize,
 }
 
 /// How the scores of the router become weights of experts.
@@ -115,6 +128,7 @@ impl SparseLayers {
             routing,
             has_selection_bias: false,
             shared: None,
+            groups: None,
         };
         SparseLayers { experts, layers }
     }
@@ -146,6 +160,7 @@ impl SparseLayers {
             routing: routing.read(keys),
             has_selection_bias: keys.has_tensor("blk.{l}.exp_probs_b.bias"),
             shared,
+            groups: None,
         };
         Some(SparseLayers { experts, layers })
     }
@@ -163,6 +178,65 @@ fn count_of(config: &mut Config, (key, absent): (&str, usize), layers: usize) ->
     ));
     1
 }
+
+impl ExpertGroups {
+    /// Reads the keys of a GGUF file; `None` without groups.
+    pub fn from_keys(keys: &mut Keys, best: usize) -> Option<ExpertGroups> {
+        let count = keys.count_if_present("expert_group_count").filter(|count| *count > 1)?;
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        Some(ExpertGroups { count, used: keys.count("expert_group_used_count"), best })
+    }
+
+    fn check(self, experts: usize, used: usize, diagnostics: &mut Diagnostics) {
+        let ExpertGroups { count, used: groups, best } = self;
+        let size = experts.checked_div(count).unwrap_or(0);
+        if size < best || !experts.is_multiple_of(count) {
+            diagnostics.add(format!(
+                "groups of experts: expected a number that divides {experts} into groups of at least {best}, found {count}"
+            ));
+        } else if groups == 0 || groups > count {
+            diagnostics.add(format!("groups of experts that each token uses: expected 1 to {count}, found {groups}"));
+        } else if groups.saturating_mul(size) < used {
+            diagnostics.add(format!(
+                "groups of experts that each token uses: expected groups with at least {used} experts, found {groups} \
+                 groups of {size}"
+            ));
+        }
+    }
+
+    /// `scores` `[experts, tokens]`, far below all others for the experts of groups that are not used.
+    fn limited(self, builder: &mut Builder, scores: ValueId, experts: usize) -> Built {
+        let (tokens, activation) = (builder.batch().tokens, builder.batch().activation);
+        let ExpertGroups { count, used, best } = self;
+        let size = experts.checked_div(count).unwrap_or(0);
+        let all = count.saturating_mul(tokens);
+        let top = |k| Rank { rule: RankRule::TopK { k } };
+        let sum = Reduce { rule: Reduction::SumRows };
+        let flat = builder.node("ffn_moe_groups", Op::reshape(&[size, all]), &[scores])?;
+        let ids = builder.node("ffn_moe_group_best", top(best), &[flat])?;
+        let rows = builder.node("ffn_moe_group_rows", Op::reshape(&[1, size, all]), &[scores])?;
+        let values = builder.node("ffn_moe_group_values", Op::get_rows(activation), &[rows, ids])?;
+        let values = builder.node("ffn_moe_group_pairs", Op::reshape(&[best, all]), &[values])?;
+        let sums = builder.node("ffn_moe_group_sums", sum, &[values])?;
+        let group_scores = builder.node("ffn_moe_group_scores", Op::reshape(&[count, tokens]), &[sums])?;
+        // The score of the last group that is used is the threshold.
+        let ids = builder.node("ffn_moe_group_topk", top(used), &[group_scores])?;
+        let rows = builder.node("ffn_moe_group_score_rows", Op::reshape(&[1, count, tokens]), &[group_scores])?;
+        let values = builder.node("ffn_moe_group_used", Op::get_rows(activation), &[rows, ids])?;
+        let (offset, shape) = (used.saturating_sub(1), Shape::new(&[1, 1, tokens]));
+        let last = Arrange::View { offset, strides: [1, used, used, used.saturating_mul(tokens)], shape };
+        let last = builder.node("ffn_moe_group_last", last, &[values])?;
+        let distance = builder.node("ffn_moe_group_distance", Arithmetic::Sub, &[last, rows])?;
+        let is_below = builder.node("ffn_moe_group_below", Unary::Step, &[distance])?;
+        let penalty = builder.scaled("ffn_moe_group_penalty", UNUSED_GROUP, is_below)?;
+        let grouped = builder.node("ffn_moe_grouped", Op::reshape(&[size, count, tokens]), &[scores])?;
+        let limited = builder.node("ffn_moe_limited", Arithmetic::Add, &[grouped, penalty])?;
+        builder.node("ffn_moe_limited_flat", Op::reshape(&[experts, tokens]), &[limited])
+    }
+}
+
+/// Is added to the scores of experts that are not used: far below any probability plus its bias.
+const UNUSED_GROUP: f32 = -1e9;
 
 impl Routing {
     /// The keys of a GGUF file that say otherwise.
@@ -233,6 +307,10 @@ impl Experts {
         if let Some(scale) = self.routing.scale {
             writer.value("expert_weights_scale", scale);
         }
+        if let Some(groups) = self.groups {
+            writer.count("expert_group_count", groups.count);
+            writer.count("expert_group_used_count", groups.used);
+        }
     }
 
     pub fn check(&self, hidden_size: usize, diagnostics: &mut Diagnostics) {
@@ -245,6 +323,9 @@ impl Experts {
             diagnostics.add(format!(
                 "experts that each token uses: expected at most {SIZE_MAX} elements, found {used} experts of {size}"
             ));
+        }
+        if let Some(groups) = self.groups {
+            groups.check(count, used, diagnostics);
         }
         if let Some(scale) = self.routing.scale.filter(|scale| !(scale.is_finite() && *scale > 0.0)) {
             diagnostics.add(format!("scale of expert weights: expected a finite number above 0, found {scale}"));
@@ -284,6 +365,9 @@ impl Experts {
         if self.has_selection_bias {
             let bias = builder.weight("exp_probs_b", "bias");
             scores = builder.node("ffn_moe_probs_biased", Arithmetic::Add, &[scores, bias])?;
+        }
+        if let Some(groups) = self.groups {
+            scores = groups.limited(builder, scores, count)?;
         }
         let ids = builder.node("ffn_moe_topk", Rank { rule: RankRule::TopK { k: used } }, &[scores])?;
         let rows = builder.node("ffn_moe_probs_rows", Op::reshape(&[1, count, tokens]), &[probabilities])?;

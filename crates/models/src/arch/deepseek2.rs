@@ -1,0 +1,253 @@
+//! DeepSeek V2, V2-Lite and V3: latent attention, and experts in all layers but the first ones.
+//!
+//! | model | scores of experts | chosen experts |
+//! |---|---|---|
+//! | V2-Lite | softmax | the best ones |
+//! | V2 | softmax | the best ones of the groups with the best expert |
+//! | V3 | sigmoid, plus a bias for the choice | the best ones of the groups with the best pair; weights are renormalized |
+
+use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
+use super::qwen3moe::EXPERT_NAMES;
+use crate::architecture::Architecture;
+use crate::checkpoint::{TensorRule, latent_keys, latent_values};
+use crate::config::Config;
+use crate::decoder::{Decoder, Style, Usual};
+use crate::metadata::Keys;
+use crate::number::{nearest_f32, real};
+use crate::part::experts::{ExpertGroups, ExpertKeys, Gating, Routing, SharedExpert, SparseLayers};
+use crate::part::latent::Latent;
+use crate::part::norm::NormKind;
+use crate::rope::yarn_magnitude;
+use crate::spec::{FeedForward, ModelSpec};
+use serde_json::Value;
+use trueup_graph::op::{RopePairs, RopeScaling};
+
+/// `DeepseekV2ForCausalLM`. It also reads GGUF files of V3, which have the same name.
+pub static DEEPSEEK2: Architecture = Architecture {
+    classes: &["DeepseekV2ForCausalLM"],
+    from_config: |config| {
+        config.only("topk_method", &["\"greedy\"", "\"group_limited_greedy\""]);
+        config.only("scoring_func", &["\"softmax\""]);
+        // The class does not use it.
+        config.only("norm_topk_prob", &["false"]);
+        let has_groups = config.value("topk_method").and_then(Value::as_str) == Some("group_limited_greedy");
+        let groups = has_groups.then(|| groups(config, 1)).flatten();
+        let scale = config.positive_or("routed_scaling_factor", 1.0);
+        let routing = Routing { scale: scale_of(scale), ..Routing::PLAIN };
+        from_config(config, &V2, (routing, groups), false)
+    },
+    ..BASE
+};
+
+/// `DeepseekV3ForCausalLM`.
+pub static DEEPSEEK3: Architecture = Architecture {
+    classes: &["DeepseekV3ForCausalLM"],
+    from_config: |config| {
+        config.only("topk_method", &["\"noaux_tc\""]);
+        config.only("scoring_func", &["\"sigmoid\""]);
+        config.only("rope_interleave", &["true"]);
+        let scale = config.positive_or("routed_scaling_factor", 2.5);
+        let is_renormalized = config.flag_or("norm_topk_prob", true);
+        let routing = Routing { gating: Gating::Sigmoid, is_renormalized, scale: scale_of(scale) };
+        let groups = groups(config, 2);
+        from_config(config, &V3, (routing, groups), true)
+    },
+    ..BASE
+};
+
+const BASE: Architecture = Architecture {
+    gguf_name: "deepseek2",
+    from_metadata,
+    more_keys: |spec, writer| {
+        let dense = spec.layers.iter().take_while(|layer| matches!(layer.feed_forward, FeedForward::Dense(_)));
+        writer.count("leading_dense_block_count", dense.count());
+        let experts = spec.experts();
+        let shared = experts.and_then(|experts| experts.shared?.size.checked_div(experts.size));
+        writer.count("expert_shared_count", shared.unwrap_or(0));
+        if let Some((_, magnitude)) = yarn(spec).filter(|_| multiplier(spec) != 0.0) {
+            writer.value("rope.scaling.attn_factor", magnitude);
+        }
+    },
+    compatibility: |spec| {
+        let groups = spec.experts().and_then(|experts| experts.groups).filter(|groups| groups.best != 2);
+        let of_groups = groups.map(|_| {
+            "llama.cpp scores a group of experts by its best two, and this model by the best one; its results differ"
+        });
+        let magnitude = yarn(spec).map(|(_, magnitude)| magnitude).filter(|_| multiplier(spec) != 0.0);
+        let of_yarn = magnitude.filter(|magnitude| *magnitude != 1.0).map(|_| {
+            "mscale and mscale_all_dim of the RoPE scaling differ; llama.cpp scales scores differently, and its results \
+             differ"
+        });
+        of_groups.into_iter().chain(of_yarn).map(str::to_owned).collect()
+    },
+    tensors: &[LATENT_NAMES, SHARED_NAMES, EXPERT_NAMES, NAMES],
+    ignorable: INVERSE_FREQUENCIES,
+    unused: &[("model.layers.{extra}.", "the layer that predicts the token after the next one")],
+    has_free_head_size: true,
+    ..Architecture::BASE
+};
+
+/// Defaults of a class.
+struct Class {
+    experts: ExpertKeys,
+    shared: usize,
+    /// The first layers, which have no experts.
+    dense: usize,
+    context: usize,
+}
+
+const V2: Class = Class {
+    experts: ExpertKeys {
+        count: ("n_routed_experts", 64),
+        used: ("num_experts_per_tok", 1),
+        size: Some(("moe_intermediate_size", 1407)),
+        is_stacked: false,
+    },
+    shared: 2,
+    dense: 0,
+    context: 2048,
+};
+const V3: Class = Class {
+    experts: ExpertKeys {
+        count: ("n_routed_experts", 256),
+        used: ("num_experts_per_tok", 8),
+        size: Some(("moe_intermediate_size", 2048)),
+        is_stacked: false,
+    },
+    shared: 1,
+    dense: 3,
+    context: 4096,
+};
+
+fn scale_of(scale: f64) -> Option<f32> {
+    Some(nearest_f32(scale)).filter(|scale| *scale != 1.0)
+}
+
+/// The groups of experts of a description; the best `best` experts of a group are its score.
+fn groups(config: &mut Config, best: usize) -> Option<ExpertGroups> {
+    config.value("n_group")?;
+    let count = config.count("n_group");
+    (count > 1).then(|| ExpertGroups { count, used: config.count("topk_group"), best })
+}
+
+fn from_config(
+    config: &mut Config,
+    class: &Class,
+    (routing, groups): (Routing, Option<ExpertGroups>),
+    has_selection_bias: bool,
+) -> ModelSpec {
+    gated_silu(config);
+    config.only("attention_bias", &["false"]);
+    config.only("moe_layer_freq", &["1"]);
+    let usual = Usual { context_absent: Some(class.context), ..Usual::LLAMA };
+    let mut decoder = Decoder::from_config(config, &usual, RopePairs::Neighbours);
+    let (plain, rotated) = (config.count_or("qk_nope_head_dim", 128), config.count_or("qk_rope_head_dim", 64));
+    let is_direct = config.has("q_lora_rank") && config.value("q_lora_rank").is_none();
+    let latent = Latent {
+        query_rank: (!is_direct).then(|| config.size_or("q_lora_rank", 1536)),
+        rank: config.size_or("kv_lora_rank", 512),
+        key_size: plain.saturating_add(rotated),
+        value_size: config.count_or("v_head_dim", 128),
+        norm: decoder.norm(NormKind::Rms),
+        is_split: true,
+        scale_multiplier: config.yarn_number("mscale_all_dim").unwrap_or(0.0),
+    };
+    decoder.rope.dimensions = rotated;
+    let dense = config
+        .value("first_k_dense_replace")
+        .cloned()
+        .map_or(Some(class.dense), |found| found.as_u64().and_then(|count| usize::try_from(count).ok()));
+    if dense.is_none() {
+        config.problem("first_k_dense_replace: expected a number of layers");
+    }
+    let layers = (0..decoder.layers).map(|layer| dense.is_some_and(|dense| layer >= dense)).collect();
+    let mut sparse = SparseLayers::from_config(config, &decoder, &class.experts, (routing, layers));
+    let shared = config.count_or("n_shared_experts", class.shared);
+    let experts = &mut sparse.experts;
+    experts.shared = Some(SharedExpert { size: experts.size.saturating_mul(shared), is_gated: false });
+    (experts.groups, experts.has_selection_bias) = (groups, has_selection_bias);
+    spec(decoder, latent, Some(sparse))
+}
+
+fn from_metadata(keys: &mut Keys) -> ModelSpec {
+    let mut decoder = Decoder::from_keys(keys, RopePairs::Neighbours, NormKind::Rms);
+    let is_split = keys.has_tensor("blk.{l}.attn_k_b.weight");
+    let has_query_rank = keys.has_tensor("blk.{l}.attn_q_a.weight");
+    let scale_multiplier = keys.number_if_present("rope.scaling.yarn_log_multiplier").unwrap_or(0.0) / 0.1;
+    let latent = Latent {
+        query_rank: has_query_rank.then(|| keys.size("attention.q_lora_rank")),
+        rank: keys.size("attention.kv_lora_rank"),
+        key_size: if is_split { keys.count("attention.key_length_mla") } else { decoder.key_size },
+        value_size: if is_split { keys.count("attention.value_length_mla") } else { decoder.value_size },
+        norm: decoder.norm(NormKind::Rms),
+        is_split,
+        scale_multiplier,
+    };
+    if let RopeScaling::Yarn { magnitude, .. } = &mut decoder.rope.scaling
+        && scale_multiplier != 0.0
+    {
+        *magnitude = nearest_f32(keys.number_if_present("rope.scaling.attn_factor").unwrap_or(1.0));
+    }
+    let mut sparse = SparseLayers::from_keys(keys, &decoder, Routing::PLAIN);
+    if let Some(sparse) = &mut sparse {
+        let experts = &mut sparse.experts;
+        let best = if experts.routing.gating == Gating::Sigmoid { 2 } else { 1 };
+        experts.groups = ExpertGroups::from_keys(keys, best);
+        if let Some(shared) = &mut experts.shared {
+            shared.size = keys
+                .count_if_present("expert_shared_count")
+                .map_or(shared.size, |count| experts.size.saturating_mul(usize::try_from(count).unwrap_or(usize::MAX)));
+        }
+    }
+    spec(decoder, latent, sparse)
+}
+
+fn spec(mut decoder: Decoder, latent: Latent, sparse: Option<SparseLayers>) -> ModelSpec {
+    if latent.is_split {
+        decoder.kv_heads.fill(1);
+        decoder.key_size = latent.rank.saturating_add(decoder.rope.dimensions);
+        decoder.value_size = latent.rank;
+    } else {
+        decoder.kv_heads = decoder.heads.clone();
+    }
+    let factor = match decoder.rope.scaling {
+        RopeScaling::Yarn { factor, .. } => yarn_magnitude(f64::from(factor), latent.scale_multiplier),
+        _ => 1.0,
+    };
+    decoder.spec(&Style::LLAMA).with_experts(sparse).with_attention(|_, attention| {
+        attention.latent = Some(latent);
+        attention.scale = factor * factor / real(latent.key_size).sqrt();
+    })
+}
+
+/// `mscale_all_dim` of a model.
+fn multiplier(spec: &ModelSpec) -> f64 {
+    let latent = spec.attentions().find_map(|(_, attention)| attention.latent);
+    latent.map_or(0.0, |latent| latent.scale_multiplier)
+}
+
+/// The factor of YaRN and what it multiplies cosine and sine by.
+fn yarn(spec: &ModelSpec) -> Option<(f32, f32)> {
+    match spec.rope()?.scaling {
+        RopeScaling::Yarn { factor, magnitude, .. } => Some((factor, magnitude)),
+        _ => None,
+    }
+}
+
+const LATENT_NAMES: &[TensorRule] = &[
+    TensorRule::new("blk.{l}.attn_q_a", "model.layers.{l}.self_attn.q_a_proj"),
+    TensorRule::new("blk.{l}.attn_q_a_norm", "model.layers.{l}.self_attn.q_a_layernorm"),
+    TensorRule::new("blk.{l}.attn_q_b", "model.layers.{l}.self_attn.q_b_proj"),
+    TensorRule::new("blk.{l}.attn_q", "model.layers.{l}.self_attn.q_proj"),
+    TensorRule::new("blk.{l}.attn_kv_a_mqa", "model.layers.{l}.self_attn.kv_a_proj_with_mqa"),
+    TensorRule::new("blk.{l}.attn_kv_a_norm", "model.layers.{l}.self_attn.kv_a_layernorm"),
+    TensorRule::new("blk.{l}.attn_k_b", "model.layers.{l}.self_attn.kv_b_proj").with(latent_keys),
+    TensorRule::new("blk.{l}.attn_v_b", "model.layers.{l}.self_attn.kv_b_proj").with(latent_values),
+];
+
+const SHARED_NAMES: &[TensorRule] = &[
+    TensorRule::new("blk.{l}.exp_probs_b.bias", "model.layers.{l}.mlp.gate.e_score_correction_bias"),
+    TensorRule::new("blk.{l}.ffn_gate_shexp", "model.layers.{l}.mlp.shared_experts.gate_proj"),
+    TensorRule::new("blk.{l}.ffn_up_shexp", "model.layers.{l}.mlp.shared_experts.up_proj"),
+    TensorRule::new("blk.{l}.ffn_down_shexp", "model.layers.{l}.mlp.shared_experts.down_proj"),
+];
