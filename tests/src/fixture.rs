@@ -28,6 +28,8 @@ pub struct Prompt {
     pub text: String,
     /// Its ids, with the special tokens that the tokenizer adds.
     pub ids: Vec<u32>,
+    /// Ids of a decoder's text; nothing for models without an encoder before it.
+    pub decoder_ids: Vec<u32>,
     /// What follows when the best token is taken every time; nothing for an encoder.
     pub greedy_ids: Vec<u32>,
 }
@@ -82,6 +84,11 @@ pub fn encoders() -> Vec<Fixture> {
     fixtures
 }
 
+/// Encoder-decoder models.
+pub fn encoder_decoders() -> Vec<Fixture> {
+    ["t5", "flan-t5"].map(|name| Fixture::load(root().join("fixtures/encoder-decoders").join(name))).into()
+}
+
 /// A model in a `.flm` file that FastLLM's programs wrote; only ids of its prompts and texts are known.
 pub fn flm(name: &str) -> Fixture {
     Fixture::load(root().join("fixtures/flm").join(name))
@@ -110,6 +117,7 @@ impl Fixture {
         let one = |prompt: &Value| Prompt {
             text: text(prompt),
             ids: ids(&prompt["ids"]),
+            decoder_ids: prompt.get("decoder_ids").map(ids).unwrap_or_default(),
             greedy_ids: prompt.get("greedy_ids").map(ids).unwrap_or_default(),
         };
         prompts.iter().map(one).collect()

@@ -10,7 +10,8 @@ mod way;
 
 pub use caches::caches;
 pub use fixture::{
-    Fixture, Prompt, Text, encoders, few_fixtures, fixture, fixtures, flm, plain_fixture, root, stories,
+    Fixture, Prompt, Text, encoder_decoders, encoders, few_fixtures, fixture, fixtures, flm, plain_fixture, root,
+    stories,
 };
 pub use llama2c::{Version, write_llama2c};
 pub use storage::{NewTensor, Storage, write_renamed, write_variant};

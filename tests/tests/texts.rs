@@ -3,7 +3,7 @@
 use std::path::Path;
 use trueup::text::open_tokenizer;
 use trueup::tokenizer::{ChatTemplate, Message, Tokenizer};
-use trueup_tests::{Fixture, convert, fixtures, root, stories};
+use trueup_tests::{Fixture, convert, encoder_decoders, fixtures, root, stories};
 
 fn check(fixture: &Fixture, tokenizer: &Tokenizer, from: &str, faults: &mut Vec<String>) {
     let mut expect = |what: &str, text: &str, equal: bool, got: String| {
@@ -42,7 +42,7 @@ fn check_chat(golden: &serde_json::Value, rendered: &str, tokenizer: &Tokenizer,
 fn ids_and_texts_are_those_of_the_tokenizers_library() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let mut faults = Vec::new();
-    for fixture in fixtures() {
+    for fixture in fixtures().into_iter().chain(encoder_decoders()) {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
         convert(&fixture.folder, &model, None, None);
         for (path, from) in [(fixture.folder.as_path(), "the directory"), (&model, "GGUF")] {

@@ -92,7 +92,7 @@ pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progre
 fn choose(source: &dyn Checkpoint, mapping: &Mapping, recipe: &Recipe) -> Result<Vec<Choice>> {
     let plain = |tensor: &crate::MappedTensor| {
         let is_matrix = tensor.expected.shape.len() > 1
-            && tensor.expected.kind != TensorKind::Router
+            && !matches!(tensor.expected.kind, TensorKind::Router | TensorKind::PositionBias)
             && !stays_f32(&tensor.expected.name);
         let dtype = if is_matrix && tensor.dtype != DType::F64 { tensor.dtype } else { DType::F32 };
         TensorInfo::new(tensor.expected.name.as_str(), &tensor.expected.shape, dtype)

@@ -70,13 +70,25 @@ pub enum Input {
     MaskDistance,
     /// f32 `[tokens, tokens]`: 0 where two tokens of the batch belong to one text, else -inf.
     MaskText,
+    /// f32 `[source, tokens]`: 0 at the positions of the encoder's text of a token's sequence, else -inf.
+    MaskSource,
+    /// The bucket of the distance to each position that is looked at, i32 `[capacity * tokens]`, token by token. The
+    /// distance of positions that a token does not see is 0.
+    Buckets,
+    /// The bucket of the distance between each two tokens of the batch, in both directions, i32 `[tokens * tokens]`.
+    BucketsText,
 }
 
 impl Input {
     /// Whether it is one of the masks.
     pub fn is_mask(self) -> bool {
         match self {
-            Input::Mask | Input::MaskWindow | Input::MaskDistance | Input::MaskPrefix | Input::MaskText => true,
+            Input::Mask
+            | Input::MaskWindow
+            | Input::MaskDistance
+            | Input::MaskPrefix
+            | Input::MaskText
+            | Input::MaskSource => true,
             Input::Tokens
             | Input::Positions
             | Input::PositionPairs
@@ -88,7 +100,9 @@ impl Input {
             | Input::StateTargets
             | Input::OutputRows
             | Input::PoolShares
-            | Input::PoolBatch => false,
+            | Input::PoolBatch
+            | Input::Buckets
+            | Input::BucketsText => false,
         }
     }
 
@@ -112,6 +126,9 @@ impl Input {
             Input::MaskPrefix => "inp_mask_prefix",
             Input::MaskDistance => "inp_mask_alibi",
             Input::MaskText => "inp_mask_text",
+            Input::MaskSource => "inp_mask_cross",
+            Input::Buckets => "inp_pos_bucket",
+            Input::BucketsText => "inp_pos_bucket_text",
         }
     }
 }

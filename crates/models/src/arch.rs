@@ -50,6 +50,7 @@ mod refact;
 mod stablelm;
 mod starcoder;
 mod starcoder2;
+mod t5;
 mod xverse;
 
 /// Every architecture. If several share a GGUF name, the first one reads the GGUF file.
@@ -103,5 +104,6 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &stablelm::STABLELM,
     &starcoder::STARCODER,
     &starcoder2::STARCODER2,
+    &t5::T5,
     &xverse::XVERSE,
 ];

@@ -33,13 +33,35 @@ pub struct Batch {
     /// Sequences of the batch if a layer keeps a recurrent state: all have equally many tokens, which follow each
     /// other. Without such a layer, 1.
     pub streams: usize,
+    /// Which part of the model the tokens run through.
+    pub stage: Stage,
     /// The type of activations: `F32`, on the oracle `F64`.
     pub activation: DType,
     /// The type of the KV cache.
     pub kv: DType,
 }
 
+/// A part of a model that computes tokens.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Stage {
+    /// The encoder of an encoder-decoder model, and the keys and values that its decoder makes of the result.
+    Encoder,
+    /// The decoder of an encoder-decoder model, or a whole model of another kind.
+    Decoder {
+        /// Positions of the encoder's texts that are looked at; 0 in a model without an encoder.
+        source: usize,
+    },
+}
+
 impl Batch {
+    /// Positions of the encoder's texts that are looked at.
+    pub(crate) fn source(&self) -> usize {
+        match self.stage {
+            Stage::Encoder => 0,
+            Stage::Decoder { source } => source,
+        }
+    }
+
     /// Rows of a recurrent state: zeros, which a sequence starts with, and one row for each sequence.
     pub(crate) fn slots(&self) -> usize {
         self.sequences.saturating_add(1)
@@ -50,8 +72,13 @@ impl Batch {
 pub(crate) type Built = Result<ValueId, ShapeError>;
 
 pub(crate) fn graph(model: &Model, batch: &Batch) -> Result<Graph, ShapeError> {
-    let mut builder = Builder { model, batch, graph: Graph::default(), layer: None };
     let spec = model.spec();
+    let stack = spec.prefix_of_layers();
+    let mut builder = Builder { model, batch, graph: Graph::default(), layer: None, stack, nodes: "" };
+    if let (Some(encoder), Stage::Encoder) = (&spec.encoder, batch.stage) {
+        encoder.build(&mut builder, spec)?;
+        return Ok(builder.graph);
+    }
     let mut stream = embedding(&mut builder, spec)?;
     for (number, layer) in spec.layers.iter().enumerate() {
         builder.layer = Some(number);
@@ -63,7 +90,7 @@ pub(crate) fn graph(model: &Model, batch: &Batch) -> Result<Graph, ShapeError> {
 }
 
 /// The residual stream before the first layer, `[hidden size, tokens]`.
-fn embedding(builder: &mut Builder, spec: &ModelSpec) -> Built {
+pub(crate) fn embedding(builder: &mut Builder, spec: &ModelSpec) -> Built {
     let rows = Op::get_rows(builder.batch.activation);
     let tokens = builder.input(Input::Tokens);
     let table = builder.weight("token_embd", "weight");
@@ -124,7 +151,7 @@ fn head(builder: &mut Builder, spec: &ModelSpec, stream: ValueId) -> Built {
     let wanted = builder.input(Input::OutputRows);
     let mut value = builder.node("result_rows", Op::get_rows(builder.batch.activation), &[stream, wanted])?;
     if let Some(norm) = &head.norm {
-        value = norm.build(builder, "result_norm", value, "output_norm")?;
+        value = norm.build(builder, "result_norm", value, spec.output_norm())?;
     }
     let matrix = builder.weight(if head.is_tied { "token_embd" } else { "output" }, "weight");
     let has_changes = head.has_bias || head.scale.is_some() || head.softcap.is_some();
@@ -145,7 +172,7 @@ fn head(builder: &mut Builder, spec: &ModelSpec, stream: ValueId) -> Built {
 
 impl LayerSpec {
     /// One layer: `stream` `[hidden size, tokens]` to the same.
-    fn build(&self, builder: &mut Builder, stream: ValueId) -> Built {
+    pub(crate) fn build(&self, builder: &mut Builder, stream: ValueId) -> Built {
         let arrangement = &self.arrangement;
         let norm = |norm: &Option<NamedNorm>, builder: &mut Builder, x| match norm {
             Some(norm) => norm.build(builder, x),
@@ -173,7 +200,14 @@ impl LayerSpec {
         if arrangement.norms_sums {
             return self.build_with_normed_sums(builder, stream, mixed);
         }
-        let middle = self.added(builder, "ffn_inp", mixed, "attn_norm", [stream, normed])?;
+        let middle = match &self.cross {
+            None => self.added(builder, "ffn_inp", mixed, "attn_norm", [stream, normed])?,
+            Some(cross) => {
+                let stream = self.added(builder, "cross_inp", mixed, "attn_norm", [stream, normed])?;
+                let looked = cross.build(builder, stream)?;
+                builder.node("ffn_inp", Arithmetic::Add, &[looked, stream])?
+            }
+        };
         let normed = norm(&arrangement.before_feed_forward, builder, middle)?;
         let fed = self.feed_forward.build(builder, normed)?;
         let fed = norm(&arrangement.after_feed_forward, builder, fed)?;
@@ -234,6 +268,10 @@ pub(crate) struct Builder<'a> {
     batch: &'a Batch,
     graph: Graph,
     layer: Option<usize>,
+    /// What the names of tensors of layers begin with.
+    stack: &'static str,
+    /// What the names of nodes begin with.
+    nodes: &'static str,
 }
 
 impl Builder<'_> {
@@ -245,6 +283,21 @@ impl Builder<'_> {
     /// The layer that is built.
     pub fn layer(&self) -> Option<usize> {
         self.layer
+    }
+
+    /// Continues with a layer, or outside of the layers.
+    pub fn enter(&mut self, layer: Option<usize>) {
+        self.layer = layer;
+    }
+
+    /// Continues with another stack of layers: what the names of its tensors and nodes begin with.
+    pub fn enter_stack(&mut self, tensors: &'static str, nodes: &'static str) {
+        (self.stack, self.nodes) = (tensors, nodes);
+    }
+
+    /// The node of this name in the first layer of the stack.
+    pub fn of_first_layer(&self, name: &str) -> Option<ValueId> {
+        self.graph.find(&format!("{}{name}-0", self.nodes))
     }
 
     /// Elements of the residual stream.
@@ -286,12 +339,12 @@ impl Builder<'_> {
 
     /// A tensor of this layer. It exists: [`Model::from_gguf`] checked every tensor that the parts declare.
     pub fn weight(&mut self, stem: &str, suffix: &str) -> ValueId {
-        self.weight_named(tensor_name(self.layer, stem, suffix))
+        self.weight_named(tensor_name(self.stack, self.layer, stem, suffix))
     }
 
     /// A tensor outside of the layers.
     pub fn weight_outside(&mut self, stem: &str, suffix: &str) -> ValueId {
-        self.weight_named(tensor_name(None, stem, suffix))
+        self.weight_named(tensor_name("", None, stem, suffix))
     }
 
     fn weight_named(&mut self, name: String) -> ValueId {
@@ -303,6 +356,12 @@ impl Builder<'_> {
     pub fn state(&mut self, name: &str, ty: TensorType) -> ValueId {
         let name = self.name(name);
         self.graph.state(&name, ty)
+    }
+
+    /// A state of this layer with a row of so many elements for each position of each sequence.
+    pub fn cache(&mut self, name: &str, elements: usize) -> ValueId {
+        let Batch { kv, context, sequences, .. } = *self.batch;
+        self.state(name, TensorType::new(kv, &[elements, context, sequences]))
     }
 
     /// An input, added to the graph when it is first needed.
@@ -321,6 +380,9 @@ impl Builder<'_> {
             Input::Mask | Input::MaskWindow | Input::MaskDistance | Input::MaskPrefix => {
                 TensorType::new(DType::F32, &[capacity, tokens])
             }
+            Input::MaskSource => TensorType::new(DType::F32, &[self.batch.source(), tokens]),
+            Input::Buckets => TensorType::new(DType::I32, &[capacity.saturating_mul(tokens)]),
+            Input::BucketsText => TensorType::new(DType::I32, &[tokens.saturating_mul(tokens)]),
             Input::MaskText => TensorType::new(DType::F32, &[tokens, tokens]),
             Input::PoolShares => TensorType::new(self.batch.activation, &[tokens, outputs]),
         };
@@ -334,6 +396,7 @@ impl Builder<'_> {
 
     /// The name followed by the layer's number.
     fn name(&self, name: &str) -> String {
-        self.layer.map_or_else(|| name.to_owned(), |layer| format!("{name}-{layer}"))
+        let name = format!("{}{name}", self.nodes);
+        self.layer.map_or_else(|| name.clone(), |layer| format!("{name}-{layer}"))
     }
 }

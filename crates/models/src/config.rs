@@ -218,6 +218,11 @@ impl Config<'_> {
         layers
     }
 
+    /// The number of layers of another stack, or `absent`.
+    pub fn layers_or(&mut self, key: &str, absent: usize) -> usize {
+        if self.value(key).is_some() { self.layers(key) } else { absent }
+    }
+
     /// Tokens of the vocabulary.
     pub fn vocabulary(&mut self, key: &str) -> usize {
         self.required(key, VOCABULARY_MAX)

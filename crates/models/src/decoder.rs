@@ -254,6 +254,13 @@ impl Decoder {
         }
     }
 
+    /// The same numbers for another count of layers, all like the first.
+    pub fn with_layers(&self, layers: usize) -> Decoder {
+        let all = |list: &[usize]| vec![list.first().copied().unwrap_or(1); layers];
+        let (heads, kv_heads, intermediate) = (all(&self.heads), all(&self.kv_heads), all(&self.intermediate));
+        Decoder { layers, heads, kv_heads, intermediate, ..self.clone() }
+    }
+
     /// A norm of this kind with the usual epsilon.
     pub fn norm(&self, kind: NormKind) -> Norm {
         Norm { kind, epsilon: self.epsilon }
@@ -268,11 +275,13 @@ impl Decoder {
             vocabulary_size: self.vocabulary,
             context_length: self.context,
             embedding: Embedding::default(),
+            encoder: None,
             layers: (0..self.layers).map(|layer| self.layer(layer, style)).collect(),
             head: Head {
                 result: ModelResult::Logits,
                 norm: Some(norm),
                 is_tied: self.is_tied,
+                embedding_factor: None,
                 has_bias: style.head_bias,
                 scale: None,
                 softcap: None,
@@ -302,10 +311,12 @@ impl Decoder {
                 has_bias: style.attention_bias,
                 has_output_bias: style.output_bias,
                 is_fused: style.is_fused,
+                output: "attn_output",
                 has_prefix: false,
                 is_bidirectional: false,
                 latent: None,
             }),
+            cross: None,
             feed_forward: FeedForward::Dense(Dense {
                 size: of(&self.intermediate),
                 activation: style.activation,

@@ -31,6 +31,7 @@ mod config;
 mod decoder;
 mod diagnostics;
 mod encoder;
+mod encoder_decoder;
 mod flm_older;
 mod fused;
 mod limit;
@@ -45,11 +46,12 @@ mod spec;
 mod tensor;
 
 pub use architecture::{ARCHITECTURES, Architecture, Marker};
-pub use build::Batch;
+pub use build::{Batch, Stage};
 pub use checkpoint::{
     ExpectedTensor, Piece, SourceTensor, TensorRule, Transform, Transposed, ValueChange, expected_tensors,
 };
 pub use diagnostics::Diagnostics;
+pub use encoder_decoder::Buckets;
 pub use flm_older::{open, survey};
 pub use model::{Model, Slice};
 pub use other_kind::OtherKind;

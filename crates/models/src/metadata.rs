@@ -230,6 +230,28 @@ impl<'a> Keys<'a> {
         layers
     }
 
+    /// The number of layers of another stack; `absent` if the file does not have the key.
+    pub fn layers_or(&mut self, key: &str, absent: usize) -> usize {
+        let layers = self.count_within(key, COUNT_MAX, Some(absent));
+        let tensors = self.shapes.len();
+        if layers <= tensors {
+            return layers;
+        }
+        self.wrong(key, &format!("expected at most as many layers as tensors ({tensors}), found {layers}"));
+        1
+    }
+
+    /// Experts and the like; `absent` if the file does not have the key.
+    pub fn count_or(&mut self, key: &str, absent: usize) -> usize {
+        self.count_within(key, COUNT_MAX, Some(absent))
+    }
+
+    /// The id of a token; `absent` if the file does not have the key.
+    pub fn token_or(&mut self, key: &str, absent: u32) -> u32 {
+        let name = self.key(key);
+        self.get(&name, Metadata::u64).map_or(absent, |id| u32::try_from(id).unwrap_or(u32::MAX))
+    }
+
     /// Tokens of the vocabulary: the key, or the rows of the embedding.
     pub fn vocabulary(&mut self) -> usize {
         let rows = self.shapes.get(TOKEN_EMBEDDING).and_then(|shape| shape.get(1));

@@ -2,6 +2,7 @@
 //! keys and its graph.
 
 pub(crate) mod attention;
+pub(crate) mod cross_attention;
 pub(crate) mod experts;
 pub(crate) mod feed_forward;
 pub(crate) mod latent;

@@ -11,7 +11,9 @@
 
 use crate::architecture::Architecture;
 use crate::diagnostics::Diagnostics;
+use crate::encoder_decoder::Encoder;
 use crate::part::attention::Attention;
+use crate::part::cross_attention::CrossAttention;
 use crate::part::experts::Experts;
 use crate::part::feed_forward::Dense;
 use crate::part::norm::{NamedNorm, Norm};
@@ -28,6 +30,8 @@ pub struct ModelSpec {
     pub(crate) vocabulary_size: usize,
     pub(crate) context_length: usize,
     pub(crate) embedding: Embedding,
+    /// The encoder whose result the layers look at, in an encoder-decoder model.
+    pub(crate) encoder: Option<Encoder>,
     pub(crate) layers: Vec<LayerSpec>,
     pub(crate) head: Head,
     pub(crate) prefix: Option<Prefix>,
@@ -53,6 +57,8 @@ pub(crate) struct Embedding {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct LayerSpec {
     pub mixer: Mixer,
+    /// Attention over the result of the encoder, in a decoder of an encoder-decoder model.
+    pub cross: Option<CrossAttention>,
     pub feed_forward: FeedForward,
     pub arrangement: Arrangement,
     pub residual: Residual,
@@ -188,6 +194,8 @@ pub(crate) struct Head {
     pub norm: Option<Norm>,
     /// Whether the matrix is the token embedding.
     pub is_tied: bool,
+    /// Conversion makes the matrix of the token embedding, times this factor; a GGUF file has it as a tensor.
+    pub embedding_factor: Option<f32>,
     pub has_bias: bool,
     /// Multiplies the logits.
     pub scale: Option<f32>,
@@ -349,7 +357,7 @@ impl ModelSpec {
             };
             mixer.max(fed)
         };
-        self.layers.iter().map(of_layer).fold(self.hidden_size, usize::max)
+        self.all_layers().map(of_layer).fold(self.hidden_size, usize::max)
     }
 
     /// The longest row of the KV cache.
@@ -375,13 +383,17 @@ impl ModelSpec {
                 list.add(stem, "weight", &[rope.dimensions / 2], TensorKind::RopeFactors);
             }
         }
+        if let Some(encoder) = &self.encoder {
+            encoder.tensors(self.hidden_size, &mut list);
+        }
+        list.start_stack(self.prefix_of_layers());
         for (number, layer) in self.layers.iter().enumerate() {
             list.enter(Some(number));
             layer.tensors(self.hidden_size, &mut list);
         }
         list.enter(None);
         if let Some(norm) = &self.head.norm {
-            norm.tensors("output_norm", self.hidden_size, &mut list);
+            norm.tensors(self.output_norm(), self.hidden_size, &mut list);
         }
         if self.has_logits() && !self.head.is_tied {
             list.add("output", "weight", &[self.hidden_size, self.vocabulary_size], TensorKind::TokenRows);
@@ -439,6 +451,9 @@ impl ModelSpec {
             }
             previous = Some(layer);
         }
+        if let Some(encoder) = &self.encoder {
+            encoder.check(self, diagnostics);
+        }
         let windows: Vec<usize> = self.attentions().filter_map(|(_, attention)| attention.window).collect();
         if windows.iter().any(|window| Some(window) != windows.first()) {
             diagnostics.add("sliding windows of several sizes are not supported");
@@ -447,7 +462,7 @@ impl ModelSpec {
 }
 
 impl LayerSpec {
-    fn tensors(&self, hidden_size: usize, list: &mut TensorList) {
+    pub(crate) fn tensors(&self, hidden_size: usize, list: &mut TensorList) {
         let Arrangement { before_mixer, after_mixer, before_feed_forward, after_feed_forward, .. } = &self.arrangement;
         let norm = |norm: &Option<NamedNorm>, list: &mut TensorList| {
             if let Some(norm) = norm {
@@ -460,6 +475,9 @@ impl LayerSpec {
             Mixer::StateSpace(state_space) => state_space.tensors(hidden_size, list),
         }
         norm(after_mixer, list);
+        if let Some(cross) = &self.cross {
+            cross.tensors(hidden_size, list);
+        }
         norm(before_feed_forward, list);
         match &self.feed_forward {
             FeedForward::Dense(dense) => dense.tensors(hidden_size, list),
@@ -469,7 +487,7 @@ impl LayerSpec {
         norm(after_feed_forward, list);
     }
 
-    fn check(&self, hidden_size: usize, diagnostics: &mut Diagnostics) {
+    pub(crate) fn check(&self, hidden_size: usize, diagnostics: &mut Diagnostics) {
         let Arrangement { before_mixer, after_mixer, before_feed_forward, after_feed_forward, .. } = &self.arrangement;
         for norm in [before_mixer, after_mixer, before_feed_forward, after_feed_forward].into_iter().flatten() {
             norm.norm.check(diagnostics);
@@ -477,6 +495,9 @@ impl LayerSpec {
         match &self.mixer {
             Mixer::Attention(attention) => attention.check(diagnostics),
             Mixer::StateSpace(state_space) => state_space.check(diagnostics),
+        }
+        if let Some(cross) = &self.cross {
+            cross.check(diagnostics);
         }
         if let FeedForward::Experts(experts) = &self.feed_forward {
             experts.check(hidden_size, diagnostics);

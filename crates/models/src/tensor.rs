@@ -28,6 +28,8 @@ pub enum TensorKind {
     Matrix,
     /// A matrix that chooses experts or weighs them; stored as f32, because small errors change choices.
     Router,
+    /// What is added to scores, for each head and each bucket of distances; stored as f32, as llama.cpp keeps it.
+    PositionBias,
     /// Weights of a norm, 1 on average.
     NormWeight,
     /// A bias, 0 on average.
@@ -57,12 +59,24 @@ pub const ROPE_FACTORS: &str = "rope_freqs.weight";
 pub(crate) struct TensorList {
     tensors: Vec<TensorSpec>,
     layer: Option<usize>,
+    /// What the names of tensors of layers begin with, in a model with two stacks of layers.
+    stack: &'static str,
 }
 
 impl TensorList {
     /// Puts the tensors that follow into this layer.
     pub fn enter(&mut self, layer: Option<usize>) {
         self.layer = layer;
+    }
+
+    /// Starts a stack of layers, whose tensors have names with this prefix.
+    pub fn start_stack(&mut self, prefix: &'static str) {
+        self.stack = prefix;
+    }
+
+    /// The layer that tensors are put into.
+    pub fn layer(&self) -> Option<usize> {
+        self.layer
     }
 
     /// A matrix `stem.weight` of shape `[inputs, outputs]`.
@@ -89,13 +103,14 @@ impl TensorList {
 
     /// Any other tensor.
     pub fn add(&mut self, stem: &str, suffix: &str, sizes: &[usize], kind: TensorKind) {
-        let name = tensor_name(self.layer, stem, suffix);
+        let name = tensor_name(self.stack, self.layer, stem, suffix);
         let shape = sizes.iter().map(|&size| wide(size)).collect();
         self.tensors.push(TensorSpec { name, layer: self.layer, shape, kind, slices: Vec::new() });
     }
 
     fn slice(&mut self, parts: &[(&str, usize)], suffix: &str) {
-        let slices = parts.iter().map(|(stem, rows)| (tensor_name(self.layer, stem, suffix), *rows)).collect();
+        let slices =
+            parts.iter().map(|(stem, rows)| (tensor_name(self.stack, self.layer, stem, suffix), *rows)).collect();
         if let Some(tensor) = self.tensors.last_mut() {
             tensor.slices = slices;
         }
@@ -111,11 +126,11 @@ fn total(parts: &[(&str, usize)]) -> usize {
     parts.iter().map(|(_, rows)| *rows).fold(0, usize::saturating_add)
 }
 
-/// The GGUF name of a tensor of a layer, or of one outside of the layers.
-pub(crate) fn tensor_name(layer: Option<usize>, stem: &str, suffix: &str) -> String {
+/// The GGUF name of a tensor of a layer, in a stack with this prefix, or of one outside of the layers.
+pub(crate) fn tensor_name(stack: &str, layer: Option<usize>, stem: &str, suffix: &str) -> String {
     let end = if suffix.is_empty() { String::new() } else { format!(".{suffix}") };
     match layer {
-        Some(layer) => format!("blk.{layer}.{stem}{end}"),
+        Some(layer) => format!("{stack}blk.{layer}.{stem}{end}"),
         None => format!("{stem}{end}"),
     }
 }

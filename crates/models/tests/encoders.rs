@@ -6,7 +6,9 @@ use trueup_blocks::DType;
 use trueup_formats::TensorInfo;
 use trueup_formats::gguf::Metadata;
 use trueup_graph::{Graph, Input, Origin};
-use trueup_models::{Architecture, Batch, Model, ModelResult, ModelSpec, Pooling, SourceNames, expected_tensors};
+use trueup_models::{
+    Architecture, Batch, Model, ModelResult, ModelSpec, Pooling, SourceNames, Stage, expected_tensors,
+};
 
 const BATCH: Batch = Batch {
     tokens: 5,
@@ -15,6 +17,7 @@ const BATCH: Batch = Batch {
     context: 128,
     sequences: 1,
     streams: 1,
+    stage: Stage::Decoder { source: 0 },
     activation: DType::F32,
     kv: DType::F16,
 };

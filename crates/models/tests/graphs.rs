@@ -8,7 +8,7 @@ use trueup_formats::TensorInfo;
 use trueup_formats::gguf::Metadata;
 use trueup_graph::op::{RopePairs, RopeScaling};
 use trueup_graph::{Graph, Input, Op, Origin};
-use trueup_models::{Architecture, Batch, Model, ModelSpec};
+use trueup_models::{Architecture, Batch, Model, ModelSpec, Stage};
 
 const BATCH: Batch = Batch {
     tokens: 3,
@@ -17,6 +17,7 @@ const BATCH: Batch = Batch {
     context: 128,
     sequences: 2,
     streams: 1,
+    stage: Stage::Decoder { source: 0 },
     activation: DType::F32,
     kv: DType::F16,
 };

@@ -192,10 +192,11 @@ fn is_state_table(name: &str) -> bool {
 }
 
 /// Whether a tensor of this name is f32 in every file. Small errors of a matrix that chooses experts or weighs them
-/// change choices. llama.cpp reads the tables of scans, convolutions and token types as f32.
+/// change choices. llama.cpp reads the tables of scans, convolutions and token types as f32, and keeps those of
+/// distances in it.
 pub fn stays_f32(name: &str) -> bool {
     let is_router = name.ends_with(".ffn_gate_inp.weight") || name.ends_with(".ffn_gate_inp_shexp.weight");
-    is_router || is_state_table(name) || name == "token_types.weight"
+    is_router || is_state_table(name) || name == "token_types.weight" || name.ends_with(".attn_rel_b.weight")
 }
 
 /// The embedding and the output head.

@@ -14,6 +14,7 @@ mod batch;
 mod bound;
 mod cache;
 mod division;
+mod encode;
 mod options;
 
 use crate::device::{Device, Step, Tensor};
@@ -35,6 +36,7 @@ use options::Sizes;
 pub use options::{CONTEXT_DEFAULT, SessionOptions};
 use std::sync::Arc;
 use trueup_blocks::DType;
+use trueup_models::Stage;
 
 /// Plans that are kept: prompts come in few shapes, decoding in one for each number of sequences.
 const PLANS_MAX: usize = 16;
@@ -43,8 +45,8 @@ const PLANS_MAX: usize = 16;
 /// and soon of another size.
 const KEPT_INPUT_BYTES_MAX: usize = 16 << 20;
 
-/// The shape of a batch: tokens, outputs, capacity, and sequences if the model has recurrent states.
-type PlanKey = (usize, usize, usize, usize);
+/// The shape of a batch: tokens, outputs, capacity, sequences if the model has recurrent states, and the stage.
+type PlanKey = (usize, usize, usize, usize, Stage);
 
 /// Sequences in computation on one model.
 pub struct Session {
@@ -54,6 +56,8 @@ pub struct Session {
     room: usize,
     /// The tokens that each sequence holds.
     tokens: Vec<Vec<u32>>,
+    /// Tokens of the text that the encoder has read for each sequence; 0 if it has read none.
+    sources: Vec<usize>,
     /// Tokens that the recurrent state of each sequence has seen. Where it differs from the tokens that the sequence
     /// holds, the state is computed again from the start.
     seen: Vec<usize>,
@@ -110,6 +114,7 @@ impl Session {
             sizes,
             room: room_of(1, sizes.room),
             tokens: Vec::new(),
+            sources: vec![0; sizes.sequences],
             seen: vec![0; sizes.sequences],
             divisions: Vec::new(),
             buffers: Buffers::default(),
@@ -118,7 +123,10 @@ impl Session {
             downloaded: Vec::new(),
             ranges: options.ranges.then(Ranges::open).transpose()?,
         };
-        session.bound_plan((1, 1, CAPACITY_UNIT, 1))?;
+        session.bound_plan((1, 1, CAPACITY_UNIT, 1, sizes.decoder(1)))?;
+        if sizes.has_encoder {
+            session.bound_plan((1, 1, CAPACITY_UNIT, 1, Stage::Encoder))?;
+        }
         session.tokens = vec![Vec::new(); sizes.sequences];
         session.divisions = vec![Vec::new(); sizes.sequences];
         session.weights.model().unchanged()?;
@@ -137,7 +145,7 @@ impl Session {
         let sizes = Sizes::new(weights, options)?;
         sizes.expect_batch(tokens, outputs, length)?;
         let capacity = length.max(1).next_multiple_of(CAPACITY_UNIT);
-        sizes.plan(weights, (tokens, outputs, capacity, 1), room_of(capacity, sizes.room))
+        sizes.plan(weights, (tokens, outputs, capacity, 1, sizes.decoder(capacity)), room_of(capacity, sizes.room))
     }
 
     /// The model.
@@ -264,8 +272,15 @@ impl Session {
             return Ok(());
         };
         let len = self.len(sequence);
+        if self.sizes.has_encoder {
+            if self.sources[sequence] > 0 {
+                return Ok(());
+            }
+            self.encode(sequence, &[0], None)?;
+        }
         self.compute(&[Entry { token: 0, sequence, wants_logits: true }], None)?;
         self.truncate(sequence, len);
+        self.sources[sequence] = 0;
         Ok(())
     }
 
@@ -329,6 +344,13 @@ impl Session {
                 let (sequence, count) = (entry.sequence, self.sequences());
                 return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));
             };
+            if self.sizes.has_encoder && self.sources[entry.sequence] == 0 {
+                let sequence = entry.sequence;
+                return Err(Error::Request(format!(
+                    "sequence {sequence} has no text of the encoder, which an encoder-decoder model looks at; encode one \
+                     first"
+                )));
+            }
             if self.model().model().spec().is_bidirectional() && !self.is_empty(entry.sequence) {
                 let sequence = entry.sequence;
                 return Err(Error::Request(format!(
@@ -355,13 +377,13 @@ impl Session {
         logits: &mut Vec<f64>,
     ) -> Result<()> {
         let mut batch = PlacedBatch::new(entries, &self.tokens, TextRules::of(self.model().model().spec()));
+        if self.sizes.has_encoder {
+            batch.sources = entries.iter().map(|entry| self.sources[entry.sequence]).collect();
+            batch.stage = self.sizes.decoder(batch.sources.iter().copied().max().unwrap_or(0));
+        }
         let is_one = entries.iter().all(|entry| entry.sequence == entries[0].sequence);
         batch.streams = if self.sizes.is_recurrent && !is_one { entries.len() } else { 1 };
-        let key = (batch.tokens.len(), batch.outputs.len(), batch.capacity, batch.streams);
-        let index = self.bound_plan(key).map_err(|error| match error {
-            Error::Device { .. } | Error::Request(_) => Error::NoRoom(Box::new(error)),
-            other => other,
-        })?;
+        let index = self.plan_of(&batch)?;
         let bound = &self.plans[index].1;
         let (devices, batches, ranges) = (self.weights.devices(), self.batches, self.ranges.as_ref());
         let run = Run { bound, devices, batch: &batch, batches, ranges };
@@ -381,13 +403,23 @@ impl Session {
         Ok(())
     }
 
+    /// The place of the plan for a batch. What fails for lack of memory says so.
+    fn plan_of(&mut self, batch: &PlacedBatch) -> Result<usize> {
+        let key = (batch.tokens.len(), batch.outputs.len(), batch.capacity, batch.streams, batch.stage);
+        self.bound_plan(key).map_err(|error| match error {
+            Error::Device { .. } | Error::Request(_) => Error::NoRoom(Box::new(error)),
+            other => other,
+        })
+    }
+
     /// The place of the plan for a shape, which is made when it is not there.
     fn bound_plan(&mut self, key: PlanKey) -> Result<usize> {
         if let Some(place) = self.plans.iter().position(|(known, _)| *known == key) {
             self.plans[place..].rotate_left(1);
             return Ok(self.plans.len() - 1);
         }
-        let (_, _, capacity, _) = key;
+        let (_, _, capacity, _, stage) = key;
+        let capacity = capacity.max(if let Stage::Decoder { source } = stage { source } else { 0 });
         if capacity > self.room {
             self.grow_cache(capacity)?;
         }

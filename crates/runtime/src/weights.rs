@@ -233,6 +233,7 @@ impl Weights {
 
 /// What is placed together: `blk.3` of `blk.3.ffn_up.weight`, else the tensor by itself.
 fn layer(name: &str) -> &str {
-    let number = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'));
-    number.map_or(name, |(number, _)| &name[..4 + number.len()])
+    let number_at = if name.starts_with("blk.") { Some(4) } else { name.find(".blk.").map(|place| place + 5) };
+    let end = number_at.and_then(|at| Some(at + name[at..].find('.')?));
+    end.map_or(name, |end| &name[..end])
 }

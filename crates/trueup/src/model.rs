@@ -65,7 +65,7 @@ impl Model {
         self.weights.model()
     }
 
-    /// Generates the text that follows a prompt. `on_text` is called for each token with the characters that the token
+    /// Generates the text that follows a prompt, or that a decoder writes after an encoder has read the prompt. `on_text` is called for each token with the characters that the token
     /// completes, which may be none, and can end the text.
     pub fn generate(
         &self,
@@ -87,7 +87,8 @@ impl Model {
     ) -> Result<String> {
         let tokenizer = self.file().tokenizer()?;
         let ids = tokenizer.encode(prompt, true)?;
-        let stream = tokenizer.stream(true, false);
+        // A decoder writes a text of its own.
+        let stream = tokenizer.stream(true, self.file().model().spec().has_encoder());
         let mut reader = Reader { stream, text: String::new(), stopped: false, is_cancelled, on_text };
         generate_watched(&mut self.session()?, &[ids], options, &mut reader)?;
         if !reader.stopped {
@@ -99,14 +100,15 @@ impl Model {
         Ok(reader.text)
     }
 
-    /// The logits after each token, of shape `(tokens, vocabulary)`.
+    /// The logits after each token, of shape `(tokens, vocabulary)`. In an encoder-decoder model, the encoder reads the
+    /// tokens, and the one row has the logits after the decoder's first token.
     pub fn logits(&self, ids: &[u32]) -> Result<Array2<f32>> {
         let options = GenerateOptions { tokens_max: Some(0), keep_logits: true, ..GenerateOptions::default() };
         let generated =
             generate(&mut self.session()?, &[ids.to_vec()], &options, &mut |_, _| ControlFlow::Continue(()))?;
         let kept: Option<KeptLogits> = generated.into_iter().next().and_then(|generated| generated.logits);
         let kept = kept.ok_or_else(|| Error::Request("no logits were computed".to_owned()))?;
-        let shape = (ids.len(), kept.vocabulary);
+        let shape = (kept.prompt.len() / kept.vocabulary.max(1), kept.vocabulary);
         Array2::from_shape_vec(shape, kept.prompt).map_err(|error| Error::Request(format!("logits: {error}")))
     }
 

@@ -83,6 +83,8 @@ pub(crate) struct Sequence {
     pub ids: Vec<u32>,
     /// How many are computed at once.
     pub length: usize,
+    /// What the encoder reads before; empty in a model without one.
+    pub source: Vec<u32>,
 }
 
 /// What is computed together.
@@ -133,7 +135,7 @@ impl PromptBatch {
             let wanted = if halved { whole.div_ceil(2) } else { whole }.max(least);
             let free = |length: &usize| sequences.iter().all(|other| other.length != *length);
             let length = (least..=wanted).rev().chain(wanted + 1..=most_at_once).find(free).unwrap_or(wanted);
-            sequences.push(Sequence { prompt, ids, length });
+            sequences.push(Sequence { prompt, ids, length, source: Vec::new() });
         }
         let steps = sequences.iter().map(|sequence| sequence.ids.len() - sequence.length).min().unwrap_or(0);
         let steps = if continues { steps.min(STEPS_MAX) } else { 0 };
@@ -141,10 +143,28 @@ impl PromptBatch {
         PromptBatch { sequences, steps, is_pooled }
     }
 
+    /// The same batch in a model whose encoder reads the text of each prompt first; of the only prompt, the second
+    /// sequence has the first half.
+    pub fn behind(mut self, sources: &[Vec<u32>]) -> PromptBatch {
+        for (number, sequence) in self.sequences.iter_mut().enumerate() {
+            let Some(source) = sources.get(sequence.prompt) else { continue };
+            let is_halved = sources.len() == 1 && number == 1;
+            let length = if is_halved { source.len().div_ceil(2) } else { source.len() };
+            sequence.source = source[..length].to_vec();
+        }
+        self
+    }
+
     /// A session with room for the batch and no more.
     pub fn session_options(&self, options: &SessionOptions) -> SessionOptions {
-        let context = self.sequences.iter().map(|sequence| sequence.ids.len()).max();
+        let context = self.sequences.iter().map(|sequence| sequence.ids.len().max(sequence.source.len())).max();
         SessionOptions { context, sequences: self.sequences.len(), ..*options }
+    }
+
+    /// What the encoder reads for each sequence, by its number; nothing in a model without one.
+    pub fn sources(&self) -> impl Iterator<Item = (usize, &[u32])> {
+        let sources = self.sequences.iter().map(|sequence| sequence.source.as_slice()).enumerate();
+        sources.filter(|(_, source)| !source.is_empty())
     }
 
     /// Numbers of the sequences in the order of their tokens.
@@ -172,6 +192,9 @@ impl PromptBatch {
     /// One run without looking.
     pub fn plain(&self, weights: &Arc<Weights>, options: &SessionOptions) -> Result<Run> {
         let mut session = Session::new(weights.clone(), options)?;
+        for (number, source) in self.sources() {
+            session.encode(number, source, None)?;
+        }
         let mut run = Run::default();
         for step in 0..=self.steps {
             run.add(&session.compute(&self.entries(step), None)?);

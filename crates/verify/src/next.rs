@@ -34,18 +34,24 @@ pub fn file_word(file: &str) -> String {
 /// where that is their batch or `None`. Where they are too many the command is without them and the text says so.
 pub(crate) fn verify_again(report: &Report, prompt: Option<usize>, options: &str) -> String {
     let model = file_word(&report.model);
-    let prompts = match prompt.and_then(|prompt| report.prompts.get(prompt)) {
-        Some(one) => std::slice::from_ref(one),
-        None => &report.prompts,
-    };
+    let prompts = chosen(&report.prompts, prompt);
+    let decoders = chosen(&report.decoder_prompts, prompt);
     let steps = if report.steps == STEPS_DEFAULT { String::new() } else { format!(" --steps {}", report.steps) };
     let options = with_arguments(report, options);
-    if prompts.iter().map(Vec::len).sum::<usize>() > IDS_MAX {
+    if prompts.iter().chain(decoders).map(Vec::len).sum::<usize>() > IDS_MAX {
         return format!("`trueup verify {model}{steps}{options}` on the same prompts");
     }
     let words = |ids: &Vec<u32>| ids.iter().map(u32::to_string).collect::<Vec<String>>().join(" ");
-    let ids: String = prompts.iter().map(|ids| format!(" --ids {}", shell_word(&words(ids)))).collect();
+    let list = |flag: &str, lists: &[Vec<u32>]| -> String {
+        lists.iter().map(|ids| format!(" {flag} {}", shell_word(&words(ids)))).collect()
+    };
+    let ids = list("--ids", prompts) + &list("--decoder-ids", decoders);
     format!("`trueup verify {model}{ids}{steps}{options}`")
+}
+
+/// The list of one prompt; of all if it is their batch or `None`.
+fn chosen(lists: &[Vec<u32>], prompt: Option<usize>) -> &[Vec<u32>] {
+    prompt.and_then(|prompt| lists.get(prompt)).map_or(lists, std::slice::from_ref)
 }
 
 /// Those `options`, and the arguments of the run that they do not say otherwise; a flag of one device is none of

@@ -451,6 +451,7 @@ pub fn planted(choice: &str, model: &ModelFile, device: Arc<dyn Device>) -> Resu
 pub fn planted_in(choice: &str, model: &ModelFile, device: Arc<dyn Device>, fusion: bool) -> Result<PlantedDevice> {
     let (name, wanted) = choice.split_once('@').map_or((choice, None), |(name, node)| (name, Some(node)));
     let plant = known(name)?;
+    model.expect_no_encoder("--inject-fault")?;
     expect_f32(&*device)?;
     let unfused = graph(model)?;
     let (fused, answers) =
@@ -507,6 +508,7 @@ fn graph(model: &ModelFile) -> Result<Graph> {
         context,
         sequences: 1,
         streams: 1,
+        stage: model.model().spec().decoder_stage(context),
         activation: DType::F32,
         kv: DType::F16,
     };

@@ -73,6 +73,8 @@ pub(crate) struct Record {
     pub node: String,
     pub layer: Option<usize>,
     pub op: &'static str,
+    /// Whether it belongs to the encoder of an encoder-decoder model, which only reads prompts.
+    pub is_of_encoder: bool,
     /// The weight it reads, if any; of a fused node all of them.
     pub weight: Option<String>,
     /// Names of the nodes that its activations come from.
@@ -97,6 +99,7 @@ impl Record {
             node: node.name.clone(),
             layer: node.layer,
             op: node.op.name(),
+            is_of_encoder: false,
             weight,
             sources: sources.collect(),
             device: String::new(),
@@ -169,12 +172,12 @@ impl Records {
         Records { explanations, ..Records::default() }
     }
 
-    /// Takes note of all nodes, so that those which are never looked at are known.
-    pub fn expect(&mut self, graph: &Graph) {
+    /// Takes note of all nodes of the encoder or of another graph, so that those which are never looked at are known.
+    pub fn expect(&mut self, graph: &Graph, is_of_encoder: bool) {
         for node in graph.nodes() {
             if !self.places.contains_key(&node.name) {
                 self.places.insert(node.name.clone(), self.all.len());
-                self.all.push(Record::new(graph, node));
+                self.all.push(Record { is_of_encoder, ..Record::new(graph, node) });
             }
         }
     }

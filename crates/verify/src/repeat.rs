@@ -175,14 +175,16 @@ pub(crate) struct Repeats {
     pub chosen: Vec<u32>,
 }
 
-/// Runs `prompt` and `steps` more tokens several times without looking; the later runs are given the first one's
+/// A text of a model: what its encoder reads, which is empty if it has none, and the tokens that are computed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text<'a> {
+    pub source: &'a [u32],
+    pub ids: &'a [u32],
+}
+
+/// Runs a prompt and `steps` more tokens several times without looking; the later runs are given the first one's
 /// choices.
-pub(crate) fn repeat(
-    weights: &Arc<Weights>,
-    options: &SessionOptions,
-    prompt: &[u32],
-    steps: usize,
-) -> Result<Repeats> {
+pub(crate) fn repeat(weights: &Arc<Weights>, options: &SessionOptions, prompt: Text, steps: usize) -> Result<Repeats> {
     let (first, chosen) = plain(weights, options, prompt, steps, None)?;
     let not_finite = usize::from(!first.is_finite());
     let mut repeats = Repeats { deterministic: true, spread: 0.0, not_finite, first, chosen };
@@ -199,13 +201,16 @@ pub(crate) fn repeat(
 pub(crate) fn plain(
     weights: &Arc<Weights>,
     options: &SessionOptions,
-    prompt: &[u32],
+    prompt: Text,
     steps: usize,
     given: Option<&[u32]>,
 ) -> Result<(Run, Vec<u32>)> {
     let mut session = Session::new(weights.clone(), options)?;
     let mut run = Run::default();
-    run.add(&compute(&mut session, prompt, None)?);
+    if !prompt.source.is_empty() {
+        session.encode(0, prompt.source, None)?;
+    }
+    run.add(&compute(&mut session, prompt.ids, None)?);
     let mut ids = Vec::with_capacity(steps);
     for step in 0..steps {
         let id = given.and_then(|given| given.get(step).copied()).unwrap_or_else(|| run.next());

@@ -60,8 +60,11 @@ pub struct Report {
     pub device: DeviceFacts,
     /// The free-running reference.
     pub reference: DeviceFacts,
-    /// The ids of each prompt.
+    /// The ids of each prompt; in an encoder-decoder model, what the encoder read.
     pub prompts: Vec<Vec<u32>>,
+    /// The ids of the decoder's text for each prompt; absent in other models.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decoder_prompts: Vec<Vec<u32>>,
     /// The ids that followed each prompt: the reference's choices.
     pub continuations: Vec<Vec<u32>>,
     /// Tokens computed after each prompt.
@@ -168,7 +171,8 @@ pub struct Coverage {
     pub checked: usize,
     /// Nodes with such a verdict on the tokens of a prompt.
     pub checked_prompt: usize,
-    /// Nodes with such a verdict while decoding; 0 if no steps were requested.
+    /// Nodes with such a verdict while decoding, and those of an encoder, which only reads prompts, with one there; 0 if
+    /// no steps were requested.
     pub checked_decode: usize,
     /// Nodes computed on the device that was asked for.
     pub on_device: usize,
@@ -398,6 +402,7 @@ pub(crate) struct Findings {
     pub device: DeviceFacts,
     pub reference: DeviceFacts,
     pub prompts: Vec<Vec<u32>>,
+    pub decoder_prompts: Vec<Vec<u32>>,
     pub continuations: Vec<Vec<u32>>,
     pub steps: usize,
     pub kv: Option<String>,
@@ -438,6 +443,7 @@ impl Report {
             device: findings.device,
             reference: findings.reference,
             prompts: findings.prompts,
+            decoder_prompts: findings.decoder_prompts,
             continuations: findings.continuations,
             steps: findings.steps,
             kv: findings.kv,
@@ -466,9 +472,11 @@ impl Report {
 fn coverage(records: &Records) -> Coverage {
     let all = records.all();
     let says = |verdict: Verdict| verdict.passes() || verdict.fails();
+    let has_decoded = all.iter().flat_map(|record| &record.phases).any(|found| found.phase == Phase::Decode);
     let checked = |phase: Phase| {
         let judged = |record: &Record| {
-            let mut verdicts = record.phases.iter().filter(|found| found.phase == phase).map(PhaseRecord::verdict);
+            let phase = if record.is_of_encoder && has_decoded { Phase::Prompt } else { phase };
+            let mut verdicts = record.phases.iter().filter(move |found| found.phase == phase).map(PhaseRecord::verdict);
             verdicts.next().is_some_and(says) && verdicts.all(says)
         };
         // Where a device fuses in one phase only, the fused node stands for its pieces in that one.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::fuse::fuse;
 use trueup_graph::{Graph, Input, Node, Op, Origin, TensorType, ValueId};
-use trueup_models::{Batch, ModelResult, Pooling, Prefix};
+use trueup_models::{Batch, Buckets, ModelResult, Pooling, Prefix, Stage};
 use trueup_runtime::device::reference::evaluate;
 use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen, Session};
 
@@ -34,6 +34,11 @@ pub(crate) struct Inputs {
     /// For each token, where the first one behind the beginning of its text stands, if it is there, and where the mark:
     /// of models whose texts have a beginning that sees itself.
     divisions: Vec<(Option<usize>, usize)>,
+    buckets: Option<Buckets>,
+    /// Tokens of the encoder's text of each sequence, in a model with an encoder.
+    sources: Vec<usize>,
+    /// Whether the tokens are those of the encoder.
+    is_source: bool,
 }
 
 impl Inputs {
@@ -44,10 +49,23 @@ impl Inputs {
         let window = spec.window();
         let mut inputs = Inputs::placed(entries, texts, room, window);
         inputs.result = spec.result();
+        inputs.buckets = spec.buckets();
         if let Some(prefix) = spec.prefix() {
             inputs.divisions = entries.iter().map(|entry| divided(prefix, &texts[entry.sequence])).collect();
         }
         inputs
+    }
+
+    /// The inputs of the encoder for a text of one sequence.
+    pub fn of_source(model: &ModelFile, entries: &[Entry], room: usize) -> Inputs {
+        let mut inputs = Inputs::new(model, entries, &mut Vec::new(), room);
+        inputs.is_source = true;
+        inputs
+    }
+
+    /// The same inputs for a decoder whose encoder has read texts of so many tokens, sequence by sequence.
+    pub fn behind(self, sources: &[usize]) -> Inputs {
+        Inputs { sources: sources.to_vec(), ..self }
     }
 
     fn placed(entries: &[Entry], texts: &mut Vec<Vec<u32>>, room: usize, window: Option<usize>) -> Inputs {
@@ -60,7 +78,17 @@ impl Inputs {
         };
         let positions = entries.iter().map(place).collect();
         let (result, divisions) = (ModelResult::Logits, Vec::new());
-        Inputs { entries: entries.to_vec(), positions, room, window, result, divisions }
+        Inputs {
+            entries: entries.to_vec(),
+            positions,
+            room,
+            window,
+            result,
+            divisions,
+            buckets: None,
+            sources: Vec::new(),
+            is_source: false,
+        }
     }
 
     /// Tokens of the batch.
@@ -89,6 +117,9 @@ impl Inputs {
             Input::PoolBatch => HostTensor::indices(&vec![0; self.outputs().len()]),
             Input::PoolShares => self.shares(ty),
             Input::MaskText => self.mask_text(ty),
+            Input::MaskSource => self.mask_source(ty),
+            Input::Buckets => self.distances(ty, false),
+            Input::BucketsText => self.distances(ty, true),
             Input::OutputRows => HostTensor::indices(&self.outputs()),
             Input::StateSources => self.slots(ty, |position| position == 0),
             Input::StateTargets => self.slots(ty, |_| false),
@@ -161,6 +192,32 @@ impl Inputs {
         HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
     }
 
+    /// A token of the decoder looks at all tokens that the encoder has read for its sequence.
+    fn mask_source(&self, ty: &TensorType) -> HostTensor {
+        let positions = ty.shape[0].max(1);
+        let length = |token: usize| {
+            let entry = self.entries.get(token);
+            entry.and_then(|entry| self.sources.get(entry.sequence)).copied().unwrap_or(0)
+        };
+        let value = |index: usize| if index % positions < length(index / positions) { 0.0 } else { f64::NEG_INFINITY };
+        HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
+    }
+
+    /// The bucket of the distance of each token to each position, or to each token of the same text.
+    fn distances(&self, ty: &TensorType, is_text: bool) -> HostTensor {
+        let tokens = self.positions.len().max(1);
+        let seen = ty.shape[0] / tokens;
+        let bucket = |index: usize| {
+            let (own, other) = (self.positions.get(index / seen.max(1)), index % seen.max(1));
+            let other = if is_text { self.positions.get(other).copied() } else { Some(other) };
+            match (self.buckets, own, other) {
+                (Some(buckets), Some(own), Some(other)) => bucket(buckets, *own, other, is_text),
+                _ => -1,
+            }
+        };
+        HostTensor::indices(&(0..seen * tokens).map(bucket).collect::<Vec<i32>>())
+    }
+
     /// In the beginning of a text its positions and zeros, behind it the position of the mark and a count from 1.
     fn position_pairs(&self) -> HostTensor {
         let tokens = || self.positions.iter().zip(&self.divisions);
@@ -219,6 +276,24 @@ pub(crate) fn divided(prefix: &Prefix, text: &[u32]) -> (Option<usize>, usize) {
     (Some(end), mark.unwrap_or(end.saturating_sub(1)))
 }
 
+/// The bucket of the distance from a token at `own` to one at `other`: small distances have one each, larger ones share
+/// some whose borders grow by equal factors (Raffel et al. 2020, section 2.1). Where both directions are seen, the upper
+/// half is for what follows; else what follows has the distance 0.
+fn bucket(buckets: Buckets, own: usize, other: usize, both: bool) -> i32 {
+    let offset = own as f64 - other as f64;
+    let (count, distance) = if both { (buckets.count / 2, offset.abs()) } else { (buckets.count, offset.max(0.0)) };
+    let first = if both && offset < 0.0 { count } else { 0 };
+    let near = (count / 2) as f64;
+    let within = if distance < near {
+        distance
+    } else {
+        let shared = count as f64 - near;
+        let place = shared * (distance / near).ln() / (buckets.distance_max as f64 / near).ln();
+        (near + place.floor()).min(count as f64 - 1.0)
+    };
+    index(first + within as usize)
+}
+
 /// A number as an index; -1, which no table has, where it is too large.
 fn index(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(-1)
@@ -248,6 +323,12 @@ pub(crate) fn cache_sizes(graph: &Graph) -> (usize, usize) {
 /// Sequences of a batch of the graph, if it has recurrent states; else 1.
 pub(crate) fn streams(graph: &Graph) -> usize {
     graph.find(Input::StateTargets.name()).map_or(1, |input| graph.value(input).ty.shape[0])
+}
+
+/// The stage of a graph that is not the encoder's: positions of the encoder's texts that it looks at.
+pub(crate) fn decoder_stage(graph: &Graph) -> Stage {
+    let source = graph.find(Input::MaskSource.name()).map_or(0, |input| graph.value(input).ty.shape[0]);
+    Stage::Decoder { source }
 }
 
 /// The graph with the same groups fused as in `device`, whose types may be others.
@@ -281,7 +362,14 @@ impl Running {
             Running::Oracle(oracle) => oracle.begin(graph, inputs),
             Running::Device { session, results } => {
                 results.clear();
-                session.compute(&inputs.entries, Some(&mut Collector { results }))?;
+                let mut collector = Collector { results };
+                match inputs.entries.first().filter(|_| inputs.is_source) {
+                    Some(Entry { sequence, .. }) => {
+                        let ids: Vec<u32> = inputs.entries.iter().map(|entry| entry.token).collect();
+                        session.encode(*sequence, &ids, Some(&mut collector))?;
+                    }
+                    None => drop(session.compute(&inputs.entries, Some(&mut collector))?),
+                }
                 Ok(())
             }
         }
@@ -381,15 +469,26 @@ impl Oracle {
     }
 
     fn begin(&mut self, device: &Graph, inputs: &Inputs) -> Result<()> {
-        let is_mask = |origin: &Origin| matches!(origin, Origin::Input(input) if input.is_mask());
+        let is_mask =
+            |origin: &Origin| matches!(origin, Origin::Input(input) if input.is_mask() && *input != Input::MaskSource);
         let mask = device.values().iter().find(|value| is_mask(&value.origin));
         let (context, sequences) = cache_sizes(device);
         // A graph without attention looks at no positions.
         let capacity = mask.map_or(context, |mask| mask.ty.shape[0]);
+        let stage = if inputs.is_source { Stage::Encoder } else { decoder_stage(device) };
         let streams = streams(device);
         let (tokens, outputs) = (inputs.entries.len(), inputs.outputs().len());
-        let batch =
-            Batch { tokens, outputs, capacity, context, sequences, streams, activation: DType::F64, kv: self.kv };
+        let batch = Batch {
+            tokens,
+            outputs,
+            capacity,
+            context,
+            sequences,
+            streams,
+            stage,
+            activation: DType::F64,
+            kv: self.kv,
+        };
         self.graph = fused_as(self.model.model().graph(&batch)?, device);
         if self.graph.nodes().len() != device.nodes().len() {
             return Err(unlike("it has a different number of nodes"));

@@ -46,6 +46,10 @@ pub(crate) struct Shadow<'a> {
     entries: Vec<Entry>,
     /// Tokens that each sequence holds.
     texts: Vec<Vec<u32>>,
+    /// Tokens of the encoder's text of each sequence.
+    sources: Vec<usize>,
+    /// Whether the tokens that are being computed are those of the encoder.
+    is_source: bool,
     inputs: Option<Inputs>,
     last_uses: Vec<usize>,
     kept: HashMap<usize, Kept>,
@@ -76,6 +80,8 @@ impl<'a> Shadow<'a> {
             step: 0,
             entries: Vec::new(),
             texts: Vec::new(),
+            sources: Vec::new(),
+            is_source: false,
             inputs: None,
             last_uses: Vec::new(),
             kept: HashMap::new(),
@@ -89,8 +95,18 @@ impl<'a> Shadow<'a> {
     /// Says which tokens the session computes next, as step `step`.
     pub fn expect(&mut self, step: usize, entries: &[Entry]) {
         self.step = step;
+        self.is_source = false;
         self.entries = entries.to_vec();
         self.reference_logits.clear();
+    }
+
+    /// Says that the encoder reads a text next, for a sequence.
+    pub fn expect_source(&mut self, sequence: usize, ids: &[u32]) {
+        let entry = |id: &u32| Entry { token: *id, sequence, wants_logits: false };
+        self.expect(0, &ids.iter().map(entry).collect::<Vec<Entry>>());
+        self.is_source = true;
+        self.sources.resize(self.sources.len().max(sequence + 1), 0);
+        self.sources[sequence] = ids.len();
     }
 
     /// The reference's logits of the step, one row for each token that wants them.
@@ -101,8 +117,11 @@ impl<'a> Shadow<'a> {
     fn begin(&mut self, graph: &Graph, tokens: usize) -> Result<()> {
         let entries: Vec<Entry> = self.entries.drain(..tokens.min(self.entries.len())).collect();
         let (room, _) = cache_sizes(graph);
-        let inputs = Inputs::new(&self.model, &entries, &mut self.texts, room);
-        self.records.expect(graph);
+        let inputs = match self.is_source {
+            true => Inputs::of_source(&self.model, &entries, room),
+            false => Inputs::new(&self.model, &entries, &mut self.texts, room).behind(&self.sources),
+        };
+        self.records.expect(graph, self.is_source);
         self.reference.begin(graph, &inputs)?;
         self.inputs = Some(inputs);
         for state in graph.values().iter().filter(|value| value.origin == Origin::State) {

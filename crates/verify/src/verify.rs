@@ -5,7 +5,7 @@ use crate::batch::{BatchReport, BatchRules, PromptBatch, Sequence};
 use crate::explain::Explanations;
 use crate::model_hash::{model_hash, tensor_facts};
 use crate::record::Records;
-use crate::repeat::{RUNS, RepeatReport, Repeats, Run, compute, entries, hash, larger, plain, repeat};
+use crate::repeat::{RUNS, RepeatReport, Repeats, Run, Text, compute, entries, hash, larger, plain, repeat};
 use crate::report::{DeviceFacts, Findings, PlantedFacts, Report};
 use crate::running::{Oracle, Running};
 use crate::shadow::Shadow;
@@ -31,8 +31,10 @@ pub enum Reference {
 /// What is asked of a verification.
 #[derive(Clone)]
 pub struct VerifyOptions {
-    /// Ids of each prompt; none may be empty.
+    /// Ids of each prompt; none may be empty. In an encoder-decoder model, what the encoder reads.
     pub prompts: Vec<Vec<u32>>,
+    /// In an encoder-decoder model, the ids of the decoder's text for each prompt. Empty for its first token alone.
+    pub decoder_prompts: Vec<Vec<u32>>,
     /// Tokens to compute after each prompt, as chosen by the reference. None after texts of an encoder.
     pub steps: usize,
     /// The type of the KV cache, on the device and on the reference. `None`: f16 on the device, f64 on the oracle.
@@ -63,6 +65,7 @@ impl Default for VerifyOptions {
     fn default() -> VerifyOptions {
         VerifyOptions {
             prompts: Vec::new(),
+            decoder_prompts: Vec::new(),
             steps: 0,
             kv: None,
             context: None,
@@ -112,7 +115,8 @@ pub fn verify(
 ) -> Result<Report> {
     let has_logits = model.model().spec().has_logits();
     let options = &VerifyOptions { steps: if has_logits { options.steps } else { 0 }, ..options.clone() };
-    check(&model, options)?;
+    let (options, sources) = &with_decoder(&model, options.clone())?;
+    check(&model, options, sources)?;
     let devices = std::iter::once(device.clone()).chain(options.further.iter().cloned()).collect();
     let weights = Arc::new(Weights::over(model.clone(), devices, options.fallback.clone()));
     let reference_weights = match &reference {
@@ -124,6 +128,7 @@ pub fn verify(
         weights,
         reference_weights,
         options,
+        sources,
         records: Records::new(Explanations::new(
             options.repro_folder.clone(),
             options.planted.as_ref().map(|planted| planted.name.clone()),
@@ -160,12 +165,37 @@ pub(crate) fn pool(threads: Option<usize>) -> Result<Arc<ThreadPool>> {
     Ok(Arc::new(pool.map_err(|error| Error::Request(format!("{threads} threads cannot be started: {error}")))?))
 }
 
-fn check(model: &ModelFile, options: &VerifyOptions) -> Result<()> {
-    if options.prompts.is_empty() || options.prompts.iter().any(Vec::is_empty) {
+/// The options with the prompts of the decoder, and what the encoder reads for each; nothing in a model without one.
+fn with_decoder(model: &ModelFile, mut options: VerifyOptions) -> Result<(VerifyOptions, Vec<Vec<u32>>)> {
+    let given = std::mem::take(&mut options.decoder_prompts);
+    let Some(start) = model.model().spec().decoder_start() else {
+        let problem = "the ids of a decoder were given, but the model has no encoder; remove them";
+        return if given.is_empty() { Ok((options, Vec::new())) } else { Err(Error::Request(problem.to_owned())) };
+    };
+    let count = options.prompts.len();
+    if !given.is_empty() && given.len() != count {
+        let (prompts, found) = (counted(count, "prompt"), given.len());
+        return Err(Error::Request(format!(
+            "expected the ids of a decoder's text for each of {prompts}, found {found}; give one for each prompt"
+        )));
+    }
+    let decoder = if given.is_empty() { vec![vec![start]; count] } else { given };
+    let sources = std::mem::replace(&mut options.prompts, decoder);
+    Ok((options, sources))
+}
+
+fn check(model: &ModelFile, options: &VerifyOptions, sources: &[Vec<u32>]) -> Result<()> {
+    if options.prompts.is_empty() || options.prompts.iter().chain(sources).any(Vec::is_empty) {
         return Err(Error::Request("verify needs at least one prompt, and each prompt at least one token".to_owned()));
     }
     let longest = options.prompts.iter().map(Vec::len).max().unwrap_or(0);
     let room = options.context.unwrap_or(usize::MAX).min(model.model().spec().context_length());
+    if let Some(source) = sources.iter().map(Vec::len).max().filter(|source| *source > room) {
+        let source = counted(source, "token");
+        return Err(Error::Request(format!(
+            "a prompt of {source} exceeds the context of {room}; use a shorter prompt"
+        )));
+    }
     if longest.checked_add(options.steps).is_none_or(|tokens| tokens > room) {
         return Err(Error::Request(format!(
             "the longest prompt of {} and {} exceed the context of {room}; use fewer steps or a shorter prompt",
@@ -181,7 +211,10 @@ struct Verification<'a> {
     model: Arc<ModelFile>,
     weights: Arc<Weights>,
     reference_weights: Option<Arc<Weights>>,
+    /// The prompts are those of the decoder in an encoder-decoder model.
     options: &'a VerifyOptions,
+    /// What an encoder reads for each prompt; nothing in other models.
+    sources: &'a [Vec<u32>],
     records: Records,
     tokens: Tokens,
     plain_runs: Vec<Arc<Run>>,
@@ -200,9 +233,10 @@ fn again(deterministic: bool) -> usize {
     if deterministic { 0 } else { RUNS - 1 }
 }
 
-impl Verification<'_> {
-    fn session_options(&self, prompt: &[u32]) -> SessionOptions {
-        let context = self.options.context.unwrap_or(prompt.len() + self.options.steps);
+impl<'a> Verification<'a> {
+    fn session_options(&self, text: Text) -> SessionOptions {
+        let needed = (text.ids.len() + self.options.steps).max(text.source.len());
+        let context = self.options.context.unwrap_or(needed);
         SessionOptions {
             context: Some(context),
             kv: self.options.kv,
@@ -214,18 +248,23 @@ impl Verification<'_> {
     /// Runs one prompt plainly, then observed.
     fn prompt(&mut self, number: usize, progress: &mut dyn FnMut(Progress)) -> Result<()> {
         let (prompt, steps) = (&self.options.prompts[number], self.options.steps);
-        let session_options = self.session_options(prompt);
+        let text = Text { source: self.source(number), ids: prompt };
+        let session_options = self.session_options(text);
         let all = steps + 2;
         let prompts = self.options.prompts.len() + 1;
         let mut tell = |done| progress(Progress { prompt: number, prompts, done, all });
         tell(0);
-        let repeats = repeat(&self.weights, &session_options, prompt, steps)?;
+        let repeats = repeat(&self.weights, &session_options, text, steps)?;
         tell(1);
         let mut running = self.running(&session_options)?;
         let mut session = Session::new(self.weights.clone(), &session_options)?;
         let (model, pool) = (self.model.clone(), self.pool.clone());
         let again = again(repeats.deterministic);
         let mut shadow = Shadow::new(model, &mut running, &mut self.records, number, again, pool);
+        if !text.source.is_empty() {
+            shadow.expect_source(0, text.source);
+            session.encode(0, text.source, Some(&mut shadow))?;
+        }
         let mut observed = Run::default();
         let mut continuation = Vec::with_capacity(steps);
         let mut ids = prompt.clone();
@@ -246,9 +285,14 @@ impl Verification<'_> {
                 ids = vec![last];
             }
         }
-        self.compare_runs(&session_options, prompt, repeats, &observed, &continuation)?;
+        self.compare_runs(&session_options, text, repeats, &observed, &continuation)?;
         self.continuations.push(continuation);
         Ok(())
+    }
+
+    /// What the encoder reads for a prompt; nothing in a model without one.
+    fn source(&self, prompt: usize) -> &'a [u32] {
+        self.sources.get(prompt).map_or(&[], Vec::as_slice)
     }
 
     fn running(&self, options: &SessionOptions) -> Result<Running> {
@@ -264,7 +308,7 @@ impl Verification<'_> {
     fn compare_runs(
         &mut self,
         options: &SessionOptions,
-        prompt: &[u32],
+        prompt: Text,
         repeats: Repeats,
         observed: &Run,
         continuation: &[u32],
@@ -295,8 +339,8 @@ impl Verification<'_> {
     fn batch(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<BatchReport> {
         let room = self.options.context.unwrap_or(usize::MAX).min(self.model.model().spec().context_length());
         let rules = BatchRules::of(self.model.model().spec());
-        let batch = PromptBatch::new(&self.options.prompts, &self.continuations, room, rules);
-        let options = batch.session_options(&self.session_options(&[]));
+        let batch = PromptBatch::new(&self.options.prompts, &self.continuations, room, rules).behind(self.sources);
+        let options = batch.session_options(&self.session_options(Text { source: &[], ids: &[] }));
         let (number, all) = (self.options.prompts.len(), batch.steps + 2);
         let mut tell = |done| progress(Progress { prompt: number, prompts: number + 1, done, all });
         tell(0);
@@ -331,6 +375,10 @@ impl Verification<'_> {
         let (model, pool, number) = (self.model.clone(), self.pool.clone(), self.options.prompts.len());
         let again = again(self.deterministic && deterministic);
         let mut shadow = Shadow::new(model, &mut running, &mut self.records, number, again, pool);
+        for (sequence, source) in batch.sources() {
+            shadow.expect_source(sequence, source);
+            session.encode(sequence, source, Some(&mut shadow))?;
+        }
         let mut observed = Run::default();
         for step in 0..=batch.steps {
             let entries = batch.entries(step);
@@ -357,11 +405,13 @@ impl Verification<'_> {
         let is_whole = prompt.len() == sequence.ids.len() || !self.model.model().spec().is_bidirectional();
         let is_same =
             prompt.iter().chain(continuation).zip(&sequence.ids).filter(|(a, b)| a == b).count() == sequence.ids.len();
-        if is_whole && is_same {
+        let has_same_source = sequence.source == self.source(sequence.prompt);
+        if is_whole && is_same && has_same_source {
             return Ok(self.alone[sequence.prompt].clone());
         }
-        let options = self.session_options(&sequence.ids);
-        Ok(Arc::new(plain(&self.weights, &options, &sequence.ids, 0, None)?.0))
+        let text = Text { source: &sequence.source, ids: &sequence.ids };
+        let options = self.session_options(text);
+        Ok(Arc::new(plain(&self.weights, &options, text, 0, None)?.0))
     }
 
     fn report(self, device: DeviceFacts, reference: &Reference, batch: BatchReport, model_id: String) -> Report {
@@ -381,6 +431,10 @@ impl Verification<'_> {
             },
             Reference::Device(device) => device.about().into(),
         };
+        let (prompts, decoder_prompts) = match self.sources {
+            [] => (self.options.prompts.clone(), Vec::new()),
+            sources => (sources.to_vec(), self.options.prompts.clone()),
+        };
         let mut tokens = self.tokens.report();
         if let Ok(tokenizer) = self.model.tokenizer() {
             tokens.add_texts(&|ids| tokenizer.decode(ids, false));
@@ -394,7 +448,8 @@ impl Verification<'_> {
             model_id,
             device,
             reference,
-            prompts: self.options.prompts.clone(),
+            prompts,
+            decoder_prompts,
             continuations: self.continuations,
             steps: self.options.steps,
             kv: self.options.kv.map(|kv| kv.name().to_owned()),

@@ -8,7 +8,7 @@ mod tiny_model;
 use std::sync::{Arc, Mutex};
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
-use trueup_models::Batch;
+use trueup_models::{Batch, Stage};
 use trueup_runtime::device::{Decorator, Device, Step, Tensor, Usage};
 use trueup_runtime::{DeviceOptions, ModelFile, open_device};
 use trueup_verify::{Outcome, Reference, Report, VerifyOptions, planted, verify};
@@ -164,8 +164,9 @@ impl Decorator for Misled {
 #[test]
 fn activations_of_another_node_are_named_with_that_node() {
     let (_directory, model) = model(DType::Q8_0);
-    let (activation, kv) = (DType::F32, DType::F16);
-    let batch = Batch { tokens: 1, outputs: 1, capacity: 64, context: 64, sequences: 1, streams: 1, activation, kv };
+    let (activation, kv, stage) = (DType::F32, DType::F16, Stage::Decoder { source: 0 });
+    let batch =
+        Batch { tokens: 1, outputs: 1, capacity: 64, context: 64, sequences: 1, streams: 1, stage, activation, kv };
     let graph = model.model().graph(&batch).unwrap();
     let place = |name: &str| graph.nodes().iter().position(|node| node.name == name).unwrap();
     let nodes = [place("ffn_gate-1"), place("attn_out-1")];

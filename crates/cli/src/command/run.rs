@@ -59,7 +59,7 @@ pub struct Arguments {
     /// Write the logits to a safetensors file
     ///
     /// The arrays are p0_logits for the first prompt, p0_generated_logits for its generated tokens, p1_logits for the
-    /// second prompt, and so on. An encoder writes p0_embedding, the embedding of the first prompt, or
+    /// second prompt, and so on. In an encoder-decoder model, p0_logits has one row. An encoder writes p0_embedding, the embedding of the first prompt, or
     /// p0_hidden_states, one row per token, if it does not pool.
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
@@ -87,7 +87,8 @@ pub fn run(arguments: Arguments) -> Result {
         return Err(Failure::new("--n-predict: an encoder generates no tokens; remove the option"));
     }
     let prompts = arguments.input.encode(|| opened.tokenizer(), !arguments.no_special)?;
-    let words = Words { tokenizer: opened.tokenizer().ok(), ignore_eos: arguments.ignore_eos };
+    let continues = !model.model().spec().has_encoder();
+    let words = Words { tokenizer: opened.tokenizer().ok(), ignore_eos: arguments.ignore_eos, continues };
     let weights = arguments.place.weights(model.clone())?;
     let mut session = arguments.place.begin(weights, prompts.len())?;
     if !arguments.no_warmup {
@@ -113,7 +114,7 @@ pub fn run(arguments: Arguments) -> Result {
         return Err(failure);
     }
     if let Some(file) = &arguments.logits {
-        write_logits(file, &prompts, &said)?;
+        write_logits(file, &said)?;
     }
     if arguments.json {
         let entries = prompts.iter().zip(&said).map(|(ids, said)| words.entry(ids, said));
@@ -181,6 +182,8 @@ impl Watch for Listener<'_, '_> {
 struct Words<'t> {
     tokenizer: Option<&'t Tokenizer>,
     ignore_eos: bool,
+    /// Whether generated text continues its prompt, and is printed after it. A decoder writes a text of its own.
+    continues: bool,
 }
 
 impl Words<'_> {
@@ -193,7 +196,7 @@ impl Words<'_> {
         streams: bool,
     ) -> Result<Vec<Said>> {
         let tokenizer = self.tokenizer.filter(|_| streams);
-        let screen = tokenizer.map(|tokenizer| Screen::new(tokenizer, self.text(&prompts[0], true)));
+        let screen = tokenizer.map(|tokenizer| self.screen(tokenizer, &prompts[0]));
         let mut listener = Listener { words: self, screen, heard: vec![Vec::new(); prompts.len()] };
         let results = generate_each(session, prompts, options, &mut listener)?;
         match listener.screen {
@@ -202,6 +205,14 @@ impl Words<'_> {
             None => (),
         }
         Ok(listener.heard.into_iter().zip(results).map(|(ids, result)| Said { ids, result }).collect())
+    }
+
+    /// A screen for what follows a prompt.
+    fn screen<'t>(&self, tokenizer: &'t Tokenizer, prompt: &[u32]) -> Screen<'t> {
+        match self.continues {
+            true => Screen::new(tokenizer, self.text(prompt, true)),
+            false => Screen::of_text(tokenizer),
+        }
     }
 
     /// Whether a token ends the text: another tokenizer may have other end-of-generation tokens than the model.
@@ -222,7 +233,7 @@ impl Words<'_> {
         let mut entry = json!({
             "ids": ids,
             "generated_ids": said.ids,
-            "text": self.text(&said.ids, false),
+            "text": self.text(&said.ids, !self.continues),
         });
         let how = match &said.result {
             Ok(result) => json!({
@@ -247,7 +258,8 @@ impl Words<'_> {
                 let ids: Vec<String> = said.ids.iter().map(u32::to_string).collect();
                 output::line(&format!("{mark}{}", ids.join(" ")))?;
             } else if prompts.len() > 1 {
-                let text = self.text(ids, true) + &self.text(&said.ids, false);
+                let prompt = if self.continues { self.text(ids, true) } else { String::new() };
+                let text = prompt + &self.text(&said.ids, !self.continues);
                 output::line(&format!("{mark}{}\n", output::visible(&text)))?;
             }
             match &said.result {
@@ -299,13 +311,14 @@ fn timing(prompt_tokens: usize, result: &Generated) -> String {
     )
 }
 
-/// Writes `pN_logits` [tokens, vocabulary] for each prompt that did not fail, and `pN_generated_logits` for its output.
-fn write_logits(file: &Path, prompts: &[Vec<u32>], all: &[Said]) -> Result<()> {
+/// Writes `pN_logits` [tokens, vocabulary] for each prompt that did not fail (of a decoder, for its first token), and `pN_generated_logits` for its output.
+fn write_logits(file: &Path, all: &[Said]) -> Result<()> {
     let mut arrays = Vec::new();
-    for (number, (ids, said)) in prompts.iter().zip(all).enumerate() {
+    for (number, said) in all.iter().enumerate() {
         let Ok(result @ Generated { logits: Some(kept), .. }) = &said.result else { continue };
         let shape = |rows: usize| [kept.vocabulary as u64, rows as u64];
-        arrays.push(SafetensorsArray::f32(format!("p{number}_logits"), &shape(ids.len()), &kept.prompt));
+        let rows = kept.prompt.len() / kept.vocabulary.max(1);
+        arrays.push(SafetensorsArray::f32(format!("p{number}_logits"), &shape(rows), &kept.prompt));
         if !result.ids.is_empty() {
             let name = format!("p{number}_generated_logits");
             arrays.push(SafetensorsArray::f32(name, &shape(result.ids.len()), &kept.generated));

@@ -23,6 +23,11 @@ impl<'t> Screen<'t> {
         Screen { stream, before: Some(before), trims: false, text: String::new(), failure: None }
     }
 
+    /// Creates a screen for a text that follows nothing.
+    pub fn of_text(tokenizer: &'t Tokenizer) -> Screen<'t> {
+        Screen { stream: tokenizer.stream(true, true), ..Screen::new(tokenizer, String::new()) }
+    }
+
     /// Creates a screen for an answer, which omits leading white space.
     pub fn answer(tokenizer: &'t Tokenizer) -> Screen<'t> {
         Screen { trims: true, ..Screen::new(tokenizer, String::new()) }

@@ -6,7 +6,8 @@ use crate::command::place::{Machine, ModelWithTokenizer, Shares, note_tokenizer}
 use crate::command::reports::Reports;
 use crate::command::trace;
 use crate::failure::{Code, Failure, Result};
-use crate::{output, value};
+use crate::output;
+use crate::value::{self, Ids};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::{Path, PathBuf};
@@ -64,6 +65,11 @@ pub struct Arguments {
     shares: Shares,
     #[command(flatten)]
     input: Input,
+    /// Decoder token IDs of an encoder-decoder model, such as "0 5 9"; once for each prompt [default: the first token]
+    ///
+    /// The prompts are what the encoder reads. Without this option, the decoder starts with the first token of the model.
+    #[arg(long, value_name = "IDS", value_parser = value::ids)]
+    decoder_ids: Vec<Ids>,
     /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
@@ -108,6 +114,13 @@ pub fn run(arguments: Arguments) -> Result {
     let opened = ModelWithTokenizer::open(file, arguments.tokenizer.as_deref())?;
     let model = opened.model.clone();
     let trace = open_trace(&arguments.reference)?;
+    if trace.is_some() {
+        model.expect_no_encoder("--ref FILE")?;
+    }
+    if arguments.dump.is_some() {
+        model.expect_no_encoder("--dump")?;
+    }
+    expect_decoder(&arguments, &model)?;
     let read = trace.iter().map(|_| Path::new(&arguments.reference)).chain(arguments.input.files());
     let read: Vec<&Path> = read.chain(arguments.tokenizer.as_deref()).collect();
     let gates = arguments.reports.open(&model, &folders(&arguments), &read)?;
@@ -166,6 +179,7 @@ fn options(
     let machine = &arguments.machine;
     Ok(VerifyOptions {
         prompts,
+        decoder_prompts: arguments.decoder_ids.iter().map(|Ids(ids)| ids.clone()).collect(),
         steps,
         kv: machine.kv(),
         context: machine.session(1).context,
@@ -178,6 +192,16 @@ fn options(
         arguments: [machine.arguments(), arguments.shares.arguments()].concat(),
         ..VerifyOptions::default()
     })
+}
+
+/// Fails if the ids of a decoder are given and the model has none that follows an encoder.
+fn expect_decoder(arguments: &Arguments, model: &ModelFile) -> Result<()> {
+    if arguments.decoder_ids.is_empty() || model.model().spec().has_encoder() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        "--decoder-ids: expected an encoder-decoder model, found a model without an encoder; remove the option",
+    ))
 }
 
 /// The number of steps after each prompt. An encoder has none.

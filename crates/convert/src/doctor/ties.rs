@@ -58,6 +58,10 @@ fn look_at_head(patient: &Patient, seen: &[Summary], findings: &mut Findings) ->
     else {
         return Ok(());
     };
+    if embedding_number == head_number {
+        // Conversion makes the head of the embedding.
+        return Ok(());
+    }
     let alike = (&embedding.shape, embedding.dtype) == (&head.shape, head.dtype);
     let (of_embedding, of_head) = (&seen[embedding_number], &seen[head_number]);
     if alike && !(of_embedding.is_read && of_head.is_read) {

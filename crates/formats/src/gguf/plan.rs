@@ -52,10 +52,14 @@ impl Split {
     }
 }
 
-/// The part of a tensor's name that says its layer, as `blk.7`; `None` for what lies before and behind all layers.
+/// The part of a tensor's name that says its layer, as `blk.7` or `enc.blk.7`; `None` for what lies before and behind
+/// all layers.
 fn layer(name: &str) -> Option<&str> {
-    let number = name.strip_prefix("blk.")?.split_once('.')?.0;
-    name.get(.."blk.".len().saturating_add(number.len()))
+    const START: &str = "blk.";
+    let start = if name.starts_with(START) { 0 } else { name.find(".blk.")?.saturating_add(1) };
+    let number_at = start.saturating_add(START.len());
+    let number = name.get(number_at..)?.split_once('.')?.0;
+    name.get(..number_at.saturating_add(number.len()))
 }
 
 /// The layout of a model in one or more files.

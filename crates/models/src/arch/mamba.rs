@@ -111,6 +111,7 @@ pub(super) fn spec(architecture: &'static Architecture, mixers: &[StateSpace], n
     let norm = Norm { kind: NormKind::Rms, epsilon: numbers.epsilon };
     let layer = |mixer: &StateSpace| LayerSpec {
         mixer: Mixer::StateSpace(*mixer),
+        cross: None,
         feed_forward: FeedForward::None,
         arrangement: Arrangement {
             before_mixer: Some(NamedNorm::new(norm, "attn_norm", "attn_norm")),
@@ -125,11 +126,13 @@ pub(super) fn spec(architecture: &'static Architecture, mixers: &[StateSpace], n
         vocabulary_size: numbers.vocabulary_size,
         context_length: numbers.context_length,
         embedding: Embedding::default(),
+        encoder: None,
         layers: mixers.iter().map(layer).collect(),
         head: Head {
             result: ModelResult::Logits,
             norm: Some(norm),
             is_tied: numbers.is_tied,
+            embedding_factor: None,
             has_bias: false,
             scale: None,
             softcap: None,

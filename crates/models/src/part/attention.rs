@@ -6,13 +6,17 @@
 
 use crate::build::{Batch, Builder, Built};
 use crate::diagnostics::Diagnostics;
+use crate::encoder_decoder::Buckets;
 use crate::number::{nearest_f32, real};
 use crate::part::latent::Latent;
 use crate::part::norm::Norm;
 use crate::rope::RopeSpec;
 use crate::tensor::{TensorKind, TensorList};
-use trueup_graph::op::{KvMix, KvScores, KvStore, Op, Rope, SoftMax, Unary};
-use trueup_graph::{Input, ShapeError, TensorType, ValueId};
+use trueup_graph::op::{Arithmetic, Arrange, KvMix, KvScores, KvStore, Op, Rope, SoftMax, Unary};
+use trueup_graph::{Input, ShapeError, ValueId};
+
+/// The tensor with what buckets of distances add to scores.
+const TABLE: &str = "attn_rel_b";
 
 /// The attention of one layer.
 #[derive(Clone, PartialEq, Debug)]
@@ -39,6 +43,8 @@ pub(crate) struct Attention {
     pub has_output_bias: bool,
     /// Whether queries, keys and values are the rows of one tensor, `attn_qkv`.
     pub is_fused: bool,
+    /// The stem of the output matrix.
+    pub output: &'static str,
     /// Whether the beginning of a text sees itself (prefix language model); the layer's number scales the scores.
     pub has_prefix: bool,
     /// Whether every token sees the whole text. Keys and values are then used where they are computed, without a cache.
@@ -54,6 +60,9 @@ pub(crate) enum Position {
     Rope(RopeSpec),
     /// They lower scores by distance; the largest exponent of the slopes (ALiBi, Press et al. 2022).
     Alibi(f32),
+    /// They add a learned number to scores, by head and by bucket of the distance (Raffel et al. 2020). The first layer
+    /// has the table of all.
+    Buckets(Buckets),
     /// Not at all.
     None,
 }
@@ -114,7 +123,7 @@ impl Attention {
     pub fn rope(&self) -> Option<&RopeSpec> {
         match &self.position {
             Position::Rope(rope) => Some(rope),
-            Position::Alibi(_) | Position::None => None,
+            Position::Alibi(_) | Position::Buckets(_) | Position::None => None,
         }
     }
 
@@ -149,9 +158,12 @@ impl Attention {
                 norm.tensors_of(&format!("{stem}_norm"), &sizes, list);
             }
         }
-        list.matrix("attn_output", self.output_elements(), hidden_size);
+        if let (Position::Buckets(buckets), Some(0)) = (&self.position, list.layer()) {
+            list.add(TABLE, "weight", &[self.heads, buckets.count], TensorKind::PositionBias);
+        }
+        list.matrix(self.output, self.output_elements(), hidden_size);
         if self.has_output_bias {
-            list.add("attn_output", "bias", &[hidden_size], TensorKind::Bias);
+            list.add(self.output, "bias", &[hidden_size], TensorKind::Bias);
         }
     }
 
@@ -179,6 +191,7 @@ impl Attention {
             Position::Alibi(_) if self.window.is_some() => {
                 diagnostics.add("a sliding window together with ALiBi is not supported");
             }
+            Position::Buckets(buckets) => buckets.check(self.is_bidirectional, diagnostics),
             Position::Alibi(_) | Position::None => {}
         }
         if self.is_bidirectional
@@ -210,8 +223,10 @@ impl Attention {
         let (keys, values, sequences) = if self.is_bidirectional {
             (key, value, builder.input(Input::WholeBatch))
         } else {
-            let keys = store(builder, "k", key, self.key_elements())?;
-            let values = store(builder, "v", value, self.value_elements())?;
+            let [keys, values] = [("kv_k", self.key_elements()), ("kv_v", self.value_elements())]
+                .map(|(name, elements)| builder.cache(name, elements));
+            let keys = store(builder, "cache_k", keys, key)?;
+            let values = store(builder, "cache_v", values, value)?;
             (keys, values, builder.input(Input::Sequences))
         };
         let weights = self.weights(builder, query, keys, sequences)?;
@@ -219,7 +234,7 @@ impl Attention {
         if let Some(latent) = &self.latent {
             mixed = latent.output(self, builder, mixed)?;
         }
-        builder.project("attn_out", "attn_output", mixed, self.has_output_bias)
+        builder.project("attn_out", self.output, mixed, self.has_output_bias)
     }
 
     /// Queries `[key size, heads, tokens]`, keys `[key size * kv heads, tokens]` and values `[value size * kv heads,
@@ -253,7 +268,7 @@ impl Attention {
             let query = builder.scaled("Qcur_scaled", factor, query)?;
             let scores = builder.node("kq", kq, &[query, keys, sequences])?;
             let mask = builder.input(mask);
-            let masked = builder.node("kq_masked", trueup_graph::op::Arithmetic::Add, &[scores, mask])?;
+            let masked = builder.node("kq_masked", Arithmetic::Add, &[scores, mask])?;
             let scores = builder.scaled("kq_scaled", nearest_f32(coefficient), masked)?;
             return builder.node("kq_soft_max", SoftMax { scale: 1.0, max_bias: 0.0 }, &[scores]);
         }
@@ -265,12 +280,32 @@ impl Attention {
             scores = builder.node("kq_tanh", Unary::Tanh, &[scores])?;
             scale = cap;
         }
+        if let Position::Buckets(_) = self.position {
+            let bias = self.position_bias(builder)?;
+            scores = builder.node("kq_b", Arithmetic::Add, &[scores, bias])?;
+        }
         let max_bias = match self.position {
             Position::Alibi(exponent) => exponent,
-            Position::Rope(_) | Position::None => 0.0,
+            Position::Rope(_) | Position::Buckets(_) | Position::None => 0.0,
         };
         let mask = builder.input(mask);
         builder.node("kq_soft_max", SoftMax { scale, max_bias }, &[scores, mask])
+    }
+
+    /// What positions add to scores, `[capacity, tokens, heads]`: computed in the first layer, for all.
+    fn position_bias(&self, builder: &mut Builder) -> Built {
+        if let Some(known) = builder.of_first_layer("pos_bias") {
+            return Ok(known);
+        }
+        let Batch { tokens, capacity, activation, .. } = *builder.batch();
+        let (input, seen) = match self.is_bidirectional {
+            true => (Input::BucketsText, tokens),
+            false => (Input::Buckets, capacity),
+        };
+        let (table, buckets) = (builder.weight(TABLE, "weight"), builder.input(input));
+        let rows = builder.node("pos_bias_rows", Op::get_rows(activation), &[table, buckets])?;
+        let rows = builder.node("pos_bias_heads", Op::reshape(&[self.heads, seen, tokens]), &[rows])?;
+        builder.node("pos_bias", Arrange::Permute { to: [2, 0, 1, 3] }, &[rows])
     }
 
     /// Which positions a token sees.
@@ -323,11 +358,8 @@ impl Attention {
     }
 }
 
-/// Puts `x` `[elements, tokens]` into the cache of keys (`k`) or values (`v`).
-fn store(builder: &mut Builder, which: &str, x: ValueId, elements: usize) -> Built {
-    let batch = *builder.batch();
-    let ty = TensorType::new(batch.kv, &[elements, batch.context, batch.sequences]);
-    let state = builder.state(&format!("kv_{which}"), ty);
+/// Puts `x` `[elements, tokens]` into a state with a row for each position.
+pub(crate) fn store(builder: &mut Builder, name: &str, state: ValueId, x: ValueId) -> Built {
     let rows = builder.input(Input::KvRows);
-    builder.node(&format!("cache_{which}"), KvStore, &[state, x, rows])
+    builder.node(name, KvStore, &[state, x, rows])
 }

@@ -30,6 +30,8 @@ pub(crate) enum Activation {
     Gelu,
     /// By the error function.
     GeluErf,
+    /// `max(x, 0)`, without a gate.
+    Relu,
 }
 
 /// Which matrices there are, and how a GGUF file stores them.
@@ -83,6 +85,7 @@ impl Activation {
             Activation::Silu => builder.node("ffn_silu", Unary::Silu, &[x]),
             Activation::Gelu => builder.node("ffn_gelu", Unary::Gelu, &[x]),
             Activation::GeluErf => builder.node("ffn_gelu", Unary::GeluErf, &[x]),
+            Activation::Relu => builder.node("ffn_relu", Unary::Relu, &[x]),
         }
     }
 
@@ -92,6 +95,7 @@ impl Activation {
             Activation::Silu => Gated::Swiglu,
             Activation::Gelu => Gated::Geglu,
             Activation::GeluErf => Gated::GegluErf,
+            Activation::Relu => unreachable!("no architecture has a gate with this function"),
         };
         let kind = if self == Activation::Silu { "swiglu" } else { "geglu" };
         builder.node(&format!("{stem}_{kind}"), op, &[gate, up])

@@ -32,7 +32,10 @@ pub(super) struct Generation {
 
 impl Generation {
     pub fn start(session: &mut Session, prompt: usize, sequence: usize, asked: Asked) -> Result<Generation> {
-        let Asked { prompt: ids, options, sampler, kept } = asked;
+        let Asked { prompt: ids, source, options, sampler, kept } = asked;
+        if let Some(source) = source {
+            session.encode(sequence, &source, None)?;
+        }
         let known = if options.reuse && !options.keep_logits { session.common(sequence, &ids) } else { 0 };
         let vocabulary = session.model().model().spec().vocabulary_size();
         let mut logits = KeptLogits { vocabulary, prompt: Vec::new(), generated: Vec::new() };

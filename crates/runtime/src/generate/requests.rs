@@ -78,6 +78,8 @@ enum State {
 /// What is asked for.
 pub(super) struct Asked {
     pub prompt: Vec<u32>,
+    /// The text that an encoder reads first. The prompt is then the decoder's first token.
+    pub source: Option<Vec<u32>>,
     pub options: GenerateOptions,
     pub sampler: Sampler,
     /// How many tokens stay when the context shifts.
@@ -216,10 +218,14 @@ impl Requests {
             return Err(Error::Request(format!("{problem}; increase the context or shorten the prompt")));
         }
         prompt.iter().try_for_each(|token| self.model.expect_token(*token))?;
+        let (source, prompt) = match self.model.model().spec().decoder_start() {
+            None => (None, prompt),
+            Some(start) => (Some(prompt), vec![start]),
+        };
         let shift = |shift: ContextShift| shift.kept(&self.model, context, number, &prompt);
         let kept = options.context_shift.map(shift).transpose()?;
         let sampler = Sampler::new(options.sampling, &prompt)?;
-        Ok(Asked { prompt, options, sampler, kept })
+        Ok(Asked { prompt, source, options, sampler, kept })
     }
 
     fn list(&self) -> MutexGuard<'_, List> {

@@ -10,7 +10,7 @@
 use super::division::Division;
 use trueup_blocks::DType;
 use trueup_graph::Input;
-use trueup_models::{ModelResult, ModelSpec, Pooling, Prefix};
+use trueup_models::{Buckets, ModelResult, ModelSpec, Pooling, Prefix, Stage};
 
 /// A token to be computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,12 +41,14 @@ pub(super) struct TextRules<'a> {
     pub prefix: Option<&'a Prefix>,
     /// What is computed for a text.
     pub result: ModelResult,
+    /// How distances between tokens are divided, if scores depend on that.
+    pub buckets: Option<Buckets>,
 }
 
 impl TextRules<'_> {
     /// The rules of a model.
     pub fn of(spec: &ModelSpec) -> TextRules<'_> {
-        TextRules { prefix: spec.prefix(), result: spec.result() }
+        TextRules { prefix: spec.prefix(), result: spec.result(), buckets: spec.buckets() }
     }
 }
 
@@ -65,6 +67,10 @@ pub(super) struct PlacedBatch {
     /// Sequences that have equally many of the tokens, which follow each other, if the model has recurrent states; else
     /// 1.
     pub streams: usize,
+    pub stage: Stage,
+    /// Tokens of the encoder's text of each token's sequence, in a model with an encoder.
+    pub sources: Vec<usize>,
+    buckets: Option<Buckets>,
 }
 
 impl PlacedBatch {
@@ -88,7 +94,16 @@ impl PlacedBatch {
         }
         let divisions = rules.prefix.map_or_else(Vec::new, |prefix| divisions(entries, held, prefix));
         let longest = tokens.iter().map(|token| token.position + 1).max().unwrap_or(1);
-        PlacedBatch { tokens, divisions, outputs, capacity: longest.next_multiple_of(CAPACITY_UNIT), streams: 1 }
+        PlacedBatch {
+            tokens,
+            divisions,
+            outputs,
+            capacity: longest.next_multiple_of(CAPACITY_UNIT),
+            streams: 1,
+            stage: Stage::Decoder { source: 0 },
+            sources: Vec::new(),
+            buckets: rules.buckets,
+        }
     }
 
     /// The bytes of one input of this type. `context` is the number of rows of each sequence in the cache, `window` the
@@ -107,6 +122,9 @@ impl PlacedBatch {
             Input::PoolBatch => integers(self.outputs.iter().map(|_| 0)),
             Input::PoolShares => self.shares(dtype),
             Input::MaskText => self.mask_text(),
+            Input::MaskSource => self.mask_source(),
+            Input::Buckets => self.buckets_backwards(),
+            Input::BucketsText => self.buckets_of_text(),
             Input::KvRows => integers(self.tokens.iter().map(|token| token.sequence * context + token.position)),
             Input::OutputRows => integers(self.outputs.iter().copied()),
             Input::StateSources => {
@@ -152,6 +170,41 @@ impl PlacedBatch {
         self.tokens.iter().flat_map(row).collect()
     }
 
+    /// f32 `[source, tokens]`: 0 for the tokens of the encoder's text, else -inf.
+    fn mask_source(&self) -> Vec<u8> {
+        let source = if let Stage::Decoder { source } = self.stage { source } else { 0 };
+        let value = |seen: bool| if seen { 0f32 } else { f32::NEG_INFINITY };
+        let row = |length: &usize| {
+            let length = *length;
+            (0..source).flat_map(move |place| value(place < length).to_le_bytes())
+        };
+        self.sources.iter().flat_map(row).collect()
+    }
+
+    /// i32 `[capacity * tokens]`: the bucket of the distance back to each position.
+    fn buckets_backwards(&self) -> Vec<u8> {
+        let Some(buckets) = self.buckets else { return Vec::new() };
+        let of = |token: &TokenPlace| {
+            let own = token.position;
+            (0..self.capacity).map(move |other| bucket_of(own.saturating_sub(other), buckets.count, buckets))
+        };
+        integers(self.tokens.iter().flat_map(of))
+    }
+
+    /// i32 `[tokens * tokens]`: the bucket of the distance to each token, half of them for those after it.
+    fn buckets_of_text(&self) -> Vec<u8> {
+        let Some(buckets) = self.buckets else { return Vec::new() };
+        let half = buckets.count / 2;
+        let bucket = move |own: usize, other: usize| {
+            bucket_of(own.abs_diff(other), half, buckets) + if other > own { half } else { 0 }
+        };
+        let of = |token: &TokenPlace| {
+            let own = token.position;
+            self.tokens.iter().map(move |other| bucket(own, other.position))
+        };
+        integers(self.tokens.iter().flat_map(of))
+    }
+
     /// `[tokens, outputs]`: one over the length of the text of each output for its tokens, else 0.
     fn shares(&self, dtype: DType) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.outputs.len() * self.tokens.len() * size_of::<f64>());
@@ -185,6 +238,17 @@ impl PlacedBatch {
 
 /// What is added to scores of positions that a token does not see, where texts have a beginning that sees itself.
 const HIDDEN: f32 = -10_000.0;
+
+/// The bucket of a distance, of `count` for one direction: one for each distance up to half of them, then ever wider
+/// ones (Raffel et al. 2020, section 2.1).
+fn bucket_of(distance: usize, count: usize, buckets: Buckets) -> usize {
+    let exact = count / 2;
+    if distance < exact {
+        return distance;
+    }
+    let share = (distance as f64 / exact as f64).ln() / (buckets.distance_max as f64 / exact as f64).ln();
+    (exact + (share * (count - exact) as f64) as usize).min(count - 1)
+}
 
 /// One token of each text of which any token is wanted, in the order of the texts: the first or the last.
 fn outputs_of_texts(entries: &[Entry], pooling: Pooling) -> Vec<usize> {
@@ -225,7 +289,7 @@ fn integers(values: impl Iterator<Item = usize>) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    const PLAIN: TextRules = TextRules { prefix: None, result: ModelResult::Logits };
+    const PLAIN: TextRules = TextRules { prefix: None, result: ModelResult::Logits, buckets: None };
 
     fn floats(bytes: &[u8]) -> Vec<f32> {
         bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
@@ -277,7 +341,7 @@ mod tests {
         let entry = |token, sequence, wants_logits| Entry { token, sequence, wants_logits };
         let entries = [entry(5, 1, false), entry(6, 0, true), entry(7, 1, false), entry(8, 1, true)];
         let batch = |pooling| {
-            let rules = TextRules { prefix: None, result: ModelResult::Pooled(pooling) };
+            let rules = TextRules { result: ModelResult::Pooled(pooling), ..PLAIN };
             PlacedBatch::new(&entries, &[vec![], vec![]], rules)
         };
         assert_eq!(batch(Pooling::First).outputs, [0, 1]);
@@ -293,7 +357,7 @@ mod tests {
         assert_eq!(seen, [true, false, true, true, false, true, false, false]);
         assert_eq!(batch.input_bytes(Input::PoolBatch, DType::I32, 64, None), integers([0, 0].into_iter()));
         let only = [entry(5, 1, false), entry(6, 0, true)];
-        let rules = TextRules { prefix: None, result: ModelResult::Pooled(Pooling::Mean) };
+        let rules = TextRules { result: ModelResult::Pooled(Pooling::Mean), ..PLAIN };
         assert_eq!(PlacedBatch::new(&only, &[vec![], vec![]], rules).outputs, [1], "only the wanted text");
     }
 }

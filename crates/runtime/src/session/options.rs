@@ -10,7 +10,7 @@ use trueup_blocks::DType;
 use trueup_graph::fuse::Fused;
 use trueup_graph::op::Gated;
 use trueup_graph::{Op, TensorType};
-use trueup_models::Batch;
+use trueup_models::{Batch, Stage};
 
 /// The context of a session that asks for none, unless the model's is shorter.
 pub const CONTEXT_DEFAULT: usize = 4096;
@@ -71,6 +71,8 @@ pub(super) struct Sizes {
     pub fusion: bool,
     /// Whether the model has recurrent states.
     pub is_recurrent: bool,
+    /// Whether an encoder reads a text before the model writes.
+    pub has_encoder: bool,
 }
 
 impl Sizes {
@@ -101,6 +103,11 @@ impl Sizes {
                 "this model computes whole texts at once and has no KV cache; do not set its type".to_owned(),
             ));
         }
+        if spec.has_encoder() && weights.with_layers() > 1 {
+            return Err(Error::Request(
+                "an encoder-decoder model runs on one device, found several; name one of them".to_owned(),
+            ));
+        }
         spec.cached_head_sizes().try_for_each(|size| expect_heads_of_blocks(kv, size))?;
         Ok(Sizes {
             context,
@@ -118,6 +125,7 @@ impl Sizes {
             window: spec.window(),
             fusion: options.fusion,
             is_recurrent: spec.is_recurrent(),
+            has_encoder: spec.has_encoder(),
         })
     }
 
@@ -144,9 +152,13 @@ impl Sizes {
     }
 
     /// Whether the sizes of all tensors can be counted: a model may claim any context.
-    fn expect_countable(&self, weights: &Weights, (tokens, outputs, capacity, _): PlanKey) -> Result<()> {
+    fn expect_countable(&self, weights: &Weights, (tokens, outputs, capacity, _, stage): PlanKey) -> Result<()> {
         let spec = weights.model().model().spec();
-        let seen = if spec.is_bidirectional() { tokens } else { capacity };
+        let seen = match stage {
+            Stage::Encoder => tokens,
+            Stage::Decoder { .. } if spec.is_bidirectional() => tokens,
+            Stage::Decoder { source } => capacity.max(source),
+        };
         let (widest, heads_width) = (spec.widest_row(seen), spec.widest_cache_row());
         let cache_rows = self.room.saturating_mul(self.sequences);
         let sizes = [(widest, tokens), (self.result_size, outputs), (heads_width, cache_rows)];
@@ -171,7 +183,12 @@ impl Sizes {
     /// The shape of the largest batch that is computed at once.
     fn largest(&self) -> PlanKey {
         let tokens = self.prompt_chunk.min(self.sequences.saturating_mul(self.context));
-        (tokens, 1, self.room, 1)
+        (tokens, 1, self.room, 1, self.decoder(self.room))
+    }
+
+    /// The stage after the encoder, for texts of so many tokens that it has read.
+    pub fn decoder(&self, source: usize) -> Stage {
+        Stage::Decoder { source: if self.has_encoder { source.max(1).next_multiple_of(CAPACITY_UNIT) } else { 0 } }
     }
 
     /// The plan of a batch shape (tokens, outputs, capacity) with so much room in the cache. Layers find homes where
@@ -189,7 +206,7 @@ impl Sizes {
 
     /// The graph of a batch shape, fused as it is computed on these devices.
     fn fused(&self, weights: &Weights, devices: &[&dyn Device], key: PlanKey, room: usize) -> Result<Fused> {
-        let (tokens, outputs, capacity, streams) = key;
+        let (tokens, outputs, capacity, streams, stage) = key;
         self.expect_countable(weights, key)?;
         let batch = Batch {
             tokens,
@@ -198,6 +215,7 @@ impl Sizes {
             context: room,
             sequences: self.sequences,
             streams,
+            stage,
             activation: self.activation,
             kv: self.kv,
         };

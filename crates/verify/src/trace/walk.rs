@@ -30,7 +30,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::fuse::{Candidate, fuse};
 use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
-use trueup_models::Batch;
+use trueup_models::{Batch, Stage};
 use trueup_runtime::device::reference::evaluate;
 use trueup_runtime::profile::{Activations, Profile};
 use trueup_runtime::{CAPACITY_UNIT, Entry, Error, HostTensor, ModelFile, Result};
@@ -94,6 +94,7 @@ impl Walk {
             context: self.room,
             sequences: 1,
             streams: 1,
+            stage: Stage::Decoder { source: 0 },
             activation: DType::F64,
             kv: self.kv,
         };

@@ -75,8 +75,9 @@ pub fn graph_of(spec: &ModelSpec, path: &Path) -> Result<Answer, String> {
     law(numbers(&read) == numbers(spec), "numbers change when they are written and read")?;
     let model = later(Model::from_gguf(&metadata, &tensors, path), "a model with all its tensors is refused")?;
     let context = spec.context_length().min(CONTEXT_MAX);
-    let (activation, kv) = (DType::F32, DType::F16);
-    let batch = Batch { tokens: 2, outputs: 1, capacity: context, context, sequences: 2, streams: 1, activation, kv };
+    let (activation, kv, stage) = (DType::F32, DType::F16, spec.decoder_stage(context));
+    let batch =
+        Batch { tokens: 2, outputs: 1, capacity: context, context, sequences: 2, streams: 1, stage, activation, kv };
     if let Err(problem) = model.graph(&batch) {
         return Err(format!("the graph of an accepted model cannot be built: {problem}"));
     }

@@ -1,0 +1,178 @@
+//! T5 and flan-T5: encoder and decoder with buckets of distances (Raffel et al. 2020).
+//!
+//! Scores are not scaled. The output head of T5 v1.0 is the embedding times `hidden_size^-0.5`, which no GGUF key says:
+//! conversion writes it as a tensor.
+
+use crate::architecture::Architecture;
+use crate::checkpoint::{Target, TensorRule, Transform, ValueChange, same};
+use crate::config::Config;
+use crate::decoder::{Decoder, NO_KEY, Style, Usual};
+use crate::encoder_decoder::Buckets;
+use crate::number::{nearest_f32, real};
+use crate::part::attention::Position;
+use crate::part::feed_forward::{Activation, Storage};
+use crate::spec::ModelSpec;
+use trueup_graph::op::RopePairs;
+
+/// Largest distance of the buckets in every published model, and the only one that llama.cpp has.
+const DISTANCE_MAX: usize = 128;
+/// The key of another largest distance.
+const DISTANCE_KEY: &str = "attention.relative_distance_max";
+
+/// `T5ForConditionalGeneration`.
+pub static T5: Architecture = Architecture {
+    gguf_name: "t5",
+    classes: &["T5ForConditionalGeneration", "T5WithLMHeadModel"],
+    from_config: |config| {
+        let numbers = Decoder::from_config(config, &USUAL, RopePairs::Halves);
+        let layers = config.layers_or("num_decoder_layers", numbers.layers);
+        let count = config.count_or("relative_attention_num_buckets", 32);
+        let distance_max = config.count_or("relative_attention_max_distance", DISTANCE_MAX);
+        let pad = config.token_or("pad_token_id", 0);
+        let start = config.token_or("decoder_start_token_id", pad);
+        let is_gated = is_gated(config);
+        let is_scaled = config.flag_or("scale_decoder_outputs", numbers.is_tied);
+        let mut spec = spec(&numbers, layers, is_gated, Buckets { count, distance_max }, start);
+        spec.head.embedding_factor = is_scaled.then(|| nearest_f32(1.0 / real(spec.hidden_size).sqrt()));
+        spec
+    },
+    from_metadata: |keys| {
+        let numbers = Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm);
+        let layers = keys.layers_or("decoder_block_count", numbers.layers);
+        let count = keys.count("attention.relative_buckets_count");
+        let distance_max = keys.count_or(DISTANCE_KEY, DISTANCE_MAX);
+        let start = keys.token_or("decoder_start_token_id", 0);
+        let is_gated = keys.has_tensor("enc.blk.{l}.ffn_gate.weight");
+        let is_tied = numbers.is_tied;
+        let mut spec = spec(&numbers, layers, is_gated, Buckets { count, distance_max }, start);
+        spec.head.is_tied = is_tied;
+        spec
+    },
+    more_keys: |spec, writer| {
+        let Some((encoder, buckets)) = spec.encoder.as_ref().zip(spec.buckets()) else { return };
+        writer.count("block_count", encoder.layers.len());
+        writer.count("decoder_block_count", spec.layers.len());
+        writer.value("decoder_start_token_id", encoder.decoder_start);
+        writer.count("attention.relative_buckets_count", buckets.count);
+        if buckets.distance_max != DISTANCE_MAX {
+            writer.count(DISTANCE_KEY, buckets.distance_max);
+        }
+        writer.value("attention.layer_norm_epsilon", encoder.norm.epsilon);
+    },
+    compatibility: |spec| {
+        let other = spec.buckets().filter(|buckets| buckets.distance_max != DISTANCE_MAX);
+        let note = |buckets: Buckets| {
+            let found = buckets.distance_max;
+            format!(
+                "distances share buckets up to {found} (t5.{DISTANCE_KEY}); llama.cpp uses {DISTANCE_MAX}, and its results differ"
+            )
+        };
+        other.map(note).into_iter().collect()
+    },
+    tensors: &[&[
+        TensorRule::new("token_embd", "shared").if_present(),
+        TensorRule::new("token_embd", "encoder.embed_tokens").if_present(),
+        TensorRule::new("token_embd", "decoder.embed_tokens").if_present(),
+        TensorRule::new("token_embd", "shared"),
+        TensorRule::new("enc.blk.{l}.attn_norm", "encoder.block.{l}.layer.0.layer_norm"),
+        TensorRule::new("enc.blk.{l}.attn_q", "encoder.block.{l}.layer.0.SelfAttention.q"),
+        TensorRule::new("enc.blk.{l}.attn_k", "encoder.block.{l}.layer.0.SelfAttention.k"),
+        TensorRule::new("enc.blk.{l}.attn_v", "encoder.block.{l}.layer.0.SelfAttention.v"),
+        TensorRule::new("enc.blk.{l}.attn_rel_b", "encoder.block.{l}.layer.0.SelfAttention.relative_attention_bias"),
+        TensorRule::new("enc.blk.{l}.attn_o", "encoder.block.{l}.layer.0.SelfAttention.o"),
+        TensorRule::new("enc.blk.{l}.ffn_norm", "encoder.block.{l}.layer.1.layer_norm"),
+        TensorRule::new("enc.blk.{l}.ffn_gate", "encoder.block.{l}.layer.1.DenseReluDense.wi_0"),
+        TensorRule::new("enc.blk.{l}.ffn_up", "encoder.block.{l}.layer.1.DenseReluDense.wi_1").when(has_gate),
+        TensorRule::new("enc.blk.{l}.ffn_up", "encoder.block.{l}.layer.1.DenseReluDense.wi"),
+        TensorRule::new("enc.blk.{l}.ffn_down", "encoder.block.{l}.layer.1.DenseReluDense.wo"),
+        TensorRule::new("enc.output_norm", "encoder.final_layer_norm"),
+        TensorRule::new("dec.blk.{l}.attn_norm", "decoder.block.{l}.layer.0.layer_norm"),
+        TensorRule::new("dec.blk.{l}.attn_q", "decoder.block.{l}.layer.0.SelfAttention.q"),
+        TensorRule::new("dec.blk.{l}.attn_k", "decoder.block.{l}.layer.0.SelfAttention.k"),
+        TensorRule::new("dec.blk.{l}.attn_v", "decoder.block.{l}.layer.0.SelfAttention.v"),
+        TensorRule::new("dec.blk.{l}.attn_rel_b", "decoder.block.{l}.layer.0.SelfAttention.relative_attention_bias"),
+        TensorRule::new("dec.blk.{l}.attn_o", "decoder.block.{l}.layer.0.SelfAttention.o"),
+        TensorRule::new("dec.blk.{l}.cross_attn_norm", "decoder.block.{l}.layer.1.layer_norm"),
+        TensorRule::new("dec.blk.{l}.cross_attn_q", "decoder.block.{l}.layer.1.EncDecAttention.q"),
+        TensorRule::new("dec.blk.{l}.cross_attn_k", "decoder.block.{l}.layer.1.EncDecAttention.k"),
+        TensorRule::new("dec.blk.{l}.cross_attn_v", "decoder.block.{l}.layer.1.EncDecAttention.v"),
+        TensorRule::new("dec.blk.{l}.cross_attn_o", "decoder.block.{l}.layer.1.EncDecAttention.o"),
+        TensorRule::new("dec.blk.{l}.ffn_norm", "decoder.block.{l}.layer.2.layer_norm"),
+        TensorRule::new("dec.blk.{l}.ffn_gate", "decoder.block.{l}.layer.2.DenseReluDense.wi_0"),
+        TensorRule::new("dec.blk.{l}.ffn_up", "decoder.block.{l}.layer.2.DenseReluDense.wi_1").when(has_gate),
+        TensorRule::new("dec.blk.{l}.ffn_up", "decoder.block.{l}.layer.2.DenseReluDense.wi"),
+        TensorRule::new("dec.blk.{l}.ffn_down", "decoder.block.{l}.layer.2.DenseReluDense.wo"),
+        TensorRule::new("dec.output_norm", "decoder.final_layer_norm"),
+        TensorRule::new("output", "shared").when(has_scaled_head).with(scaled).if_present(),
+        TensorRule::new("output", "encoder.embed_tokens").when(has_scaled_head).with(scaled).if_present(),
+        TensorRule::new("output", "decoder.embed_tokens").when(has_scaled_head).with(scaled).if_present(),
+        TensorRule::new("output", "lm_head"),
+    ]],
+    has_free_head_size: true,
+    unused: &[
+        ("encoder.embed_tokens.", "copy of the embedding"),
+        ("decoder.embed_tokens.", "copy of the embedding"),
+        ("lm_head.", "copy of the embedding"),
+        ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.", "buckets of cross attention"),
+    ],
+    ..Architecture::BASE
+};
+
+const USUAL: Usual = Usual {
+    hidden_size: "d_model",
+    layers: "num_layers",
+    heads: "num_heads",
+    kv_heads: "num_heads",
+    head_size: "d_kv",
+    intermediate: "d_ff",
+    context: "n_positions",
+    context_absent: Some(512),
+    epsilon: ("layer_norm_epsilon", 1e-6),
+    rope_base: (NO_KEY, 10_000.0),
+    tied_absent: true,
+    ..Usual::LLAMA
+};
+const STYLE: Style = Style { is_rotated: false, ..Style::LLAMA };
+
+fn spec(numbers: &Decoder, decoder_layers: usize, is_gated: bool, buckets: Buckets, start: u32) -> ModelSpec {
+    let style = match is_gated {
+        true => Style { activation: Activation::Gelu, ..STYLE },
+        false => Style { activation: Activation::Relu, storage: Storage::Ungated, ..STYLE },
+    };
+    let stack = |layers: usize| {
+        numbers.with_layers(layers).spec(&style).with_attention(|_, attention| {
+            attention.position = Position::Buckets(buckets);
+            attention.scale = 1.0;
+            attention.output = "attn_o";
+        })
+    };
+    let mut spec = stack(decoder_layers).with_encoder(stack(numbers.layers), numbers.norm(style.norm), start);
+    spec.head.is_tied = false;
+    spec
+}
+
+/// Whether feed-forwards are gated: the key of the function, and what newer versions write beside it.
+fn is_gated(config: &mut Config) -> bool {
+    config.only("feed_forward_proj", &["\"relu\"", "\"gated-gelu\""]);
+    let is_gated = config.value("feed_forward_proj").is_some_and(|name| name == "gated-gelu");
+    config.only("is_gated_act", &[if is_gated { "true" } else { "false" }]);
+    config.only("dense_act_fn", &[if is_gated { "\"gelu_new\"" } else { "\"relu\"" }]);
+    is_gated
+}
+
+fn has_gate(spec: &ModelSpec) -> bool {
+    spec.tensors().iter().any(|tensor| tensor.name == "enc.blk.0.ffn_gate.weight")
+}
+
+fn has_scaled_head(spec: &ModelSpec) -> bool {
+    spec.head.embedding_factor.is_some()
+}
+
+/// The embedding as the output head.
+fn scaled(target: &Target) -> Transform {
+    let values = match target.spec.head.embedding_factor {
+        Some(scale) => ValueChange::Affine { scale, offset: 0.0 },
+        None => ValueChange::None,
+    };
+    Transform { values, ..same(target) }
+}

@@ -1,0 +1,62 @@
+//! The encoder's part of a session: it reads a text, and leaves keys and values that the decoder looks at.
+
+use super::batch::{Entry, PlacedBatch, TextRules};
+use super::bound::Buffers;
+use super::{Run, Session};
+use crate::error::{Error, Result};
+use crate::observer::Observer;
+use std::collections::HashMap;
+use trueup_models::Stage;
+
+impl Session {
+    /// The encoder reads a text for a sequence, whose tokens look at it from then on. The sequence is empty afterwards.
+    ///
+    /// # Errors
+    /// The model has no encoder; the text is empty, longer than the context or has unknown tokens; or as
+    /// [`Session::compute`].
+    pub fn encode(&mut self, sequence: usize, ids: &[u32], observer: Option<&mut dyn Observer>) -> Result<()> {
+        let (most, count) = (self.context(), self.sequences());
+        if !self.sizes.has_encoder {
+            return Err(Error::Request("this model has no encoder that reads a text first".to_owned()));
+        }
+        if sequence >= count {
+            return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));
+        }
+        if ids.is_empty() || ids.len() > most {
+            let found = ids.len();
+            return Err(Error::Request(format!("expected a text of 1 to {most} tokens (the context), found {found}")));
+        }
+        ids.iter().try_for_each(|id| self.model().expect_token(*id))?;
+        self.truncate(sequence, 0);
+        self.sources[sequence] = 0;
+        let entries: Vec<Entry> = ids.iter().map(|id| Entry { token: *id, sequence, wants_logits: false }).collect();
+        let mut batch = PlacedBatch::new(&entries, &self.tokens, TextRules::of(self.model().model().spec()));
+        batch.stage = Stage::Encoder;
+        let index = self.plan_of(&batch)?;
+        self.buffers.expect_one_home()?;
+        let bound = &self.plans[index].1;
+        let (devices, batches, ranges) = (self.weights.devices(), self.batches, self.ranges.as_ref());
+        let run = Run { bound, devices, batch: &batch, batches, ranges };
+        run.upload(self.room, self.sizes.window)?;
+        run.execute(observer)?;
+        self.sources[sequence] = ids.len();
+        self.batches += 1;
+        Ok(())
+    }
+}
+
+impl Buffers {
+    /// Fails if a state is on two devices: what one graph leaves there, another would not find.
+    fn expect_one_home(&self) -> Result<()> {
+        let mut homes: HashMap<&str, usize> = HashMap::new();
+        for (device, name) in self.states.keys() {
+            if *homes.entry(name).or_insert(*device) != *device {
+                return Err(Error::Request(format!(
+                    "{name} would be on two devices, because the device lacks an operator of its graphs; use another \
+                     device"
+                )));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! Encoder-decoder models, as transformers wrote and computed them: conversion, logits of the decoder, greedy text, and
+//! verification of every node of both.
+
+use std::path::Path;
+use std::sync::Arc;
+use trueup::blocks::DType;
+use trueup::convert::Agreement;
+use trueup::convert::doctor::diagnose;
+use trueup::formats::{Checkpoint, Gguf};
+use trueup::quantize::{Layout, NoProgress};
+use trueup::runtime::{
+    DeviceOptions, Entry, GenerateOptions, ModelFile, Sampling, Session, SessionOptions, Weights, generate, open_device,
+};
+use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
+use trueup_tests::{convert, encoder_decoders, nmse, quantize};
+
+/// What logits of a device may differ from those that transformers computed in f64 and stored as f32.
+fn nmse_max(device: &str) -> f64 {
+    if device == "ref" { 1e-9 } else { 1e-7 }
+}
+
+fn session(model: &Path, device: &str, sequences: usize) -> Session {
+    let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
+    let device = open_device(device, &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    // A cache in f16 would round keys and values.
+    let kv = (device.about().name == "cpu").then_some(DType::F32);
+    let options = SessionOptions { sequences, kv, ..SessionOptions::default() };
+    Session::new(Arc::new(Weights::new(model, device, None)), &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn entries(ids: &[u32], sequence: usize) -> Vec<Entry> {
+    ids.iter().map(|token| Entry { token: *token, sequence, wants_logits: true }).collect()
+}
+
+/// The logits after each token of the decoder.
+fn logits(session: &mut Session, source: &[u32], ids: &[u32]) -> Vec<f64> {
+    session.encode(0, source, None).unwrap_or_else(|error| panic!("{error}"));
+    let rows = session.compute(&entries(ids, 0), None).unwrap_or_else(|error| panic!("{error}"));
+    (0..rows.rows()).flat_map(|row| rows.row(row).to_vec()).collect()
+}
+
+#[test]
+fn logits_and_greedy_text_are_those_of_transformers() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let mut faults = Vec::new();
+    for fixture in encoder_decoders() {
+        let model = scratch.path().join(format!("{}.gguf", fixture.name));
+        let checks = convert(&fixture.folder, &model, Some(DType::F32), None);
+        assert!(checks.iter().all(|check| check.agreement == Agreement::Exact), "{checks:?}");
+        for device in ["ref", "cpu"] {
+            let mut session = session(&model, device, 1);
+            for (number, prompt) in fixture.prompts().iter().enumerate() {
+                let golden: Vec<f64> = fixture.logits(&format!("logits_{number}")).iter().copied().collect();
+                let error = nmse(&logits(&mut session, &prompt.ids, &prompt.decoder_ids), &golden);
+                if error.is_nan() || error >= nmse_max(device) {
+                    faults.push(format!("{} on {device}, prompt {number}: NMSE {error:e}", fixture.name));
+                }
+                let options =
+                    GenerateOptions { tokens_max: Some(16), sampling: Sampling::GREEDY, ..GenerateOptions::default() };
+                let said = generate(&mut session, &[prompt.ids.clone()], &options, &mut |_, _| {
+                    std::ops::ControlFlow::Continue(())
+                });
+                let ids = said.unwrap_or_else(|error| panic!("{error}")).remove(0).ids;
+                if ids != prompt.greedy_ids {
+                    faults.push(format!("{} on {device}: {ids:?} not {:?}", fixture.name, prompt.greedy_ids));
+                }
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Two texts of different lengths in one batch: each decoder sees the text of its own sequence, and has the bits that it
+/// has alone.
+#[test]
+fn decoders_of_a_batch_see_their_own_texts() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for fixture in encoder_decoders() {
+        let model = scratch.path().join(format!("{}.gguf", fixture.name));
+        convert(&fixture.folder, &model, None, None);
+        let prompts = fixture.prompts();
+        let mut alone = session(&model, "cpu", 1);
+        let alone: Vec<Vec<f64>> =
+            prompts.iter().map(|prompt| logits(&mut alone, &prompt.ids, &prompt.decoder_ids[..5])).collect();
+        let mut session = session(&model, "cpu", 2);
+        let refused = session.compute(&entries(&[0], 0), None).expect_err("there is no text yet").to_string();
+        assert!(refused.contains("encode one first"), "{refused}");
+        for (sequence, prompt) in prompts.iter().take(2).enumerate() {
+            session.encode(sequence, &prompt.ids, None).unwrap_or_else(|error| panic!("{error}"));
+        }
+        let turns = (0..5).flat_map(|place| [1, 0].map(|sequence| (place, sequence)));
+        let entry = |(place, sequence): (usize, usize)| Entry {
+            token: prompts[sequence].decoder_ids[place],
+            sequence,
+            wants_logits: true,
+        };
+        let entries: Vec<Entry> = turns.map(entry).collect();
+        let rows = session.compute(&entries, None).unwrap_or_else(|error| panic!("{error}"));
+        let vocabulary = rows.width();
+        for (row, entry) in entries.iter().enumerate() {
+            let place = row / 2;
+            let expected = &alone[entry.sequence][vocabulary * place..vocabulary * (place + 1)];
+            assert_eq!(rows.row(row), expected, "{}, sequence {}, token {place}", fixture.name, entry.sequence);
+        }
+        assert!(session.encode(0, &[], None).is_err() && session.encode(2, &[5], None).is_err());
+        assert!(session.encode(0, &[5; 513], None).is_err() && session.encode(0, &[336], None).is_err());
+    }
+}
+
+/// A text longer than the first room of the cache, which grows, and then a short one.
+#[test]
+fn long_texts_make_the_states_grow() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let fixture = encoder_decoders().remove(0);
+    let model = scratch.path().join("model.gguf");
+    convert(&fixture.folder, &model, None, None);
+    let prompt = fixture.prompts().remove(0);
+    let mut session = session(&model, "ref", 2);
+    session.encode(1, &prompt.ids, None).unwrap_or_else(|error| panic!("{error}"));
+    let long: Vec<u32> = prompt.ids.iter().copied().cycle().take(400).collect();
+    let first = logits(&mut session, &long, &prompt.decoder_ids);
+    assert_eq!(first, logits(&mut session, &long, &prompt.decoder_ids));
+    let rows = session.compute(&entries(&prompt.decoder_ids, 1), None).unwrap_or_else(|error| panic!("{error}"));
+    let golden: Vec<f64> = fixture.logits("logits_0").iter().copied().collect();
+    let found: Vec<f64> = (0..rows.rows()).flat_map(|row| rows.row(row).to_vec()).collect();
+    assert!(nmse(&found, &golden) < 1e-9);
+}
+
+#[test]
+fn encoder_and_decoder_are_verified_in_each_type() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for fixture in encoder_decoders() {
+        let model = scratch.path().join(format!("{}.gguf", fixture.name));
+        convert(&fixture.folder, &model, Some(DType::F32), None);
+        for dtype in [DType::F32, DType::F16, DType::Q8_0, DType::Q4_0] {
+            let path = scratch.path().join(format!("{}-{dtype}.gguf", fixture.name));
+            quantize(&model, &path, dtype, Layout::Block);
+            let file = Gguf::open(&path).expect("it was just written");
+            let tables = file.tensors().iter().filter(|tensor| tensor.name.ends_with("attn_rel_b.weight"));
+            assert!(tables.clone().count() == 2 && tables.clone().all(|table| table.dtype == DType::F32));
+            let file = Arc::new(ModelFile::open(&path).unwrap_or_else(|error| panic!("{error}")));
+            let prompts = fixture.prompts();
+            let given = |with_decoder: bool| VerifyOptions {
+                prompts: prompts.iter().map(|prompt| prompt.ids.clone()).collect(),
+                decoder_prompts: match with_decoder {
+                    true => prompts.iter().map(|prompt| prompt.decoder_ids.clone()).collect(),
+                    false => Vec::new(),
+                },
+                steps: 3,
+                ..VerifyOptions::default()
+            };
+            for with_decoder in [true, false] {
+                let device = open_device("cpu", &DeviceOptions::default()).expect("the processor");
+                let report = verify(file.clone(), device, Reference::Oracle, &given(with_decoder), &mut |_| {});
+                let report = report.unwrap_or_else(|error| panic!("{error}"));
+                assert_eq!(report.result, Outcome::Pass, "{}", report.to_terminal());
+                let has = |name: &str| report.nodes.iter().any(|node| node.node == name);
+                assert!(has("enc_kq_b-0") && has("cross_cache_k-0") && has("cross_out-1") && has("result_output"));
+                assert_eq!(report.prompts[0], prompts[0].ids);
+                let expected = if with_decoder { prompts[0].decoder_ids.clone() } else { vec![0] };
+                assert_eq!(report.decoder_prompts[0], expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_doctor_has_nothing_to_say_about_an_encoder_decoder() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for fixture in encoder_decoders() {
+        let model = scratch.path().join(format!("{}.gguf", fixture.name));
+        convert(&fixture.folder, &model, None, None);
+        for path in [&fixture.folder, &model] {
+            let diagnosis = diagnose(path, None, &NoProgress).unwrap_or_else(|error| panic!("{error}"));
+            assert!(diagnosis.findings.is_empty(), "{:?}", diagnosis.findings);
+        }
+    }
+}
