@@ -37,8 +37,8 @@ SIZES = dict(d_model=64, d_ff=96, num_layers=2, num_heads=4, feed_forward_proj="
 MODELS = {
     # A tied head; heads that add up to the hidden size; the distances of published models.
     "t5": dict(config=dict(SIZES, d_kv=16, relative_attention_num_buckets=32), features=["buckets", "cross", "tied_scale"]),
-    # A head of its own, gates, heads of another size, more layers in the decoder, buckets that share distances early.
-    "flan-t5": dict(config=dict(SIZES, d_kv=24, d_ff=64, feed_forward_proj="gated-gelu", tie_word_embeddings=False, num_layers=1,
+    # A separate head, gates, heads of another size, more layers in the decoder, buckets that share distances early.
+    "flan-t5": dict(config=dict(SIZES, d_kv=20, d_ff=64, feed_forward_proj="gated-gelu", tie_word_embeddings=False, num_layers=1,
                                 num_decoder_layers=2,
                                 relative_attention_num_buckets=16, relative_attention_max_distance=20),
                     features=["buckets", "cross"]),

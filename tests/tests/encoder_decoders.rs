@@ -70,7 +70,7 @@ fn logits_and_greedy_text_are_those_of_transformers() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Two texts of different lengths in one batch: each decoder sees the text of its own sequence, and has the bits that it
+/// Two texts of different lengths in one batch: each decoder sees the text of its sequence, and has the bits that it
 /// has alone.
 #[test]
 fn decoders_of_a_batch_see_their_own_texts() {
@@ -161,6 +161,20 @@ fn encoder_and_decoder_are_verified_in_each_type() {
                 assert_eq!(report.decoder_prompts[0], expected);
             }
         }
+    }
+}
+
+/// llama.cpp makes one space of several by this key, which `tokenizer.json` says in other words.
+#[test]
+fn the_vocabulary_says_that_runs_of_spaces_are_one() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for fixture in encoder_decoders() {
+        let model = scratch.path().join(format!("{}.gguf", fixture.name));
+        convert(&fixture.folder, &model, None, None);
+        let file = Gguf::open(&model).expect("it was just written");
+        let key = |name: &str| file.metadata().bool(&format!("tokenizer.ggml.{name}")).ok();
+        let keys = ["remove_extra_whitespaces", "add_space_prefix", "add_eos_token"].map(key);
+        assert_eq!(keys, [Some(true); 3], "{}", fixture.name);
     }
 }
 

@@ -358,7 +358,7 @@ impl Builder<'_> {
         self.graph.state(&name, ty)
     }
 
-    /// A state of this layer with a row of so many elements for each position of each sequence.
+    /// A state of this layer with a row of this many elements for each position of each sequence.
     pub fn cache(&mut self, name: &str, elements: usize) -> ValueId {
         let Batch { kv, context, sequences, .. } = *self.batch;
         self.state(name, TensorType::new(kv, &[elements, context, sequences]))

@@ -6,7 +6,7 @@
 //! text so far ─ inp_embd ─ layers: attention over the cache, cross attention over the states ◀───────┘─ logits
 //! ```
 //!
-//! The encoder is a graph of its own, and computes a text once. Its result stays in states that the decoder reads.
+//! The encoder has a separate graph, and computes a text once. Its result stays in states that the decoder reads.
 
 use crate::build::{Builder, Stage, embedding};
 use crate::diagnostics::Diagnostics;

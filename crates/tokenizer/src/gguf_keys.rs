@@ -25,7 +25,7 @@ use crate::merge_order;
 use crate::normalizer::Normalizer;
 use crate::pattern::CompileBudget;
 use crate::pre_tokenizer_names::{self, Bos, Known};
-use crate::sentencepiece_model::{added_by_kind, own_rule_parts, sentencepiece_parts};
+use crate::sentencepiece_model::{added_by_kind, own_rule_parts, removes_extra_whitespaces, sentencepiece_parts};
 use crate::special_tokens::{ends_by_name, mark_ends};
 use crate::unigram::UnigramRule;
 use crate::vocabulary::{Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind, Vocabulary, resolve_merges};
@@ -221,8 +221,8 @@ fn family(parts: &Parts, byte_level: bool) -> &'static str {
 
 /// The character map, and whether runs of spaces become one.
 fn write_map(parts: &Parts, metadata: &mut Metadata, notes: &mut Vec<String>) {
-    if let Some(Normalizer::Sentencepiece { remove_extra_whitespaces, .. }) = &parts.normalizer {
-        metadata.insert(REMOVE_EXTRA_WHITESPACES, *remove_extra_whitespaces);
+    if let Some(removes) = removes_extra_whitespaces(parts) {
+        metadata.insert(REMOVE_EXTRA_WHITESPACES, removes);
     }
     let Some(map) = parts.normalizer.as_ref().and_then(Normalizer::character_map) else { return };
     metadata.insert(CHARSMAP, map.to_bytes());

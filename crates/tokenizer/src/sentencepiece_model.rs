@@ -17,6 +17,7 @@ use crate::character_map::CharacterMap;
 use crate::decoder::{Decoder, LeadingSpace};
 use crate::normalizer::Normalizer;
 use crate::pattern::Pattern;
+use crate::pre_tokenizer::PreTokenizer;
 use crate::unigram::UnigramRule;
 use crate::vocabulary::{AddedToken, Algorithm, Parts, Special, TOKENS_MAX, Token, TokenKind};
 use std::path::Path;
@@ -343,6 +344,29 @@ fn has_map(mut message: Message<'_>) -> Read<bool> {
         }
     }
     Ok(has_map)
+}
+
+/// Whether runs of spaces become one, for a file of sentencepiece; `None` if the tokenizer is of another kind. T5's
+/// `tokenizer.json` says it by cutting words at white space, or by replacing runs of spaces.
+pub(crate) fn removes_extra_whitespaces(parts: &Parts) -> Option<bool> {
+    if let Some(Normalizer::Sentencepiece { remove_extra_whitespaces, .. }) = &parts.normalizer {
+        return Some(*remove_extra_whitespaces);
+    }
+    let cuts = match &parts.pre_tokenizer {
+        Some(PreTokenizer::Sequence { pretokenizers }) => pretokenizers.first() == Some(&PreTokenizer::WhitespaceSplit),
+        _ => false,
+    };
+    let replaces = |normalizer: &Normalizer| match normalizer {
+        Normalizer::Replace { pattern: Pattern::Regex(pattern), content } => {
+            pattern == " {2,}" && [" ", "\u{2581}"].contains(&content.as_str())
+        }
+        _ => false,
+    };
+    let is_replaced = match &parts.normalizer {
+        Some(Normalizer::Sequence { normalizers }) => normalizers.iter().any(replaces),
+        _ => false,
+    };
+    (matches!(parts.algorithm, Algorithm::Unigram { .. }) && (cuts || is_replaced)).then_some(true)
 }
 
 #[cfg(test)]

@@ -65,8 +65,9 @@ impl Model {
         self.weights.model()
     }
 
-    /// Generates the text that follows a prompt, or that a decoder writes after an encoder has read the prompt. `on_text` is called for each token with the characters that the token
-    /// completes, which may be none, and can end the text.
+    /// Generates the text that follows a prompt, or that a decoder writes after an encoder has read the prompt.
+    /// `on_text` is called for each token with the characters that the token completes, which may be none, and can end
+    /// the text.
     pub fn generate(
         &self,
         prompt: &str,
@@ -87,7 +88,7 @@ impl Model {
     ) -> Result<String> {
         let tokenizer = self.file().tokenizer()?;
         let ids = tokenizer.encode(prompt, true)?;
-        // A decoder writes a text of its own.
+        // A decoder writes a new text.
         let stream = tokenizer.stream(true, self.file().model().spec().has_encoder());
         let mut reader = Reader { stream, text: String::new(), stopped: false, is_cancelled, on_text };
         generate_watched(&mut self.session()?, &[ids], options, &mut reader)?;

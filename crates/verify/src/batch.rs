@@ -145,7 +145,7 @@ impl PromptBatch {
 
     /// The same batch in a model whose encoder reads the text of each prompt first; of the only prompt, the second
     /// sequence has the first half.
-    pub fn behind(mut self, sources: &[Vec<u32>]) -> PromptBatch {
+    pub fn with_sources(mut self, sources: &[Vec<u32>]) -> PromptBatch {
         for (number, sequence) in self.sequences.iter_mut().enumerate() {
             let Some(source) = sources.get(sequence.prompt) else { continue };
             let is_halved = sources.len() == 1 && number == 1;

@@ -171,8 +171,8 @@ pub struct Coverage {
     pub checked: usize,
     /// Nodes with such a verdict on the tokens of a prompt.
     pub checked_prompt: usize,
-    /// Nodes with such a verdict while decoding, and those of an encoder, which only reads prompts, with one there; 0 if
-    /// no steps were requested.
+    /// Nodes with such a verdict while decoding, and those of an encoder, which only reads prompts, with one there; 0
+    /// if no steps were requested.
     pub checked_decode: usize,
     /// Nodes computed on the device that was asked for.
     pub on_device: usize,

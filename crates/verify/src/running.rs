@@ -64,7 +64,7 @@ impl Inputs {
     }
 
     /// The same inputs for a decoder whose encoder has read texts of so many tokens, sequence by sequence.
-    pub fn behind(self, sources: &[usize]) -> Inputs {
+    pub fn with_sources(self, sources: &[usize]) -> Inputs {
         Inputs { sources: sources.to_vec(), ..self }
     }
 
@@ -277,8 +277,8 @@ pub(crate) fn divided(prefix: &Prefix, text: &[u32]) -> (Option<usize>, usize) {
 }
 
 /// The bucket of the distance from a token at `own` to one at `other`: small distances have one each, larger ones share
-/// some whose borders grow by equal factors (Raffel et al. 2020, section 2.1). Where both directions are seen, the upper
-/// half is for what follows; else what follows has the distance 0.
+/// some whose borders grow by equal factors (Raffel et al. 2020, section 2.1). Where both directions are seen, the
+/// upper half is for what follows; else what follows has the distance 0.
 fn bucket(buckets: Buckets, own: usize, other: usize, both: bool) -> i32 {
     let offset = own as f64 - other as f64;
     let (count, distance) = if both { (buckets.count / 2, offset.abs()) } else { (buckets.count, offset.max(0.0)) };

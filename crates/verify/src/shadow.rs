@@ -119,7 +119,7 @@ impl<'a> Shadow<'a> {
         let (room, _) = cache_sizes(graph);
         let inputs = match self.is_source {
             true => Inputs::of_source(&self.model, &entries, room),
-            false => Inputs::new(&self.model, &entries, &mut self.texts, room).behind(&self.sources),
+            false => Inputs::new(&self.model, &entries, &mut self.texts, room).with_sources(&self.sources),
         };
         self.records.expect(graph, self.is_source);
         self.reference.begin(graph, &inputs)?;

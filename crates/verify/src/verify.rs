@@ -176,7 +176,7 @@ fn with_decoder(model: &ModelFile, mut options: VerifyOptions) -> Result<(Verify
     if !given.is_empty() && given.len() != count {
         let (prompts, found) = (counted(count, "prompt"), given.len());
         return Err(Error::Request(format!(
-            "expected the ids of a decoder's text for each of {prompts}, found {found}; give one for each prompt"
+            "expected token IDs of the decoder for {prompts}, found them for {found}; pass them once for each prompt"
         )));
     }
     let decoder = if given.is_empty() { vec![vec![start]; count] } else { given };
@@ -339,7 +339,8 @@ impl<'a> Verification<'a> {
     fn batch(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<BatchReport> {
         let room = self.options.context.unwrap_or(usize::MAX).min(self.model.model().spec().context_length());
         let rules = BatchRules::of(self.model.model().spec());
-        let batch = PromptBatch::new(&self.options.prompts, &self.continuations, room, rules).behind(self.sources);
+        let batch =
+            PromptBatch::new(&self.options.prompts, &self.continuations, room, rules).with_sources(self.sources);
         let options = batch.session_options(&self.session_options(Text { source: &[], ids: &[] }));
         let (number, all) = (self.options.prompts.len(), batch.steps + 2);
         let mut tell = |done| progress(Progress { prompt: number, prompts: number + 1, done, all });

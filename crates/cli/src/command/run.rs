@@ -59,8 +59,8 @@ pub struct Arguments {
     /// Write the logits to a safetensors file
     ///
     /// The arrays are p0_logits for the first prompt, p0_generated_logits for its generated tokens, p1_logits for the
-    /// second prompt, and so on. In an encoder-decoder model, p0_logits has one row. An encoder writes p0_embedding, the embedding of the first prompt, or
-    /// p0_hidden_states, one row per token, if it does not pool.
+    /// second prompt, and so on. In an encoder-decoder model, p0_logits has one row. An encoder writes p0_embedding, the
+    /// embedding of the first prompt, or p0_hidden_states, one row per token, if it does not pool.
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
     /// Print JSON instead of text
@@ -182,7 +182,7 @@ impl Watch for Listener<'_, '_> {
 struct Words<'t> {
     tokenizer: Option<&'t Tokenizer>,
     ignore_eos: bool,
-    /// Whether generated text continues its prompt, and is printed after it. A decoder writes a text of its own.
+    /// Whether generated text continues its prompt, and is printed after it. A decoder writes a new text.
     continues: bool,
 }
 
@@ -311,7 +311,8 @@ fn timing(prompt_tokens: usize, result: &Generated) -> String {
     )
 }
 
-/// Writes `pN_logits` [tokens, vocabulary] for each prompt that did not fail (of a decoder, for its first token), and `pN_generated_logits` for its output.
+/// Writes `pN_logits` [tokens, vocabulary] for each prompt that did not fail (of a decoder, for its first token), and
+/// `pN_generated_logits` for its output.
 fn write_logits(file: &Path, all: &[Said]) -> Result<()> {
     let mut arrays = Vec::new();
     for (number, said) in all.iter().enumerate() {

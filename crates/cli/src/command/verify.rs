@@ -65,9 +65,9 @@ pub struct Arguments {
     shares: Shares,
     #[command(flatten)]
     input: Input,
-    /// Decoder token IDs of an encoder-decoder model, such as "0 5 9"; once for each prompt [default: the first token]
+    /// Token IDs of the decoder of an encoder-decoder model, such as "0 5 9"; once for each prompt
     ///
-    /// The prompts are what the encoder reads. Without this option, the decoder starts with the first token of the model.
+    /// The prompts are what the encoder reads. Without this option, the decoder starts with its first token.
     #[arg(long, value_name = "IDS", value_parser = value::ids)]
     decoder_ids: Vec<Ids>,
     /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model

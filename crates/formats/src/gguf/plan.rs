@@ -52,8 +52,8 @@ impl Split {
     }
 }
 
-/// The part of a tensor's name that says its layer, as `blk.7` or `enc.blk.7`; `None` for what lies before and behind
-/// all layers.
+/// The part of a tensor's name that says its layer, as `blk.7` or `enc.blk.7`; `None` for what is outside
+/// of all layers.
 fn layer(name: &str) -> Option<&str> {
     const START: &str = "blk.";
     let start = if name.starts_with(START) { 0 } else { name.find(".blk.")?.saturating_add(1) };

@@ -151,7 +151,7 @@ fn spec(numbers: &Decoder, decoder_layers: usize, is_gated: bool, buckets: Bucke
     spec
 }
 
-/// Whether feed-forwards are gated: the key of the function, and what newer versions write beside it.
+/// Whether feed-forwards are gated: the key of the function, and what newer versions write in addition.
 fn is_gated(config: &mut Config) -> bool {
     config.only("feed_forward_proj", &["\"relu\"", "\"gated-gelu\""]);
     let is_gated = config.value("feed_forward_proj").is_some_and(|name| name == "gated-gelu");
