@@ -422,7 +422,11 @@ impl ModelSpec {
             }
             None => None,
         };
-        (!kept.is_empty()).then_some(ModelSpec { vocabulary_size: kept.len(), prefix, ..self })
+        let encoder = match self.encoder {
+            Some(encoder) => Some(Encoder { decoder_start: new(encoder.decoder_start)?, ..encoder }),
+            None => None,
+        };
+        (!kept.is_empty()).then_some(ModelSpec { vocabulary_size: kept.len(), prefix, encoder, ..self })
     }
 
     /// Adds what cannot be computed to `diagnostics`.

@@ -464,6 +464,7 @@ impl Session {
             Err(NotGrown { error, is_lost }) => {
                 if is_lost {
                     (0..self.tokens.len()).for_each(|sequence| self.truncate(sequence, 0));
+                    self.sources.fill(0);
                 }
                 return Err(error);
             }

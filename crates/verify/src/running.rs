@@ -63,7 +63,7 @@ impl Inputs {
         inputs
     }
 
-    /// The same inputs for a decoder whose encoder has read texts of so many tokens, sequence by sequence.
+    /// The same inputs for a decoder whose encoder has read texts of these lengths, sequence by sequence.
     pub fn with_sources(self, sources: &[usize]) -> Inputs {
         Inputs { sources: sources.to_vec(), ..self }
     }

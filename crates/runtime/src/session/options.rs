@@ -186,7 +186,7 @@ impl Sizes {
         (tokens, 1, self.room, 1, self.decoder(self.room))
     }
 
-    /// The stage after the encoder, for texts of so many tokens that it has read.
+    /// The stage after the encoder, which has read texts of up to this many tokens.
     pub fn decoder(&self, source: usize) -> Stage {
         Stage::Decoder { source: if self.has_encoder { source.max(1).next_multiple_of(CAPACITY_UNIT) } else { 0 } }
     }
