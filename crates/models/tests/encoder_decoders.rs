@@ -97,6 +97,13 @@ fn keys_say_the_same_model() {
 }
 
 #[test]
+fn a_pruned_model_starts_with_the_same_token() {
+    let spec = read(json!({ "decoder_start_token_id": 7 })).unwrap();
+    assert_eq!(spec.clone().pruned(&[3, 7, 9]).and_then(|spec| spec.decoder_start()), Some(1));
+    assert!(spec.pruned(&[3, 9]).is_none());
+}
+
+#[test]
 fn descriptions_that_lie_are_refused() {
     let cases = [
         (json!({ "feed_forward_proj": "gated-silu" }), "feed_forward_proj: expected \"relu\" or \"gated-gelu\""),
