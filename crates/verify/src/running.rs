@@ -617,6 +617,21 @@ mod tests {
         assert_eq!(shown, [2, 4, 2, 3]);
     }
 
+    /// As `T5Attention._relative_position_bucket` of transformers 4.57.6 has them.
+    #[test]
+    fn distances_are_in_the_buckets_of_transformers() {
+        let buckets = Buckets { count: 32, distance_max: 128 };
+        let distances = [0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 90, 127, 128, 500];
+        let of = |own: fn(usize) -> (usize, usize), both| {
+            distances.map(|distance| bucket(buckets, own(distance).0, own(distance).1, both))
+        };
+        let (before, after): (fn(usize) -> (usize, usize), fn(usize) -> (usize, usize)) = (|d| (d, 0), |d| (0, d));
+        assert_eq!(of(before, false), [0, 1, 7, 8, 15, 16, 21, 21, 26, 26, 29, 31, 31, 31]);
+        assert_eq!(of(before, true), [0, 1, 7, 8, 9, 10, 11, 12, 13, 14, 14, 15, 15, 15]);
+        assert_eq!(of(after, true), [0, 17, 23, 24, 25, 26, 27, 28, 29, 30, 30, 31, 31, 31]);
+        assert_eq!(of(after, false), [0; 14], "what follows is not seen");
+    }
+
     #[test]
     fn one_row_is_computed_even_when_none_is_wanted() {
         let inputs = inputs(&[(7, 0, false), (8, 0, false)], &[]);

@@ -335,6 +335,29 @@ mod tests {
         assert!(mask.iter().all(|value| *value == 0.0 || *value == -10_000.0));
     }
 
+    /// `T5Attention._relative_position_bucket` of transformers 4.57.6 for these distances: backwards in one direction,
+    /// backwards in both, forwards.
+    #[test]
+    fn distances_are_in_the_buckets_of_transformers() {
+        const DISTANCES: [usize; 14] = [0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 90, 127, 128, 500];
+        let buckets = |count, distance_max| Some(Buckets { count, distance_max });
+        let entries = vec![Entry { token: 1, sequence: 0, wants_logits: true }; 501];
+        let batch = |buckets| PlacedBatch::new(&entries, &[vec![]], TextRules { buckets, ..PLAIN });
+        let found = |bytes: Vec<u8>, place: usize| i32::from_le_bytes(bytes.as_chunks::<4>().0[place]);
+        let backwards = |batch: &PlacedBatch| {
+            let bytes = batch.input_bytes(Input::Buckets, DType::I32, 512, None);
+            DISTANCES.map(|distance| found(bytes.clone(), batch.capacity * 500 + 500 - distance))
+        };
+        let [wide, narrow] = [batch(buckets(32, 128)), batch(buckets(16, 20))];
+        assert_eq!(backwards(&wide), [0, 1, 7, 8, 15, 16, 21, 21, 26, 26, 29, 31, 31, 31]);
+        assert_eq!(backwards(&narrow), [0, 1, 7, 8, 13, 14, 15, 15, 15, 15, 15, 15, 15, 15]);
+        let bytes = wide.input_bytes(Input::BucketsText, DType::I32, 512, None);
+        let before = DISTANCES.map(|distance| found(bytes.clone(), 501 * 500 + 500 - distance));
+        assert_eq!(before, [0, 1, 7, 8, 9, 10, 11, 12, 13, 14, 14, 15, 15, 15]);
+        let after = DISTANCES.map(|distance| found(bytes.clone(), distance));
+        assert_eq!(after, [0, 17, 23, 24, 25, 26, 27, 28, 29, 30, 30, 31, 31, 31]);
+    }
+
     /// Two texts of 1 and 3 tokens whose tokens stand in turns: a row for each, and no token sees the other text.
     #[test]
     fn texts_are_pooled_one_by_one() {
