@@ -1,6 +1,6 @@
 # What the checks of cards have in common: sourced by gpu_check.sh and npu_check.sh, which say what their stages are.
 # Takes the arguments TRUEUP FOLDER [STAGE...], and these from the environment, as a rehearsal on another device and of
-# other sizes: DEVICE, ONE_OF (one case of the operator suite in so many), FIXTURES (how many), JOBS (how many
+# other sizes: DEVICE, ONE_OF=N (run one in N cases of the operator suite), FIXTURES (how many), JOBS (how many
 # fixtures at a time), BENCH_MODEL, BENCH_TYPES, BENCH_PROMPTS, BENCH_TOKENS. shellcheck shell=bash
 
 if [ $# -lt 2 ]; then

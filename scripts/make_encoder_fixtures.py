@@ -33,7 +33,7 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ENCODERS = {
     # Names without a prefix, tokenizer.json, text in lower case, the mean of all tokens.
     "bert": dict(kind="BertModel", lowercase=True, pooling="mean"),
-    # Names with a prefix and a head of pre-training, vocab.txt only, text as it is, the first token.
+    # Names with a prefix and a pre-training head, vocab.txt only, text as it is, the first token.
     "bert-cased": dict(kind="BertForMaskedLM", lowercase=False, pooling="cls"),
 }
 SIZES = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96, max_position_embeddings=128)

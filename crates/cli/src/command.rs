@@ -37,7 +37,7 @@ pub enum Command {
     Convert(convert::Arguments),
     /// Quantize a model
     Quantize(quantize::Arguments),
-    /// Generate text from prompts
+    /// Generate text from prompts, or compute embeddings
     Run(run::Arguments),
     /// Chat with a model
     #[command(long_about = chat::LONG_ABOUT)]

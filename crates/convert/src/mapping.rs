@@ -298,7 +298,7 @@ fn notes_of_computed(source: &dyn Checkpoint, spec: &ModelSpec, omitted: &[Omitt
     for (stand_in, what) in [
         (StandIn::Frequencies, "the RoPE frequencies"),
         (StandIn::CausalMask, "the causal mask"),
-        (StandIn::HiddenScore, "the score of hidden positions"),
+        (StandIn::HiddenScore, "the score of masked positions"),
     ] {
         let of_kind: Vec<OmittedTensor> =
             omitted.iter().copied().filter(|omitted| omitted.stand_in == stand_in).collect();
@@ -330,7 +330,7 @@ fn note_of_unused(source: &dyn Checkpoint, omitted: &[OmittedTensor]) -> Option<
     let names: Vec<String> = omitted.iter().filter_map(of).collect();
     (!names.is_empty()).then(|| {
         let (tensors, verb) = (counted(names.len(), "tensor"), if names.len() == 1 { "is" } else { "are" });
-        format!("{tensors} {verb} omitted, because no result depends on them: {}", listed(&names, ", "))
+        format!("{tensors} {verb} unused and omitted: {}", listed(&names, ", "))
     })
 }
 

@@ -61,7 +61,7 @@ impl StandIn {
             StandIn::Embedding => "token_embd.weight",
             StandIn::Frequencies => "(computed frequencies)",
             StandIn::CausalMask => "(causal mask)",
-            StandIn::HiddenScore => "(score of hidden positions)",
+            StandIn::HiddenScore => "(score of masked positions)",
             StandIn::Nothing(_) => "(unused)",
         }
     }

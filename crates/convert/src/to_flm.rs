@@ -185,8 +185,8 @@ fn described(source: &dyn Checkpoint) -> Result<Described> {
             let (architecture, spec) = (mapping.architecture(), mapping.spec());
             let Some(name) = architecture.flm_name else {
                 let class = architecture.classes.first().copied().unwrap_or_default();
-                let problem = format!("FastLLM does not support the tensor names of {class}");
-                return Err(Error::new(source.path(), problem).help("convert it to GGUF instead"));
+                let problem = format!("the FastLLM format does not support {class}");
+                return Err(Error::new(source.path(), problem).help("convert the model to GGUF instead"));
             };
             let table = flm_table::table(config, spec, name);
             let files = source.tokenizer();

@@ -327,7 +327,7 @@ fn stored_masks_are_compared_and_omitted() {
     draft.tensors.insert(score.to_owned(), (Dtype::F32, vec![], (-1e9_f32).to_le_bytes().to_vec()));
     let (notes, checks) = converted(&draft, Recipe::new(None));
     let omitted =
-        ["1 tensor with the causal mask is omitted", "1 tensor with the score of hidden positions is omitted"];
+        ["1 tensor with the causal mask is omitted", "1 tensor with the score of masked positions is omitted"];
     assert!(omitted.iter().all(|note| notes.contains(note)) && !notes.contains("differ from those"), "{notes}");
     assert!(checks.iter().all(|check| !matches!(check.agreement, Agreement::Wrong { .. })));
     draft.tensors.insert(mask.to_owned(), (Dtype::BOOL, vec![1, 1, 8, 8], vec![1; 64]));

@@ -47,15 +47,14 @@ pub enum Input {
     WholeBatch,
     /// Row of the KV cache that each token is written to: `sequence * context + position`, i32 `[tokens]`.
     KvRows,
-    /// Slot of a recurrent state that each sequence of the batch goes on from: 0, which holds zeros, if it starts, else
-    /// its own, `sequence + 1`; i32 `[streams]`.
+    /// State slot that each sequence reads, i32 `[streams]`: 0 (zeros) for a new sequence, otherwise `sequence + 1`.
     StateSources,
     /// Slot of a recurrent state that each sequence of the batch is written to, `sequence + 1`; i32 `[streams]`.
     StateTargets,
     /// Which tokens' logits are wanted, i32 `[outputs]`.
     OutputRows,
-    /// The share of each token in the row of each text, `[tokens, outputs]` of the type of activations: one over the
-    /// text's length for its tokens, else 0.
+    /// Mean-pooling weights `[tokens, outputs]` in the type of activations: 1 / length for the tokens of each text,
+    /// otherwise 0.
     PoolShares,
     /// As `WholeBatch`, for the rows of texts, i32 `[outputs]`.
     PoolBatch,

@@ -1,4 +1,4 @@
-//! What encoders have in common: every token sees the whole text, and the rows of a text may become one vector.
+//! Shared parts of encoders: bidirectional attention and pooling.
 //!
 //! ```text
 //! modules.json ─ Pooling ─ 1_Pooling/config.json ─┐
@@ -64,13 +64,12 @@ impl Config<'_> {
                     result = self.pooling(&config).map_or(ModelResult::Hidden, ModelResult::Pooled);
                 }
                 "Normalize" => self.note(
-                    "modules.json divides vectors by their lengths; GGUF has no key for it, so the vectors are not \
-                     normalized",
+                    "modules.json contains a Normalize module, which GGUF cannot store; the embeddings are not normalized",
                 ),
                 _ => {
                     let kind = quote(kind);
                     self.problem(format!(
-                        "{MODULES}: expected one Transformer, one Pooling and at most Normalize, found {kind}"
+                        "{MODULES}: expected a Transformer, one Pooling and optionally a Normalize module, found {kind}"
                     ));
                 }
             }
@@ -93,7 +92,10 @@ impl Config<'_> {
         if pooling.is_none() {
             let names: Vec<&str> = MODES.iter().map(|(name, _)| *name).collect();
             let found = if on.is_empty() { "none".to_owned() } else { quote(&on.join(", ")) };
-            self.problem(format!("{MODULES}: Pooling: expected one of {} to be true, found {found}", names.join(", ")));
+            self.problem(format!(
+                "{MODULES}: Pooling: expected exactly one of {} to be true, found {found}",
+                names.join(", ")
+            ));
         }
         pooling
     }
@@ -104,7 +106,7 @@ impl Keys<'_> {
     /// whose tokens see only what is before them is refused.
     pub fn encoder_result(&mut self) -> ModelResult {
         if self.flag_or(CAUSAL, true) {
-            self.wrong(CAUSAL, "expected false for an encoder, found true or no such key");
+            self.wrong(CAUSAL, "expected false for an encoder; the key is true or missing");
         }
         let name = self.key(POOLING);
         let number = self.get(&name, Metadata::u64).unwrap_or(0);

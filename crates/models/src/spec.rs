@@ -438,7 +438,7 @@ impl ModelSpec {
         }
         self.embedding.norm.iter().chain(&self.head.norm).for_each(|norm| norm.check(diagnostics));
         if self.attentions().any(|(_, attention)| attention.is_bidirectional != self.is_bidirectional()) {
-            diagnostics.add("layers that see the whole text next to layers that do not are not supported");
+            diagnostics.add("models with both bidirectional and causal layers are not supported");
         }
         for factor in [self.embedding.scale, self.head.scale, self.head.softcap].into_iter().flatten() {
             if !(factor.is_finite() && factor != 0.0) {

@@ -125,7 +125,7 @@ fn tensors_may_have_the_names_of_other_programs() {
         assert_eq!(norm.sources[0].name, stored[1]);
         let part = |name: &str| names.unused_part(name, spec.layer_count());
         assert_eq!(part(&format!("{start}pooler.dense.bias")), Some("pooler"));
-        assert_eq!(part("cls.predictions.bias"), Some("head of pre-training"));
+        assert_eq!(part("cls.predictions.bias"), Some("pre-training head"));
         assert_eq!((part("other.pooler.dense.bias"), part("pooler.other.bias")), (None, None));
     }
 }

@@ -258,11 +258,14 @@ fn state_spaces_that_lie_are_refused() {
         (Value::Object(more), expected)
     }));
     expect_refusals([
-        (json!({ "architectures": ["Mamba2ForCausalLM"] }), "n_groups: expected 1, found nothing, which means 8"),
+        (
+            json!({ "architectures": ["Mamba2ForCausalLM"] }),
+            "n_groups: expected 1, but the key is missing and defaults to 8",
+        ),
         (json!({ "architectures": ["Mamba2ForCausalLM"], "n_groups": 8 }), "n_groups: expected 1, found 8"),
         (
             json!({ "architectures": ["Mamba2ForCausalLM"], "n_groups": 1, "num_heads": 3, "head_dim": 16 }),
-            "expected a product of 128 (hidden_size times expand), found 3 times 16",
+            "expected num_heads * head_dim = 128 (hidden_size * expand), found 3 * 16",
         ),
         (
             json!({ "architectures": ["Mamba2ForCausalLM"], "n_groups": 1, "time_step_limit": [0.0, 0.1] }),

@@ -275,8 +275,8 @@ impl ModelFile {
         }
         let (path, name) = (quote(&self.path().display().to_string()), spec.architecture().gguf_name);
         Err(Error::Request(format!(
-            "{path}: expected a model that generates text, found an encoder ({name}); write its vectors with \
-             `trueup run --logits FILE`"
+            "{path}: expected a model that generates text, found an encoder ({name}); compute its embeddings \
+             with `trueup run --logits FILE`"
         )))
     }
 

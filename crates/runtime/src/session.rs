@@ -205,7 +205,7 @@ impl Session {
         if self.model().model().spec().is_bidirectional() {
             return 0;
         }
-        // A recurrent state is that of all tokens, or of no use.
+        // A recurrent state can be reused only if the text continues all tokens that it has seen.
         if self.sizes.is_recurrent {
             return if same == self.len(sequence) && self.seen[sequence] == same { same } else { 0 };
         }
@@ -257,7 +257,7 @@ impl Session {
     /// As [`Session::compute`], and for a text without tokens.
     pub fn compute_text(&mut self, ids: &[u32]) -> Result<Logits> {
         if ids.is_empty() {
-            return Err(Error::Request("a text has no tokens; pass text or at least one id".to_owned()));
+            return Err(Error::Request("expected at least one token, found an empty text".to_owned()));
         }
         self.truncate(0, 0);
         let entries: Vec<Entry> = ids.iter().map(|id| Entry { token: *id, sequence: 0, wants_logits: true }).collect();
@@ -354,8 +354,8 @@ impl Session {
             if self.model().model().spec().is_bidirectional() && !self.is_empty(entry.sequence) {
                 let sequence = entry.sequence;
                 return Err(Error::Request(format!(
-                    "sequence {sequence} already holds a text, and this model computes whole texts at once; truncate \
-                     the sequence to 0 first"
+                    "sequence {sequence} is not empty, and an encoder needs the whole text in one batch; truncate it to 0 \
+                     tokens first"
                 )));
             }
             *length += 1;

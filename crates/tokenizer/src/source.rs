@@ -209,8 +209,8 @@ fn from_tokenizer_json(
     if let Some((line, text)) = files.vocab_txt.as_deref().and_then(|bytes| vocab_txt::first_difference(bytes, &parts))
     {
         notes.push(format!(
-            "tokenizer.json is used and vocab.txt is not, as in transformers; they differ, first in \"{}\", line {line} of \
-             vocab.txt",
+            "tokenizer.json is used instead of vocab.txt, as in transformers; the first difference is \"{}\" in line {line} \
+             of vocab.txt",
             quote(&text)
         ));
     }

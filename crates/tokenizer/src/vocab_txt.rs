@@ -26,7 +26,7 @@ pub(crate) const DEFAULTS: &[RoleDefault] = &[
     ("mask_token", "[MASK]", false),
 ];
 
-/// Classes whose settings decide over the normalizer of `tokenizer.json`, without the ending of fast tokenizers.
+/// Tokenizer classes whose settings override the normalizer of `tokenizer.json`, without the suffix `Fast`.
 const CLASSES: [&str; 10] = [
     "BertTokenizer",
     "ConvBertTokenizer",
@@ -76,13 +76,13 @@ pub(crate) fn read(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usiz
     let config = files.tokenizer_config.as_ref().filter(|_| !files.is_replaced);
     let class = config.map(class).filter(|class| !class.is_empty());
     if let Some(class) = class.filter(|class| !CLASSES.contains(class)) {
-        let problem = format!("expected a tokenizer class of BERT for {VOCABULARY}, found {}", quote(class));
-        let help = "save the tokenizer with transformers (save_pretrained) to get its tokenizer.json";
-        return Err(Error::new(path, problem).at("tokenizer_class").help(help));
+        let problem = format!("tokenizer_class: expected a BERT tokenizer for {VOCABULARY}, found {}", quote(class));
+        let help = "add a tokenizer.json, which save_pretrained writes if the class has a fast tokenizer";
+        return Err(Error::new(path, problem).at("tokenizer_config.json").help(help));
     }
     if config.and_then(|config| config.get("do_basic_tokenize")?.as_bool()) == Some(false) {
         let problem = "do_basic_tokenize: expected true, found false";
-        let help = "save the tokenizer with transformers (save_pretrained) to get its tokenizer.json";
+        let help = "add a tokenizer.json, which save_pretrained writes if the class has a fast tokenizer";
         return Err(Error::new(path, problem).at("tokenizer_config.json").help(help));
     }
     if text.is_empty() {
@@ -105,7 +105,7 @@ pub(crate) fn read(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usiz
         "model": {"type": "WordPiece", "vocab": vocab},
     });
     tokenizer_json::read(file.to_string().as_bytes(), vocab_size, path, &mut Vec::new())
-        .map_err(|error| error.help("vocab.txt was read as a tokenizer.json; use the file of the model's tokenizer"))
+        .map_err(|error| error.help("check that vocab.txt is the file of the original model"))
 }
 
 /// Puts the tokens of BERT around every text, once all tokens have ids.

@@ -25,7 +25,7 @@ pub(crate) const CONTINUATION: &str = "##";
 const START: char = '▁';
 /// Characters of the longest word that is cut, if the file does not say otherwise. Longer words are unknown.
 pub(crate) const CHARS_DEFAULT: usize = 100;
-/// The largest such number that is believed.
+/// Maximum word length that a file may specify.
 pub(crate) const CHARS_MAX: usize = 1024;
 
 /// The ids of a word, or `None` if it is unknown. `bytes_max` is the length of the longest piece.
@@ -124,7 +124,7 @@ pub(crate) fn check(parts: &Parts, path: &Path) -> Result<()> {
         None => Ok(()),
         Some(token) => {
             let problem = format!(
-                "GGUF cannot represent the token \"{}\", which other programs read as another one",
+                "the token \"{}\" cannot be stored in GGUF: other programs would read it as a different token",
                 quote(&token.text)
             );
             Err(Error::new(path, problem).at(TOKENS).help("remove the token from the vocabulary"))

@@ -117,7 +117,7 @@ impl Model {
     /// row for each token.
     ///
     /// # Errors
-    /// The model is no encoder, or the text does not fit into its context.
+    /// The model is not an encoder, or the text is longer than its context.
     pub fn embed(&self, ids: &[u32]) -> Result<Array2<f32>> {
         if self.file().model().spec().has_logits() {
             let problem = "expected an encoder, found a model that generates text; use `logits` instead";
@@ -125,7 +125,7 @@ impl Model {
         }
         let rows = self.session()?.compute_text(ids)?;
         Array2::from_shape_vec((rows.rows(), rows.width()), rows.to_f32())
-            .map_err(|error| Error::Request(format!("vectors: {error}")))
+            .map_err(|error| Error::Request(format!("embed: {error}")))
     }
 
     pub(crate) fn weights(&self) -> &Arc<Weights> {

@@ -22,10 +22,11 @@ const LANES_MAX: usize = 64;
 /// Products that tensor cores add to a partial sum at once: 8 up to compute capability 8.9, 16 on 9.0.
 const TENSOR_CORE_STEP: f64 = 8.0;
 
-/// Mean of what cutting off costs a partial sum, and mean square of its spread with that of the products of a step,
-/// relative to the partial sum, in units of f32; and the mean for a step of products of one sign.
+/// Mean error of truncating a partial sum, relative to it, in units of f32.
 const CUT_MEAN: f64 = 0.72;
+/// Mean square of the error of one step, of its products and its partial sum, in the same units.
 const CUT_SPREAD: f64 = 1.64;
+/// Mean error of truncating the products of one step if all have the same sign, in the same units.
 const CUT_PRODUCTS_MEAN: f64 = 2.9;
 
 /// The exact sum of some products and what bounds its rounding.

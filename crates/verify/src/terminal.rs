@@ -194,7 +194,7 @@ pub(crate) fn compared(tokens: &TokenReport) -> String {
     };
     match (vectors.cosine_min, tokens.logit_sigma) {
         (Some(cosine), Some(sigma)) => format!(
-            "{positions} compared, smallest cosine 1 - {:.2e}, root mean square error {sigma:.2e}",
+            "{positions} compared; smallest cosine similarity 1 - {:.2e}; RMS error {sigma:.2e}",
             (1.0 - cosine).max(0.0)
         ),
         (None, _) | (_, None) => format!("{positions} compared, not all finite"),

@@ -45,7 +45,7 @@ struct MultipliedF16 {
 
 inline double half_of(unsigned word, int place) { return __half2float(half{(unsigned short)(word >> 16 * place)}); }
 
-// The exponent of a number, as frexp has it; of zero and of what is not finite a very small one.
+// Returns the exponent of a number, as frexp does; -10000 for zero and non-finite numbers.
 inline int exponent_of(double number) {
     int exponent = -10000;
     if (number != 0 && std::isfinite(number)) std::frexp(number, &exponent);

@@ -43,7 +43,7 @@ pub struct Arguments {
     /// System message
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
-    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model
+    /// Use this tokenizer file (.json, .model, .tiktoken, vocab.txt or tokenizer.bin) instead of the model's
     ///
     /// The chat template of the model is still used, unless --chat-template gives another one.
     #[arg(long, value_name = "FILE")]

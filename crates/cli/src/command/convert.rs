@@ -84,7 +84,7 @@ pub struct Arguments {
     /// removes the token IDs from A to B.
     #[arg(long, alias = "slim-vocab", value_name = "SPEC")]
     prune_vocab: Option<Slim>,
-    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the source
+    /// Use this tokenizer file (.json, .model, .tiktoken, vocab.txt or tokenizer.bin) instead of the source's
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Set a metadata key of the output; may be repeated

@@ -40,7 +40,7 @@ pub struct Arguments {
     /// A tensor is rounded if converting the values of the other model to its type gives exactly its values.
     #[arg(long)]
     allow_rounding: bool,
-    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin for the first model
+    /// Use this tokenizer file (.json, .model, .tiktoken, vocab.txt or tokenizer.bin) for the first model
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Number of threads [default: one per core]

@@ -48,7 +48,7 @@ pub struct Arguments {
     /// Do not add BOS or EOS tokens to prompts; special tokens in the text are still recognized
     #[arg(long)]
     no_special: bool,
-    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model
+    /// Use this tokenizer file (.json, .model, .tiktoken, vocab.txt or tokenizer.bin) instead of the model's
     ///
     /// Generation stops at its end-of-generation tokens, in addition to those of the model.
     #[arg(long, value_name = "FILE")]
@@ -144,7 +144,8 @@ fn vectors(session: &mut Session, prompts: &[Vec<u32>], file: &Path, prints_json
         output::json(&json!({"prompts": entries}))?;
     } else {
         let (texts, name) = (counted(prompts.len(), "prompt"), quote(&file.to_string_lossy()));
-        output::note(&format!("wrote the embeddings of {texts} to {name}"));
+        let what = if is_pooled { "embeddings" } else { "hidden states" };
+        output::note(&format!("wrote the {what} of {texts} to {name}"));
     }
     Ok(Code::Done)
 }

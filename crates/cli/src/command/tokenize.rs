@@ -37,7 +37,7 @@ pub struct Arguments {
     /// Do not add BOS or EOS tokens; special tokens in the text are still recognized
     #[arg(long)]
     no_special: bool,
-    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model
+    /// Use this tokenizer file (.json, .model, .tiktoken, vocab.txt or tokenizer.bin) instead of the model's
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Print JSON instead of text

@@ -70,7 +70,7 @@ pub struct Arguments {
     /// The prompts are what the encoder reads. Without this option, the decoder starts with its first token.
     #[arg(long, value_name = "IDS", value_parser = value::ids)]
     decoder_ids: Vec<Ids>,
-    /// Use this tokenizer.json, tokenizer.model or tokenizer.bin instead of the tokenizer of the model
+    /// Use this tokenizer file (.json, .model, .tiktoken, vocab.txt or tokenizer.bin) instead of the model's
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
     /// Decode N tokens after each prompt; the reference selects the tokens [default: 8]

@@ -438,7 +438,7 @@ const MEANING: &[Lie] = &[
         p.tensor(CODES).name = text("model.layers.1.self_attn.z_proj.weight")
     }),
     (
-        "a part beside the joined tensor",
+        "a separate part next to its fused tensor",
         "tensor model.layers.1.self_attn.q_proj.weight is not known to LlamaForCausalLM",
         |p, _| {
             p.tensor(CODES).name = text("model.layers.1.self_attn.q_proj.weight");

@@ -53,8 +53,8 @@ pub static BERT: Architecture = Architecture {
     unused: &[
         ("embeddings.position_ids", "position numbers"),
         ("pooler.dense.", "pooler"),
-        ("cls.predictions.", "head of pre-training"),
-        ("cls.seq_relationship.", "head of pre-training"),
+        ("cls.predictions.", "pre-training head"),
+        ("cls.seq_relationship.", "pre-training head"),
     ],
     ..Architecture::BASE
 };

@@ -148,6 +148,6 @@ fn width_note(spec: &ModelSpec) -> Option<String> {
         Mixer::StateSpace(mixer) => mixer.inner_size != spec.hidden_size.saturating_mul(2),
         Mixer::Attention(_) => false,
     };
-    let note = "llama.cpp only loads Mamba models whose inner size is twice the hidden size; this one is different";
+    let note = "llama.cpp cannot load this model: it requires an inner size of twice the hidden size";
     spec.layers.iter().any(is_other).then(|| note.to_owned())
 }

@@ -10,6 +10,7 @@ use crate::checkpoint::{TensorRule, negated_exponential};
 use crate::number::nearest_f32;
 use crate::part::norm::{Norm, NormKind};
 use crate::part::state_space::{Rates, StateSpace};
+use trueup_formats::quote;
 
 /// `Mamba2ForCausalLM` with one group of inputs and outputs of the state.
 pub static MAMBA2: Architecture = Architecture {
@@ -22,10 +23,16 @@ pub static MAMBA2: Architecture = Architecture {
         // With more groups, implementations of the class disagree about the norm.
         config.only("n_groups", &["1"]);
         // No limit, as the reader of JSON shows it.
-        config.only("time_step_limit", &["[0.0,\"Infinity (not valid in JSON)\"]"]);
+        let limit = config.value("time_step_limit").map(ToString::to_string);
+        if let Some(limit) = limit.filter(|limit| limit != "[0.0,\"Infinity (not valid in JSON)\"]") {
+            let found = quote(&limit).to_string();
+            config.problem(format!(
+                "time_step_limit: expected no limit ([0.0, Infinity]), found {found}; a limited time step is not supported"
+            ));
+        }
         config.only("quantization_config", &[]);
         if !config.has("n_groups") {
-            config.problem("n_groups: expected 1, found nothing, which means 8");
+            config.problem("n_groups: expected 1, but the key is missing and defaults to 8");
         }
         let layers = config.layers("num_hidden_layers");
         let hidden_size = config.size("hidden_size");
@@ -33,8 +40,7 @@ pub static MAMBA2: Architecture = Architecture {
         let inner_size = hidden_size.saturating_mul(config.count_or("expand", 2));
         if heads.saturating_mul(head_size) != inner_size && !config.has_problem() {
             config.problem(format!(
-                "num_heads, head_dim: expected a product of {inner_size} (hidden_size times expand), found {heads} times \
-                 {head_size}"
+                "expected num_heads * head_dim = {inner_size} (hidden_size * expand), found {heads} * {head_size}"
             ));
         }
         let epsilon = nearest_f32(config.number_or("layer_norm_epsilon", 1e-5));

@@ -197,7 +197,7 @@ impl Attention {
         if self.is_bidirectional
             && (self.has_prefix || self.window.is_some() || matches!(self.position, Position::Alibi(_)))
         {
-            diagnostics.add("a sliding window, ALiBi or a prefix in layers that see the whole text is not supported");
+            diagnostics.add("bidirectional layers do not support sliding windows, ALiBi or a prefix");
         }
         for (what, value) in
             [("scale", Some(nearest_f32(self.scale))), ("softcap", self.softcap), ("clamp", self.clamp)]

@@ -45,9 +45,9 @@ pub(crate) enum Rates {
     Heads { heads: usize, norm: Norm },
 }
 
-/// Elements of a state of one sequence that are believed.
+/// Maximum number of state elements of a sequence.
 const STATE_MAX: usize = 1 << 28;
-/// Taps of a convolution that are believed.
+/// Maximum number of convolution taps.
 const TAPS_MAX: usize = 64;
 
 impl StateSpace {
@@ -142,7 +142,9 @@ impl StateSpace {
             norm.check(diagnostics);
             if heads == 0 || !self.inner_size.is_multiple_of(heads) {
                 let inner = self.inner_size;
-                diagnostics.add(format!("{heads} heads of a state space do not divide its {inner} channels"));
+                diagnostics.add(format!(
+                    "the {inner} channels of the state space cannot be divided evenly among {heads} heads"
+                ));
             }
         }
         if !(2..=TAPS_MAX).contains(&self.taps) {
@@ -151,7 +153,7 @@ impl StateSpace {
         if self.state_elements() > STATE_MAX || self.widest_row() > STATE_MAX || self.inner_size > SIZE_MAX {
             let (inner, state) = (self.inner_size, self.state_size);
             diagnostics.add(format!(
-                "a state of {inner} channels with {state} elements is more than the {STATE_MAX} elements that are supported"
+                "a state of {inner} channels * {state} elements exceeds the limit of {STATE_MAX} elements"
             ));
         }
     }

@@ -37,7 +37,7 @@ pub struct TokenPlace {
 /// What a model needs to know about texts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TextRules<'a> {
-    /// How texts are divided whose beginning sees itself.
+    /// Prefix that attends in both directions, for prefix language models.
     pub prefix: Option<&'a Prefix>,
     /// What is computed for a text.
     pub result: ModelResult,
@@ -60,7 +60,7 @@ pub(super) struct PlacedBatch {
     pub tokens: Vec<TokenPlace>,
     /// The text of each token, where texts have a beginning that sees itself.
     pub divisions: Vec<Division>,
-    /// Which tokens' rows are computed; at least one. Where the rows of a text become one, a token of each text.
+    /// Tokens whose output rows are computed; at least one. With pooling, one token of each text.
     pub outputs: Vec<usize>,
     /// Positions of the cache that are looked at.
     pub capacity: usize,

@@ -99,9 +99,7 @@ impl Sizes {
         let activation = options.activation.unwrap_or_else(|| activation_of(&*weights.devices()[0]));
         let kv = options.kv.unwrap_or(if activation == DType::F64 { DType::F64 } else { DType::F16 });
         if spec.is_bidirectional() && options.kv.is_some() {
-            return Err(Error::Request(
-                "this model computes whole texts at once and has no KV cache; do not set its type".to_owned(),
-            ));
+            return Err(Error::Request("an encoder has no KV cache; remove the KV cache type (--kv)".to_owned()));
         }
         if spec.has_encoder() && weights.with_layers() > 1 {
             return Err(Error::Request(
@@ -115,7 +113,7 @@ impl Sizes {
             sequences: options.sequences,
             kv,
             activation,
-            // What sees itself is computed at once.
+            // A text that sees itself in both directions must fit into one batch.
             prompt_chunk: match spec.prefix() {
                 Some(_) => room * options.sequences,
                 None if spec.is_bidirectional() => room,
