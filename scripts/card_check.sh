@@ -1,7 +1,7 @@
 # What the checks of cards have in common: sourced by gpu_check.sh and npu_check.sh, which say what their stages are.
 # Takes the arguments TRUEUP FOLDER [STAGE...], and these from the environment, as a rehearsal on another device and of
 # other sizes: DEVICE, ONE_OF=N (run one in N cases of the operator suite), FIXTURES (how many), JOBS (how many
-# fixtures at a time), BENCH_MODEL, BENCH_TYPES, BENCH_PROMPTS, BENCH_TOKENS. shellcheck shell=bash
+# fixtures at a time), MODEL_TYPES, BENCH_MODEL, BENCH_TYPES, BENCH_PROMPTS, BENCH_TOKENS. shellcheck shell=bash
 
 if [ $# -lt 2 ]; then
     sed -n '2,/^set /s/^# \{0,1\}//p' "$0" | sed '$d' >&2
@@ -100,7 +100,7 @@ checkpoint_as() {
 models_as() {
     local types="$1" checkpoint name count=0 all_work="$work" all_log="$log"
     shift
-    for checkpoint in fixtures/models/*/ fixtures/stories-1M/; do
+    for checkpoint in fixtures/models/*/ fixtures/encoders/*/ fixtures/stories-1M/; do
         [ "$count" -lt "$fixtures_most" ] || break
         count=$((count + 1))
         name="$(basename "$checkpoint")"

@@ -5,6 +5,7 @@
 
 use crate::architecture::{Architecture, Marker, SUPPORTED_HELP};
 use crate::diagnostics::Diagnostics;
+use crate::encoder::MODULES;
 use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
 use crate::metadata::windows_by_period;
 use crate::spec::ModelSpec;
@@ -78,6 +79,14 @@ impl ModelSpec {
         let mut spec = (architecture.from_config)(&mut reader);
         spec.architecture = architecture;
         reader.note_unused_scalings(spec.context_length);
+        if spec.has_logits() && config.contains_key(MODULES) {
+            reader.note("modules.json is ignored: the model is converted as a text generator, without pooling");
+        }
+        if !config.contains_key("architectures") && description_name(path) == "config.json" {
+            let (kind, class) = (config.get("model_type").and_then(Value::as_str), architecture.classes.first());
+            let (kind, class) = (quote(kind.unwrap_or_default()).to_string(), class.copied().unwrap_or_default());
+            reader.note(format!("config.json has no `architectures`; model_type \"{kind}\" is read as {class}"));
+        }
         let Config { mut diagnostics, notes, .. } = reader;
         if diagnostics.list().is_empty() {
             spec.check(&mut diagnostics);

@@ -18,7 +18,7 @@ pub(crate) const CAUSAL: &str = "attention.causal";
 /// How the rows of a text become one.
 const POOLING: &str = "pooling_type";
 /// The key of the description with the modules that sentence-transformers applies one after the other.
-const MODULES: &str = "modules.json";
+pub(crate) const MODULES: &str = "modules.json";
 
 /// Numbers of results in the key of the pooling, as llama.cpp numbers them.
 const POOLINGS: [(u32, ModelResult); 4] = [
@@ -55,15 +55,15 @@ impl Config<'_> {
             return ModelResult::Hidden;
         };
         let mut result = ModelResult::Hidden;
-        for module in modules {
+        for (number, module) in modules.iter().enumerate() {
             let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
-            match kind.rsplit('.').next().unwrap_or_default() {
-                "Transformer" => {}
-                "Pooling" if result == ModelResult::Hidden => {
+            match (number, kind.rsplit('.').next().unwrap_or_default()) {
+                (0, "Transformer") => {}
+                (1, "Pooling") => {
                     let config = module.get("config").and_then(Value::as_object).cloned().unwrap_or_default();
                     result = self.pooling(&config).map_or(ModelResult::Hidden, ModelResult::Pooled);
                 }
-                "Normalize" => self.note(
+                (2, "Normalize") => self.note(
                     "modules.json contains a Normalize module, which GGUF cannot store; the embeddings are not normalized",
                 ),
                 _ => {

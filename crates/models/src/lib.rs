@@ -44,12 +44,11 @@ mod rope;
 mod source_names;
 mod spec;
 mod tensor;
+mod transform;
 
 pub use architecture::{ARCHITECTURES, Architecture, Marker};
 pub use build::{Batch, Stage};
-pub use checkpoint::{
-    ExpectedTensor, Piece, SourceTensor, TensorRule, Transform, Transposed, ValueChange, expected_tensors,
-};
+pub use checkpoint::{ExpectedTensor, SourceTensor, TensorRule, expected_tensors};
 pub use diagnostics::Diagnostics;
 pub use encoder_decoder::Buckets;
 pub use flm_older::{open, survey};
@@ -59,3 +58,4 @@ pub use rope::{Llama3Scaling, LongFactors, RopeFactors, RopeSpec};
 pub use source_names::SourceNames;
 pub use spec::{ModelResult, ModelSpec, Pooling, Prefix};
 pub use tensor::{OUTPUT, ROPE_FACTORS, TOKEN_EMBEDDING, TensorKind, TensorSpec};
+pub use transform::{Piece, Transform, Transposed, ValueChange};

@@ -33,7 +33,7 @@ fn config(more: Value) -> Map<String, Value> {
 
 /// The description of a pooling module with these switches.
 fn pooling(switches: Value) -> Value {
-    json!({ "modules.json": [{ "type": "sentence_transformers.models.Pooling", "config": switches }] })
+    json!({ "modules.json": [{ "type": "a.Transformer" }, { "type": "sentence_transformers.models.Pooling", "config": switches }] })
 }
 
 fn read(config: &Map<String, Value>) -> Result<ModelSpec, String> {
@@ -132,8 +132,9 @@ fn tensors_may_have_the_names_of_other_programs() {
 
 #[test]
 fn descriptions_that_lie_are_refused() {
-    let module = |kind: &str| json!({ "modules.json": [{ "type": kind }] });
+    let module = |kind: &str| json!({ "modules.json": [{ "type": "a.Transformer" }, { "type": kind }] });
     let two = json!({ "modules.json": [
+        { "type": "a.Transformer" },
         { "type": "a.Pooling", "config": { "pooling_mode_mean_tokens": true } },
         { "type": "a.Pooling", "config": { "pooling_mode_cls_token": true } },
     ] });
@@ -156,9 +157,12 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "modules.json": {} }), "modules.json: expected a list of modules"),
         (module("sentence_transformers.models.Dense"), "found sentence_transformers.models.Dense"),
         (module("a\u{1b}[2J"), "\\u{1b}"),
-        (json!({ "modules.json": [7] }), "modules.json: expected one Transformer, one Pooling"),
+        (json!({ "modules.json": [{ "type": "a.Pooling" }] }), "found a.Pooling"),
+        (module("a.Transformer"), "found a.Transformer"),
+        (module("a.Normalize"), "found a.Normalize"),
+        (json!({ "modules.json": [7] }), "modules.json: expected a Transformer, one Pooling"),
         (two, "found a.Pooling"),
-        (module("a.Pooling"), "expected one of pooling_mode_mean_tokens"),
+        (module("a.Pooling"), "expected exactly one of pooling_mode_mean_tokens"),
         (pooling(json!({ "pooling_mode_max_tokens": true })), "found pooling_mode_max_tokens"),
         (pooling(json!({ "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true })), "found"),
         (pooling(json!({ "pooling_mode_mean_tokens": "yes" })), "found pooling_mode_mean_tokens"),

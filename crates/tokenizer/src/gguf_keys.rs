@@ -98,6 +98,9 @@ impl Merging {
     }
 }
 
+/// The first token of every text in older files of BERT, which lack the key of BOS.
+const CLS: &str = "tokenizer.ggml.cls_token_id";
+
 /// The keys of tokens with a role, and where each is kept.
 type Role = (&'static str, fn(&mut Special) -> &mut Option<u32>);
 const ROLES: [Role; 8] = [
@@ -521,6 +524,17 @@ fn read_merges(tokens: &[Token], metadata: &Metadata, path: &Path) -> Result<Vec
 fn read_around(parts: &mut Parts, model: &str, metadata: &Metadata, path: &Path) -> Result<()> {
     let named = name_of(metadata, path)?.and_then(pre_tokenizer_names::by_name);
     let bos = named.filter(|_| is_merged(model)).map_or(Bos::IfSet, |known| known.bos);
+    if model == WORD_PIECE {
+        let named = |text: &str| {
+            let place = parts.tokens.iter().position(|token| token.text == text)?;
+            u32::try_from(place).ok()
+        };
+        let (start, separator) = (named("[CLS]"), named("[SEP]"));
+        let stored = optional(metadata, CLS, path, Metadata::u64)?.and_then(|id| u32::try_from(id).ok());
+        let stored = stored.filter(|id| usize::try_from(*id).is_ok_and(|id| id < parts.tokens.len()));
+        parts.special.bos = parts.special.bos.or(stored).or(start);
+        parts.special.separator = parts.special.separator.or(separator);
+    }
     let default_bos = matches!(model, SENTENCEPIECE | WORD_PIECE) || bos == Bos::ByDefault;
     let add_bos = optional(metadata, ADD_BOS, path, Metadata::bool)?.unwrap_or(default_bos) || bos == Bos::Always;
     let add_eos = optional(metadata, ADD_EOS, path, Metadata::bool)?.unwrap_or(model == UNIGRAM);

@@ -27,16 +27,14 @@ pub(crate) const DEFAULTS: &[RoleDefault] = &[
 ];
 
 /// Tokenizer classes whose settings override the normalizer of `tokenizer.json`, without the suffix `Fast`.
-const CLASSES: [&str; 10] = [
+const CLASSES: [&str; 8] = [
     "BertTokenizer",
     "ConvBertTokenizer",
     "DistilBertTokenizer",
     "ElectraTokenizer",
-    "FunnelTokenizer",
     "LayoutLMTokenizer",
     "LxmertTokenizer",
     "MobileBertTokenizer",
-    "MPNetTokenizer",
     "SqueezeBertTokenizer",
 ];
 

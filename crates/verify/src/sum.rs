@@ -236,7 +236,9 @@ impl Sum {
         let random = CUT_MEAN * CUT_MEAN * 0.375 * steps * steps * self.squares;
         let spread = CUT_SPREAD * (steps / 2.0 * self.squares + steps / 3.0 * self.value * self.value / chains);
         let unit = Precision::F32.unit;
-        unit * unit * (bias * bias + random + spread) + self.chain_variance(Precision::F32, 1, chains as usize)
+        // Of the partial sums in the order at hand, only those after each chain are rounded.
+        let rounded = Sum { path: self.path * chains / terms, ..*self };
+        unit * unit * (bias * bias + random + spread) + rounded.chain_variance(Precision::F32, 1, chains as usize)
     }
 
     /// How much of the sum may get lost in `precision` because a product is below half a unit in the last place of the
@@ -402,7 +404,7 @@ mod tests {
                 }
                 let rms = (squares / runs as f64).sqrt();
                 assert!(rms <= 1.15 && worst <= 6.2, "{len} terms, {chain} at a time, {step}: rms {rms}, max {worst}");
-                assert!(rms >= 0.1, "{len} terms, {chain} at a time, {step}: too wide, rms {rms}");
+                assert!(rms >= 0.15, "{len} terms, {chain} at a time, {step}: too wide, rms {rms}");
             }
         }
     }

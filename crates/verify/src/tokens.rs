@@ -189,7 +189,9 @@ impl Tokens {
             self.not_finite += 1;
             return;
         }
-        let shift = reference.iter().zip(device).map(|(r, d)| d - r).sum::<f64>() / reference.len() as f64;
+        // Softmax ignores what is added to all logits; in a vector, it is an error.
+        let mean = reference.iter().zip(device).map(|(r, d)| d - r).sum::<f64>() / reference.len() as f64;
+        let shift = if self.cosine_min.is_some() { 0.0 } else { mean };
         self.squares += reference.iter().zip(device).map(|(r, d)| (d - r - shift).powi(2)).sum::<f64>();
         self.logits += reference.len() as f64;
         if let Some(smallest) = &mut self.cosine_min {
@@ -305,11 +307,15 @@ impl Tokens {
     }
 }
 
-/// The cosine of the angle between two vectors; 1 for two without a length.
+/// The cosine of the angle between two vectors; 1 if both are zero, 0 if one is.
 fn cosine(a: &[f64], b: &[f64]) -> f64 {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).fold(0.0, |sum, (a, b)| sum + a * b);
-    let lengths = (dot(a, a) * dot(b, b)).sqrt();
-    if lengths > 0.0 { dot(a, b) / lengths } else { 1.0 }
+    let [square, other] = [dot(a, a), dot(b, b)];
+    match (square > 0.0, other > 0.0) {
+        (true, true) => dot(a, b) / (square * other).sqrt(),
+        (false, false) => 1.0,
+        (true, false) | (false, true) => 0.0,
+    }
 }
 
 /// The largest distance below the best score that noise of standard deviation `sigma` on each score explains

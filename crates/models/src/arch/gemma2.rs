@@ -8,11 +8,12 @@
 use super::gemma::{NORMS, STYLE as GEMMA_STYLE, USUAL as GEMMA_USUAL, with_scaled_embedding};
 use super::llama::{INVERSE_FREQUENCIES, NAMES};
 use crate::architecture::Architecture;
-use crate::checkpoint::{Target, TensorRule, Transform, ValueChange, plus_one, same};
+use crate::checkpoint::{Target, TensorRule, plus_one, same};
 use crate::config::Config;
 use crate::decoder::{Decoder, Style, Usual};
 use crate::number::{nearest_f32, real};
 use crate::spec::{Arrangement, ModelSpec};
+use crate::transform::{Transform, ValueChange};
 use trueup_graph::op::RopePairs;
 
 /// `Gemma2ForCausalLM`.

@@ -8,11 +8,12 @@ use super::gemma::{NORMS, STYLE as GEMMA_STYLE, with_scaled_embedding};
 use super::gemma2::{SANDWICH_NORMS, USUAL as GEMMA_USUAL, effective_cap, with_reader_scale, with_scale_of_queries};
 use super::llama::{INVERSE_FREQUENCIES, NAMES};
 use crate::architecture::Architecture;
-use crate::checkpoint::{Target, TensorRule, Transform, ValueChange, plus_one, same};
+use crate::checkpoint::{Target, TensorRule, plus_one, same};
 use crate::decoder::{Decoder, Style, Usual};
 use crate::number::nearest_f32;
 use crate::part::attention::{HeadSpan, Position};
 use crate::spec::{Arrangement, ModelSpec};
+use crate::transform::{Transform, ValueChange};
 use trueup_graph::op::{RopePairs, RopeScaling};
 
 /// `Gemma3ForCausalLM`.

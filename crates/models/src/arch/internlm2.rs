@@ -2,12 +2,11 @@
 
 use super::llama::gated_silu;
 use crate::architecture::Architecture;
-use crate::checkpoint::{
-    Target, TensorRule, Transform, interleave_heads, key_of_kv_heads, query_of_kv_heads, value_of_kv_heads,
-};
+use crate::checkpoint::{Target, TensorRule, interleave_heads, key_of_kv_heads, query_of_kv_heads, value_of_kv_heads};
 use crate::compatibility::tied_head_note;
 use crate::decoder::{Decoder, Style, Usual};
 use crate::spec::ModelSpec;
+use crate::transform::Transform;
 use trueup_graph::op::RopePairs;
 
 /// `InternLM2ForCausalLM`.

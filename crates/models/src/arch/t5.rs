@@ -4,7 +4,7 @@
 //! conversion writes it as a tensor.
 
 use crate::architecture::Architecture;
-use crate::checkpoint::{Target, TensorRule, Transform, ValueChange, same};
+use crate::checkpoint::{Target, TensorRule, same};
 use crate::config::Config;
 use crate::decoder::{Decoder, NO_KEY, Style, Usual};
 use crate::encoder_decoder::Buckets;
@@ -12,6 +12,7 @@ use crate::number::{nearest_f32, real};
 use crate::part::attention::Position;
 use crate::part::feed_forward::{Activation, Storage};
 use crate::spec::ModelSpec;
+use crate::transform::{Transform, ValueChange};
 use trueup_graph::op::RopePairs;
 
 /// Largest distance of the buckets in every published model, and the only one that llama.cpp has.

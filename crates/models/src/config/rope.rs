@@ -37,7 +37,7 @@ impl Config<'_> {
         rope
     }
 
-    /// A number of the object that describes the rotation, if that is YaRN; its reader refuses what is no number.
+    /// A number of the object that describes the rotation, if that is YaRN. Other values are left to its reader.
     pub fn yarn_number(&self, key: &str) -> Option<f64> {
         let object = ROPE_OBJECTS.into_iter().find_map(|place| self.value(place))?;
         let kind = ["type", "rope_type"].into_iter().find_map(|key| object.get(key)?.as_str());

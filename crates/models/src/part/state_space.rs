@@ -46,7 +46,7 @@ pub(crate) enum Rates {
 }
 
 /// Maximum number of state elements of a sequence.
-const STATE_MAX: usize = 1 << 28;
+const STATE_MAX: usize = 1 << 24;
 /// Maximum number of convolution taps.
 const TAPS_MAX: usize = 64;
 

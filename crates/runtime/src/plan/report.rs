@@ -4,8 +4,8 @@ use super::{Place, Plan, held_bytes};
 use crate::profile::Profile;
 use serde::Serialize;
 use std::fmt;
-use trueup_graph::Origin;
 use trueup_graph::fuse::Pieces;
+use trueup_graph::{Origin, TensorType};
 
 /// A plan of more pieces is a fault: copies cost more than computing elsewhere gains.
 const PIECES_MAX: usize = 100;
@@ -88,6 +88,10 @@ impl ReportedDevice {
         let layers = || nodes().filter_map(|(node, _)| node.layer);
         let kv_bytes = held_bytes(plan, device, |origin| origin == Origin::State);
         let (room, most) = plan.cache_rooms;
+        // Recurrent states do not grow.
+        let states = plan.held(device).map(|value| plan.graph().value(value));
+        let recurrent = states.filter(|value| value.origin == Origin::State && value.ty.shape[1] == 1);
+        let recurrent_bytes: usize = recurrent.map(|value| TensorType::bytes(&value.ty)).sum();
         ReportedDevice {
             name: plan.devices[device].name.clone(),
             nodes: nodes().count(),
@@ -96,7 +100,7 @@ impl ReportedDevice {
             scratch_bytes: plan.scratch_bytes(device),
             weight_bytes: held_bytes(plan, device, |origin| origin == Origin::Weight),
             kv_bytes,
-            kv_bytes_max: (kv_bytes / room.max(1)).saturating_mul(most),
+            kv_bytes_max: ((kv_bytes - recurrent_bytes) / room.max(1)).saturating_mul(most) + recurrent_bytes,
             input_bytes: held_bytes(plan, device, |origin| matches!(origin, Origin::Input(_))),
         }
     }

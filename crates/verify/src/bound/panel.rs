@@ -436,8 +436,12 @@ mod tests {
         let q8 = |rounding, scale_f16| Activations::Q8 { rounding, scale_f16 };
         let activations =
             [Activations::Unchanged, Activations::F16, q8(Rounding::HalfEven, false), q8(Rounding::Truncate, true)];
-        let accumulators =
-            [Accumulator::F64, Accumulator::F32, Accumulator::F16, Accumulator::Int32ThenF32].into_iter();
+        let accumulators = [0, 64].map(|chain| Accumulator::TensorCore { chain }).into_iter().chain([
+            Accumulator::F64,
+            Accumulator::F32,
+            Accumulator::F16,
+            Accumulator::Int32ThenF32,
+        ]);
         let lanes = [1, 5, 32, 100];
         let pairs = accumulators.flat_map(|accumulator| activations.map(|activations| (accumulator, activations)));
         let profiles = pairs.flat_map(|(accumulator, activations)| {
