@@ -43,6 +43,26 @@ fn alone(model: &Arc<ModelFile>, text: &[u32]) -> Vec<Vec<f64>> {
 
 const TEXTS: [&[u32]; 3] = [&[5, 9, 40, 7, 300, 11, 12, 13, 77, 2, 8], &[17, 4], &[60, 61, 5, 9, 40]];
 
+/// Of each layer the state of one sequence and one of zeros, whatever the context is.
+#[test]
+fn states_are_planned_at_the_size_that_they_keep() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for name in NAMES {
+        let model = model(name, &scratch);
+        let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        let weights = Weights::new(model, device, None);
+        let sizes = |context: usize| {
+            let options = SessionOptions { context: Some(context), ..SessionOptions::default() };
+            let plan = Session::plan(&weights, &options, 1, 1, 1).unwrap_or_else(|error| panic!("{error}"));
+            let device = &plan.report().devices[0];
+            (device.kv_bytes, device.kv_bytes_max)
+        };
+        let (now, most) = sizes(16);
+        assert!(now > 0 && now == most, "{name}: {now} bytes, {most} at most");
+        assert_eq!(sizes(256), (now, most), "{name}");
+    }
+}
+
 /// llama.cpp reads these tables as f32 only.
 #[test]
 fn tables_of_scans_and_convolutions_are_f32_in_every_file() {

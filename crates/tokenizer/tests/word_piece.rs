@@ -109,6 +109,21 @@ fn files_of_other_programs() {
     assert_eq!(String::from_utf8(text).unwrap(), "helloing!");
 }
 
+/// Older files name the first token with another key, or only by its text.
+#[test]
+fn the_tokens_around_a_text_are_found_without_their_keys() {
+    let read = |keys: &Metadata| Vocabulary::from_metadata(keys, Path::new("older.gguf")).unwrap();
+    let mut keys = gguf();
+    for key in ["bos_token_id", "seperator_token_id"] {
+        keys.remove(&format!("tokenizer.ggml.{key}"));
+    }
+    assert_eq!(ids(read(&keys), "hello"), Ok(vec![2, 4, 3]));
+    keys.insert("tokenizer.ggml.cls_token_id", 0u32);
+    assert_eq!(ids(read(&keys), "hello"), Ok(vec![0, 4, 3]));
+    keys.insert("tokenizer.ggml.cls_token_id", 99u32);
+    assert_eq!(ids(read(&keys), "hello"), Ok(vec![2, 4, 3]));
+}
+
 #[test]
 fn lies_in_gguf_keys() {
     type Lie = fn(&mut Metadata);
