@@ -243,7 +243,7 @@ fn state_spaces_that_lie_are_refused() {
         (json!({ "state_size": -8 }), "state_size: expected a count, found -8"),
         (
             json!({ "intermediate_size": 4_194_304, "state_size": 65536 }),
-            "a state of 4194304 channels with 65536 elements is more than the 268435456 elements",
+            "a state of 4194304 channels * 65536 elements exceeds the limit of 16777216 elements",
         ),
         (json!({ "intermediate_size": 0 }), "intermediate_size: expected 1 to 4194304, found 0"),
         (json!({ "time_step_rank": "half" }), "time_step_rank: expected a count, found \"half\""),
