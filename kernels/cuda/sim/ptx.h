@@ -45,11 +45,19 @@ struct MultipliedF16 {
 
 inline double half_of(unsigned word, int place) { return __half2float(half{(unsigned short)(word >> 16 * place)}); }
 
-// Returns the exponent of a number, as frexp does; -10000 for zero and non-finite numbers.
+// Two to the power of a number from -1022 to 1023.
+inline double power_of_two(int exponent) {
+    const uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    double number;
+    std::memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+// The exponent of the first bit of a number; below -1000 for zero.
 inline int exponent_of(double number) {
-    int exponent = -10000;
-    if (number != 0 && std::isfinite(number)) std::frexp(number, &exponent);
-    return exponent;
+    uint64_t bits;
+    std::memcpy(&bits, &number, sizeof bits);
+    return (int)(bits >> 52 & 0x7ff) - 1023;
 }
 
 // The sum of a partial sum and 16 exact products as compute capability 9.0 adds them: each is cut off at 25 bits after
@@ -58,10 +66,16 @@ inline int exponent_of(double number) {
 inline float add_cut_off(double partial, const double (&products)[16]) {
     int largest = exponent_of(partial);
     for (const double product : products) largest = std::max(largest, exponent_of(product));
-    const int unit = largest - 1 - 25;
-    const auto cut = [&](double number) { return std::isfinite(number) ? std::ldexp(std::trunc(std::ldexp(number, -unit)), unit) : number; };
-    double sum = cut(partial);
-    for (const double product : products) sum += cut(product);
+    double sum = partial;
+    if (largest >= 1024 || largest < -900) {
+        // Not finite, or all zero.
+        for (const double product : products) sum += product;
+        return (float)sum;
+    }
+    const double unit = power_of_two(largest - 25), per_unit = power_of_two(25 - largest);
+    int64_t units = (int64_t)(partial * per_unit);
+    for (const double product : products) units += (int64_t)(product * per_unit);
+    sum = (double)units * unit;
     const float rounded = (float)sum;
     const bool is_beyond = std::isfinite(rounded) && std::fabs((double)rounded) > std::fabs(sum);
     return is_beyond ? std::nextafter(rounded, 0.0f) : rounded;
