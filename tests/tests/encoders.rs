@@ -95,7 +95,7 @@ fn texts_of_a_batch_do_not_see_each_other() {
         assert_eq!(together.row(0), alone[1], "{}", fixture.name);
         assert_eq!(together.row(1), alone[0], "{}", fixture.name);
         let again = session.compute(&entries, None).expect_err("the texts are complete").to_string();
-        assert!(again.contains("truncate the sequence to 0 first"), "{again}");
+        assert!(again.contains("truncate it to 0 tokens first"), "{again}");
     }
 }
 

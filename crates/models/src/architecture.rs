@@ -194,8 +194,7 @@ mod tests {
             for table in architecture.tensors {
                 for (index, rule) in table.iter().enumerate() {
                     for other in &table[..index] {
-                        let [this, that] = [rule, other].map(|rule| (rule.name, rule.source, rule.is_optional));
-                        assert_ne!(this, that, "{}", architecture.classes[0]);
+                        assert_ne!((rule.name, rule.source), (other.name, other.source), "{}", architecture.classes[0]);
                     }
                     assert_eq!(rule.source.contains("{l}"), rule.name.contains("blk.{l}."), "{}", rule.source);
                 }
