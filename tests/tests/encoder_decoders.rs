@@ -57,7 +57,7 @@ fn logits_and_greedy_text_are_those_of_transformers() {
                 }
                 let options =
                     GenerateOptions { tokens_max: Some(16), sampling: Sampling::GREEDY, ..GenerateOptions::default() };
-                let said = generate(&mut session, &[prompt.ids.clone()], &options, &mut |_, _| {
+                let said = generate(&mut session, std::slice::from_ref(&prompt.ids), &options, &mut |_, _| {
                     std::ops::ControlFlow::Continue(())
                 });
                 let ids = said.unwrap_or_else(|error| panic!("{error}")).remove(0).ids;

@@ -364,7 +364,7 @@ pub(crate) fn latent_values(target: &Target) -> Transform {
 /// Elements of a head's key that are not rotated, and of its value.
 fn latent_sizes(target: &Target) -> [u64; 2] {
     let attention = target.spec.attention(target.layer);
-    let sizes = attention.and_then(|attention| Some(attention.latent?.sizes(attention)));
+    let sizes = attention.and_then(|attention| Some(attention.latent.as_ref()?.sizes(attention)));
     sizes.unwrap_or([1, 1]).map(wide)
 }
 

@@ -98,9 +98,6 @@ impl Merging {
     }
 }
 
-/// The first token of every text in older files of BERT, which lack the key of BOS.
-const CLS: &str = "tokenizer.ggml.cls_token_id";
-
 /// The keys of tokens with a role, and where each is kept.
 type Role = (&'static str, fn(&mut Special) -> &mut Option<u32>);
 const ROLES: [Role; 8] = [
@@ -115,8 +112,8 @@ const ROLES: [Role; 8] = [
 ];
 
 impl Vocabulary {
-    /// Writes the vocabulary as GGUF keys. Returns notes for a person: what other programs will read differently. Fails
-    /// on merges that the format cannot say.
+    /// Writes the vocabulary as GGUF keys. Returns notes on what other programs read differently. Fails on merges that
+    /// the format cannot say.
     pub fn write_metadata(&self, metadata: &mut Metadata) -> Result<Vec<String>> {
         let mut notes = Vec::new();
         merge_order::check(self.parts(), self.path())?;
@@ -383,8 +380,7 @@ fn read_tokens(metadata: &Metadata, path: &Path) -> Result<Vec<Token>> {
     let lengths = [(SCORES, scores.map(<[f32]>::len)), (TOKEN_TYPE, kinds.map(<[i32]>::len))];
     for (key, length) in lengths {
         if length.is_some_and(|length| length != texts.len()) {
-            let problem =
-                format!("expected one entry for each of {} tokens, found {}", texts.len(), length.unwrap_or(0));
+            let problem = format!("expected {} entries, one per token, found {}", texts.len(), length.unwrap_or(0));
             return Err(Error::new(path, problem).at(key).help(CONVERT_AGAIN));
         }
     }
@@ -525,15 +521,7 @@ fn read_around(parts: &mut Parts, model: &str, metadata: &Metadata, path: &Path)
     let named = name_of(metadata, path)?.and_then(pre_tokenizer_names::by_name);
     let bos = named.filter(|_| is_merged(model)).map_or(Bos::IfSet, |known| known.bos);
     if model == WORD_PIECE {
-        let named = |text: &str| {
-            let place = parts.tokens.iter().position(|token| token.text == text)?;
-            u32::try_from(place).ok()
-        };
-        let (start, separator) = (named("[CLS]"), named("[SEP]"));
-        let stored = optional(metadata, CLS, path, Metadata::u64)?.and_then(|id| u32::try_from(id).ok());
-        let stored = stored.filter(|id| usize::try_from(*id).is_ok_and(|id| id < parts.tokens.len()));
-        parts.special.bos = parts.special.bos.or(stored).or(start);
-        parts.special.separator = parts.special.separator.or(separator);
+        word_piece::find_roles(parts, metadata, path)?;
     }
     let default_bos = matches!(model, SENTENCEPIECE | WORD_PIECE) || bos == Bos::ByDefault;
     let add_bos = optional(metadata, ADD_BOS, path, Metadata::bool)?.unwrap_or(default_bos) || bos == Bos::Always;

@@ -117,6 +117,29 @@ fn parts(mut tokens: Vec<Token>, lowercase: bool, strip_accents: bool) -> Parts 
     }
 }
 
+/// The first token of every text in older files of BERT, which lack the key of BOS.
+const CLS: &str = "tokenizer.ggml.cls_token_id";
+
+/// The tokens around a text that have no keys: by the key of older files, or by their texts.
+///
+/// # Errors
+/// A key that is not the id of a token.
+pub(crate) fn find_roles(parts: &mut Parts, metadata: &Metadata, path: &Path) -> Result<()> {
+    let id = |place: usize| u32::try_from(place).ok();
+    let named = |text: &str| parts.tokens.iter().position(|token| token.text == text).and_then(id);
+    let (start, separator) = (named("[CLS]"), named("[SEP]"));
+    let stored = optional(metadata, CLS, path, Metadata::u64)?;
+    let inside = |stored: u64| usize::try_from(stored).ok().filter(|place| *place < parts.tokens.len()).and_then(id);
+    if let Some(stored) = stored.filter(|stored| inside(*stored).is_none()) {
+        let problem = format!("expected the id of one of {} tokens, found {stored}", parts.tokens.len());
+        return Err(Error::new(path, problem).at(format!("key {CLS}")).help("get the file again"));
+    }
+    let special = &mut parts.special;
+    special.bos = special.bos.or(stored.and_then(inside)).or(start);
+    special.separator = special.separator.or(separator);
+    Ok(())
+}
+
 /// A token that continues a word has no mark there, and one that starts a word has.
 pub(crate) fn check(parts: &Parts, path: &Path) -> Result<()> {
     let Algorithm::WordPiece { .. } = parts.algorithm else { return Ok(()) };

@@ -109,7 +109,7 @@ impl Model {
             generate(&mut self.session()?, &[ids.to_vec()], &options, &mut |_, _| ControlFlow::Continue(()))?;
         let kept: Option<KeptLogits> = generated.into_iter().next().and_then(|generated| generated.logits);
         let kept = kept.ok_or_else(|| Error::Request("no logits were computed".to_owned()))?;
-        let shape = (kept.prompt.len() / kept.vocabulary.max(1), kept.vocabulary);
+        let shape = (kept.prompt.len().checked_div(kept.vocabulary).unwrap_or(0), kept.vocabulary);
         Array2::from_shape_vec(shape, kept.prompt).map_err(|error| Error::Request(format!("logits: {error}")))
     }
 

@@ -625,7 +625,8 @@ mod tests {
         let of = |own: fn(usize) -> (usize, usize), both| {
             distances.map(|distance| bucket(buckets, own(distance).0, own(distance).1, both))
         };
-        let (before, after): (fn(usize) -> (usize, usize), fn(usize) -> (usize, usize)) = (|d| (d, 0), |d| (0, d));
+        type Distances = fn(usize) -> (usize, usize);
+        let (before, after): (Distances, Distances) = (|d| (d, 0), |d| (0, d));
         assert_eq!(of(before, false), [0, 1, 7, 8, 15, 16, 21, 21, 26, 26, 29, 31, 31, 31]);
         assert_eq!(of(before, true), [0, 1, 7, 8, 9, 10, 11, 12, 13, 14, 14, 15, 15, 15]);
         assert_eq!(of(after, true), [0, 17, 23, 24, 25, 26, 27, 28, 29, 30, 30, 31, 31, 31]);

@@ -420,7 +420,8 @@ mod tests {
 
     #[test]
     fn the_noise_of_tensor_cores_covers_sums_that_rise_and_fall() {
-        let orders: [(&str, fn(f64) -> f64); 3] = [
+        type Mean = fn(f64) -> f64;
+        let orders: [(&str, Mean); 3] = [
             ("up, then down", |share| if share < 0.5 { 1.0 } else { -1.0 }),
             ("a wave", |share| (2.0 * std::f64::consts::PI * share).sin()),
             ("three waves", |share| 2.0 * (6.0 * std::f64::consts::PI * share).sin()),

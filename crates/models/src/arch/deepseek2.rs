@@ -215,14 +215,14 @@ fn spec(mut decoder: Decoder, latent: Latent, sparse: Option<SparseLayers>) -> M
         _ => 1.0,
     };
     decoder.spec(&Style::LLAMA).with_experts(sparse).with_attention(|_, attention| {
-        attention.latent = Some(latent);
+        attention.latent = Some(Box::new(latent));
         attention.scale = factor * factor / real(latent.key_size).sqrt();
     })
 }
 
 /// `mscale_all_dim` of a model.
 fn multiplier(spec: &ModelSpec) -> f64 {
-    let latent = spec.attentions().find_map(|(_, attention)| attention.latent);
+    let latent = spec.attentions().find_map(|(_, attention)| attention.latent.as_deref());
     latent.map_or(0.0, |latent| latent.scale_multiplier)
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct Attention {
     /// Whether every token sees the whole text. Keys and values are then used where they are computed, without a cache.
     pub is_bidirectional: bool,
     /// How keys and values are computed from a shorter vector. The sizes above are then those of the cache.
-    pub latent: Option<Latent>,
+    pub latent: Option<Box<Latent>>,
 }
 
 /// How positions enter the scores.
