@@ -463,7 +463,7 @@ class Stub(unittest.TestCase):
             stubbed = {node.name for node in model.body if isinstance(node, ast.FunctionDef)}
             here = {member for member in vars(kind) if not member.startswith("_")}
             self.assertEqual(here, {member for member in stubbed if not member.startswith("_")})
-        self.assertEqual(len(functions), 16)
+        self.assertEqual(len(functions), 17)
         for name, (function, node) in functions.items():
             signature = inspect.signature(function).parameters.values()
             actual = {p.name: p.default for p in signature if p.name != "self"}
