@@ -129,7 +129,8 @@ def finds_faults(trueup, model, name, trace):
     results.append(("rope base + 1 %", "Kcur_rope-25", verified(trueup, model, copy)))
     found = True
     for fault, node, result in results:
-        named = result.returncode == 1 and f" is {node} " in result.stdout
+        sentence = next((line for line in result.stdout.splitlines() if "First faulty node" in line), "")
+        named = result.returncode == 1 and f": {node} (" in sentence
         found &= named
         print(f"{name:8} {fault:35} exit code {result.returncode}{'' if named else ': NOT NAMED'}", flush=True)
     return found
