@@ -131,7 +131,7 @@ decode() {
 }
 
 kernels() {
-    local dtype
+    local dtype measured=""
     if ! command -v ncu >/dev/null; then
         say "not run: ncu is not installed"
         printf '{"not_run": "ncu is not installed"}' >"$folder/kernels.json"
@@ -142,12 +142,16 @@ kernels() {
         try "kernels of $bench_model $dtype" ncu --clock-control none --csv --page raw \
             --metrics gpu__time_duration.sum,dram__bytes_read.sum,launch__grid_size,launch__block_size \
             "$trueup" bench "synth:$bench_model:$dtype" --dev "$device" --prompt 4 --generate 4 --repetitions 1 -q || {
-            # Virtual machines often do not permit profiling.
+            # Virtual machines often do not permit profiling; any other failure counts.
+            grep -q ERR_NVGPUCTRPERM "$work/output" || continue
             wrong=$((wrong - 1))
+            say "not run, the machine does not permit profiling"
+            continue
         }
-        grep '^"' "$work/output" >"$folder/kernels-$dtype.csv" || true
+        grep '^"' "$work/output" >"$folder/kernels-$dtype.csv"
+        measured="$measured $dtype"
     done
-    printf '{"types": %s}' "$(quoted "$bench_types")" >"$folder/kernels.json"
+    printf '{"measured": %s}' "$(quoted "${measured# }")" >"$folder/kernels.json"
 }
 
 run_stages

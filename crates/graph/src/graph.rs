@@ -156,6 +156,12 @@ pub struct Value {
     pub origin: Origin,
 }
 
+/// Whether a state of this type is recurrent: `[width, 1, slots]`, which does not grow with the positions, as a cache
+/// `[width, positions, sequences]` does.
+pub fn is_recurrent_state(ty: &TensorType) -> bool {
+    ty.shape[1] == 1
+}
+
 /// One operator applied to its inputs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Node {

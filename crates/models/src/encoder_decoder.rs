@@ -1,9 +1,9 @@
 //! Encoder-decoder models: an encoder reads one text, and a decoder writes another while it looks at the result.
 //!
 //! ```text
-//! text ─ enc_inp_embd ─ layers that see the whole text ─ enc_result_norm ─ keys and values of each decoder layer: states
-//!                                                                                                    │
-//! text so far ─ inp_embd ─ layers: attention over the cache, cross attention over the states ◀───────┘─ logits
+//! text ─ enc_inp_embd ─ bidirectional layers ─ enc_result_norm ─ keys and values of each decoder layer: states
+//!                                                                                                         │
+//! text so far ─ inp_embd ─ layers: attention over the cache, cross attention over the states ◀────────────┘─ logits
 //! ```
 //!
 //! The encoder has a separate graph, and computes a text once. Its result stays in states that the decoder reads.

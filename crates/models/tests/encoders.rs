@@ -33,7 +33,8 @@ fn config(more: Value) -> Map<String, Value> {
 
 /// The description of a pooling module with these switches.
 fn pooling(switches: Value) -> Value {
-    json!({ "modules.json": [{ "type": "a.Transformer" }, { "type": "sentence_transformers.models.Pooling", "config": switches }] })
+    let pooling = json!({ "type": "sentence_transformers.models.Pooling", "config": switches });
+    json!({ "modules.json": [{ "type": "a.Transformer" }, pooling] })
 }
 
 fn read(config: &Map<String, Value>) -> Result<ModelSpec, String> {

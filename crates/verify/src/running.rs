@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::fuse::fuse;
-use trueup_graph::{Graph, Input, Node, Op, Origin, TensorType, ValueId};
+use trueup_graph::{Graph, Input, Node, Op, Origin, TensorType, ValueId, is_recurrent_state};
 use trueup_models::{Batch, Buckets, ModelResult, Pooling, Prefix, Stage};
 use trueup_runtime::device::reference::evaluate;
 use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen, Session};
@@ -315,9 +315,9 @@ pub(crate) fn with_room(bytes: &[u8], ty: &TensorType) -> Vec<u8> {
 /// have a slot more than sequences, has one row for each. A model that computes whole texts has no state.
 pub(crate) fn cache_sizes(graph: &Graph) -> (usize, usize) {
     let states = || graph.values().iter().filter(|value| value.origin == Origin::State);
-    let Some(cache) = states().find(|value| value.ty.shape[1] > 1).or(states().next()) else { return (1, 1) };
+    let Some(cache) = states().find(|value| !is_recurrent_state(&value.ty)).or(states().next()) else { return (1, 1) };
     let [_, room, sequences, _] = cache.ty.shape.sizes();
-    if room == 1 { (room, sequences.saturating_sub(1)) } else { (room, sequences) }
+    if is_recurrent_state(&cache.ty) { (room, sequences.saturating_sub(1)) } else { (room, sequences) }
 }
 
 /// Sequences of a batch of the graph, if it has recurrent states; else 1.

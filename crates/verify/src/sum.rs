@@ -441,6 +441,7 @@ mod tests {
                 }
                 let rms = (squares / runs as f64).sqrt();
                 assert!(rms <= 1.15 && worst <= 6.2, "{name}, {step} at a time: rms {rms}, max {worst}");
+                assert!(rms >= 0.08, "{name}, {step} at a time: too wide, rms {rms}");
             }
         }
     }

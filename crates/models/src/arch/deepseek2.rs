@@ -4,7 +4,9 @@
 //! |---|---|---|
 //! | V2-Lite | softmax | the best ones |
 //! | V2 | softmax | the best ones of the groups with the best expert |
-//! | V3 | sigmoid, plus a bias for the choice | the best ones of the groups with the best pair; weights are renormalized |
+//! | V3 | sigmoid, plus a bias for the choice | the best ones of the groups with the best pair |
+//!
+//! V3 divides the weights of the chosen experts by their sum.
 
 use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use super::qwen3moe::EXPERT_NAMES;

@@ -11,7 +11,7 @@ use crate::encoder_decoder::Buckets;
 use crate::number::{nearest_f32, real};
 use crate::part::attention::Position;
 use crate::part::feed_forward::{Activation, Storage};
-use crate::spec::ModelSpec;
+use crate::spec::{FeedForward, ModelSpec};
 use crate::transform::{Transform, ValueChange};
 use trueup_graph::op::RopePairs;
 
@@ -173,7 +173,10 @@ fn is_gated(config: &mut Config) -> bool {
 }
 
 fn has_gate(spec: &ModelSpec) -> bool {
-    spec.tensors().iter().any(|tensor| tensor.name == "enc.blk.0.ffn_gate.weight")
+    spec.layers.iter().any(|layer| match &layer.feed_forward {
+        FeedForward::Dense(dense) => dense.storage == Storage::Gated,
+        FeedForward::Experts(_) | FeedForward::None => false,
+    })
 }
 
 fn has_scaled_head(spec: &ModelSpec) -> bool {

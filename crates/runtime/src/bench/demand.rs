@@ -6,7 +6,7 @@ use crate::roof::{Operations, Roof};
 use crate::session::{Session, SessionOptions};
 use crate::weights::Weights;
 use crate::work::Work;
-use trueup_graph::{Graph, Node, Op, Origin, TensorType};
+use trueup_graph::{Graph, Node, Op, Origin, TensorType, is_recurrent_state};
 
 /// Of one or several batches.
 #[derive(Clone, PartialEq, Debug)]
@@ -61,7 +61,7 @@ impl Demand {
         let states = || graph.values().iter().filter(|value| value.origin == Origin::State);
         let row_bytes = |ty: &TensorType| (ty.bytes() / ty.shape.rows().max(1)) as u64;
         // A cache is read up to the last position, a recurrent state once.
-        let rows = |ty: &TensorType| if is_recurrent(ty) { 1 } else { positions };
+        let rows = |ty: &TensorType| if is_recurrent_state(ty) { 1 } else { positions };
         let kv_bytes = states().map(|state| rows(&state.ty) * row_bytes(&state.ty)).sum::<u64>();
         let kv = states().next().map_or("none", |state| state.ty.dtype.name());
         let batches = vec![Batch { bytes: weight_bytes + kv_bytes, operations }];
@@ -87,11 +87,6 @@ impl Demand {
     pub fn seconds(&self, roof: &Roof) -> f64 {
         self.batches.iter().map(|batch| roof.reading_seconds(batch.bytes, batch.operations)).sum()
     }
-}
-
-/// Whether a state is one of a layer without a cache of positions.
-fn is_recurrent(ty: &TensorType) -> bool {
-    ty.shape[1] == 1
 }
 
 /// The weights that a node reads.

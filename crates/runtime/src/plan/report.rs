@@ -5,7 +5,7 @@ use crate::profile::Profile;
 use serde::Serialize;
 use std::fmt;
 use trueup_graph::fuse::Pieces;
-use trueup_graph::{Origin, TensorType};
+use trueup_graph::{Origin, TensorType, is_recurrent_state};
 
 /// A plan of more pieces is a fault: copies cost more than computing elsewhere gains.
 const PIECES_MAX: usize = 100;
@@ -90,7 +90,7 @@ impl ReportedDevice {
         let (room, most) = plan.cache_rooms;
         // Recurrent states do not grow.
         let states = plan.held(device).map(|value| plan.graph().value(value));
-        let recurrent = states.filter(|value| value.origin == Origin::State && value.ty.shape[1] == 1);
+        let recurrent = states.filter(|value| value.origin == Origin::State && is_recurrent_state(&value.ty));
         let recurrent_bytes: usize = recurrent.map(|value| TensorType::bytes(&value.ty)).sum();
         ReportedDevice {
             name: plan.devices[device].name.clone(),

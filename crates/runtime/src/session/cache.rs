@@ -16,7 +16,7 @@ use crate::device::{Device, Tensor, Usage};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use trueup_formats::counted;
-use trueup_graph::TensorType;
+use trueup_graph::{TensorType, is_recurrent_state};
 
 /// Positions that a new cache has room for, and the least that it grows by.
 pub const ROOM_FIRST: usize = 256;
@@ -103,10 +103,10 @@ impl Buffers {
 /// A tensor of the cache, `[width, room, sequences]`, with another room. A recurrent state, `[width, 1, slots]`, stays
 /// as it is.
 fn with_room(ty: &TensorType, room: usize) -> TensorType {
-    let [width, old, sequences, _] = ty.shape.sizes();
-    if old == 1 {
+    if is_recurrent_state(ty) {
         return *ty;
     }
+    let [width, _, sequences, _] = ty.shape.sizes();
     TensorType::new(ty.dtype, &[width, room, sequences])
 }
 

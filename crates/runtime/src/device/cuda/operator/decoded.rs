@@ -69,21 +69,13 @@ fn decode(call: &Call, w: &Operand, room: u64) -> Result<View, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::matrix::tests::FAST;
     use super::*;
     use crate::devices::Linear;
 
-    const MEANS: Means = Means {
-        repack: true,
-        linear: Linear::Q8_1,
-        tensor_cores: true,
-        tensor_chain: 0,
-        processors: 132,
-        shared_bytes_max: 227 << 10,
-    };
-
     #[test]
     fn rows_are_decoded_in_pieces_of_whole_tiles_that_fit() {
-        let at_once = |len, rows| MEANS.rows_at_once(&TensorType::new(DType::Q6K, &[len, rows]));
+        let at_once = |len, rows| FAST.rows_at_once(&TensorType::new(DType::Q6K, &[len, rows]));
         // 66 MiB are 8448 rows of 4096.
         assert_eq!([at_once(4096, 0), at_once(4096, 1), at_once(4096, 8448)], [1, 1, 8448]);
         // Two pieces of about one size, each of whole tiles but the last.
@@ -101,12 +93,12 @@ mod tests {
     fn room_is_asked_for_where_weights_are_decoded() {
         let x = |tokens| TensorType::new(DType::F32, &[256, tokens]);
         let [q6_k, q4_0] = [DType::Q6K, DType::Q4_0].map(|dtype| TensorType::new(dtype, &[256, 9]));
-        assert_eq!(MEANS.decoded_bytes(&[q6_k], &x(9)), 256 * 9 * 2);
+        assert_eq!(FAST.decoded_bytes(&[q6_k], &x(9)), 256 * 9 * 2);
         // One matrix after the other is decoded.
-        assert_eq!(MEANS.decoded_bytes(&[q6_k, q6_k], &x(9)), 256 * 9 * 2);
-        let decoding = Means { linear: Linear::Dequantize, ..MEANS };
+        assert_eq!(FAST.decoded_bytes(&[q6_k, q6_k], &x(9)), 256 * 9 * 2);
+        let decoding = Means { linear: Linear::Dequantize, ..FAST };
         assert_eq!(decoding.decoded_bytes(&[q4_0], &x(9)), 256 * 9 * 2);
-        for (means, w, tokens) in [(MEANS, q6_k, 8), (MEANS, q4_0, 9), (decoding, q4_0, 8)] {
+        for (means, w, tokens) in [(FAST, q6_k, 8), (FAST, q4_0, 9), (decoding, q4_0, 8)] {
             assert_eq!(means.decoded_bytes(&[w], &x(tokens)), 0, "{w} and {tokens} tokens");
         }
     }

@@ -470,12 +470,13 @@ pub fn kernel(call: &Call, operator: &str, w: &Operand, x: &Operand) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use trueup_graph::op::{MulMat, MulMatId};
     use trueup_graph::{Shape, Strides};
 
-    const FAST: Means = Means {
+    /// An H200.
+    pub const FAST: Means = Means {
         repack: true,
         linear: Linear::Q8_1,
         tensor_cores: true,
