@@ -69,7 +69,7 @@ class Model:
         """
 
     def logits(self, ids: Iterable[int]) -> NDArray[numpy.float32]:
-        """The logits after each id, of shape (tokens, vocabulary). An encoder-decoder model gives one row."""
+        """The logits after each id, of shape (tokens, vocabulary). An encoder-decoder model returns one row."""
 
     def embed(self, ids: Iterable[int]) -> NDArray[numpy.float32]:
         """The embedding of a text, of shape (1, hidden size), from an encoder; without pooling, one row per id."""

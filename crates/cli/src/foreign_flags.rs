@@ -37,7 +37,7 @@ const FLAGS: &[(&[&str], &str)] = &[
 
 const DOWNLOAD_TIP: &str = "download the model first, and pass its file or folder";
 
-const DEVICE_TIP: &str = "use --device cuda to compute on a GPU, and --device-memory SIZE to limit what it holds";
+const DEVICE_TIP: &str = "use --device cuda to compute on a GPU, and --device-memory SIZE to limit its memory use";
 
 /// Parses the command line; an error about a flag of llama.cpp ends with a tip.
 pub fn parse() -> Arguments {

@@ -31,7 +31,7 @@ Exit codes:
 #[command(
     name = "trueup",
     version,
-    about = "Convert, quantize and run language models, and verify that every operator still computes the same result",
+    about = "Convert, quantize and run language models, and verify every operator against an f64 reference",
     after_help = EXIT_CODES,
     subcommand_required = true,
     arg_required_else_help = true

@@ -27,7 +27,8 @@ pub(crate) struct Mismatch {
 const NAMED_MAX: usize = 8;
 /// Names of each kind that are listed where there are more.
 const SHOWN: usize = 5;
-const VARIANT_HELP: &str = "nothing was written; this variant of the model is not supported";
+const VARIANT_HELP: &str = "nothing was written; make sure that config.json belongs to these tensors; if it does, \
+                            trueup does not support this variant of the model";
 
 impl Mismatch {
     /// Adds an expected name that no tensor has, once.

@@ -34,7 +34,7 @@ pub(crate) fn dense_layers_note(spec: &ModelSpec) -> Option<String> {
 
 /// llama.cpp computes another form of gelu for these architectures.
 pub(crate) fn gelu_note() -> String {
-    "gelu is computed by the error function, as in the original model; llama.cpp approximates it with tanh, and its \
+    "GELU is computed with the error function, as in the original model; llama.cpp uses the tanh approximation, and its \
      results differ slightly"
         .to_owned()
 }

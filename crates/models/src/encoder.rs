@@ -20,7 +20,7 @@ const POOLING: &str = "pooling_type";
 /// The key of the description with the modules that sentence-transformers applies one after the other.
 pub(crate) const MODULES: &str = "modules.json";
 
-/// Numbers of results in the key of the pooling, as llama.cpp numbers them.
+/// Values of `pooling_type`, as in llama.cpp.
 const POOLINGS: [(u32, ModelResult); 4] = [
     (0, ModelResult::Hidden),
     (1, ModelResult::Pooled(Pooling::Mean)),

@@ -1,4 +1,4 @@
-//! Encoder-decoder models: an encoder reads one text, and a decoder writes another while it looks at the result.
+//! Encoder-decoder models: an encoder reads one text, and a decoder that attends to its output writes another.
 //!
 //! ```text
 //! text ─ enc_inp_embd ─ bidirectional layers ─ enc_result_norm ─ keys and values of each decoder layer: states
@@ -40,14 +40,14 @@ pub(crate) struct Encoder {
 /// Buckets of distances between tokens: the near ones have one each, the far ones share some (Raffel et al. 2020).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Buckets {
-    /// How many there are. In both directions each has half of them.
+    /// Number of buckets. Bidirectional attention uses half of them for each direction.
     pub count: usize,
     /// All distances from here on are in the last bucket.
     pub distance_max: usize,
 }
 
 impl Buckets {
-    /// Buckets of one direction in a text that is seen in both directions, or only backwards.
+    /// Number of buckets per direction.
     fn one_way(self, is_bidirectional: bool) -> usize {
         if is_bidirectional { self.count / 2 } else { self.count }
     }
@@ -113,7 +113,8 @@ impl ModelSpec {
         self.encoder.as_ref().map(|encoder| encoder.decoder_start)
     }
 
-    /// The stage of a batch that follows the encoder's text; `source` positions of it are looked at, if there are any.
+    /// Stage of a decoder batch that attends to `source` positions of the encoder's result; 0 if the model has no
+    /// encoder.
     pub fn decoder_stage(&self, source: usize) -> Stage {
         Stage::Decoder { source: if self.has_encoder() { source } else { 0 } }
     }

@@ -119,8 +119,8 @@ impl Model {
         }
     }
 
-    /// The logits after each id: a float32 array of shape (tokens, vocabulary). In an encoder-decoder model, the
-    /// encoder reads the ids, and the one row is that after the decoder's first token. Raises TrueupError.
+    /// The logits after each id: a float32 array of shape (tokens, vocabulary). An encoder-decoder model runs the
+    /// encoder on the ids and returns one row: the logits after the decoder's start token. Raises TrueupError.
     fn logits<'py>(&self, py: Python<'py>, ids: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let ids = ids_of(ids)?;
         let logits = py.detach(|| self.0.logits(&ids)).map_err(raised)?;

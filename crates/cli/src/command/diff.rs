@@ -37,7 +37,7 @@ pub struct Arguments {
     b: PathBuf,
     /// Treat rounded tensors as equal
     ///
-    /// A tensor is rounded if converting the values of the other model to its type gives exactly its values.
+    /// A tensor counts as rounded if converting the other model's values to its type gives exactly the same values.
     #[arg(long)]
     allow_rounding: bool,
     /// Use this tokenizer file (.json, .model, .tiktoken, vocab.txt or tokenizer.bin) for the first model

@@ -170,7 +170,7 @@ pub struct Machine {
     repack: Repack,
     #[command(flatten)]
     matmul: Matmul,
-    /// Fuse nodes that the device can compute in one step; on cpu, this does not change the results
+    /// Fuse nodes that the device can compute in one step; on cpu and cuda, this does not change the results
     #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
     fusion: Switch,
 }

@@ -59,8 +59,9 @@ pub struct Arguments {
     /// Write the logits to a safetensors file
     ///
     /// The arrays are p0_logits for the first prompt, p0_generated_logits for its generated tokens, p1_logits for the
-    /// second prompt, and so on. In an encoder-decoder model, p0_logits has one row. An encoder writes p0_embedding,
-    /// the embedding of the first prompt, or p0_hidden_states, one row per token, if it does not pool.
+    /// second prompt, and so on. For an encoder-decoder model, p0_logits has one row: the logits after the decoder's
+    /// start token. An encoder writes p0_embedding, the embedding of the first prompt, or p0_hidden_states, one row per
+    /// token, if it does not pool.
     #[arg(long, value_name = "FILE")]
     logits: Option<PathBuf>,
     /// Print JSON instead of text

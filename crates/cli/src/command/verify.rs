@@ -52,8 +52,8 @@ pub struct Arguments {
     /// Reference: a device such as ref or cpu, or a trace file
     ///
     /// The trace may be written by `trueup trace` or by another program: a safetensors file, an .npz file, or the text
-    /// printed by llama-eval-callback of llama.cpp. Its tensors are judged too, with the weights of the model and the
-    /// token IDs of the trace.
+    /// printed by llama-eval-callback of llama.cpp. Each tensor of the trace is checked too, with the weights of the
+    /// model and the token IDs of the trace.
     #[arg(long = "ref", value_name = "DEVICE|FILE", default_value = "ref")]
     reference: String,
     /// Device to verify: cpu, ref, cuda[:N], npu[:N], cuda-sim or npu-sim[:CHIP]
@@ -65,9 +65,10 @@ pub struct Arguments {
     shares: Shares,
     #[command(flatten)]
     input: Input,
-    /// Token IDs of the decoder of an encoder-decoder model, such as "0 5 9"; once for each prompt
+    /// Decoder token IDs for an encoder-decoder model, such as "0 5 9", including the decoder start token; repeat once
+    /// per prompt
     ///
-    /// The prompts are what the encoder reads. Without this option, the decoder starts with its first token.
+    /// The prompts are the encoder's input. Without this option, the decoder's input is its start token only.
     #[arg(long, value_name = "IDS", value_parser = value::ids)]
     decoder_ids: Vec<Ids>,
     /// Use this tokenizer file (.json, .model, .tiktoken, vocab.txt or tokenizer.bin) instead of the model's

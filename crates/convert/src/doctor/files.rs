@@ -31,8 +31,8 @@ pub(super) const RULES: &[&Rule] = &[
 
 static REFUSED: Rule = Rule::error(
     "refused",
-    "no command can use a model that does not open; the other findings cover what could be read",
-    "follow the message and the other findings",
+    "no command can use a model that cannot be opened; the other findings describe the parts that could be read",
+    "fix the error above, then the other findings",
 );
 static FILE_MISSING: Rule = Rule::error(
     "file-missing",

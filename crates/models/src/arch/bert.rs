@@ -1,4 +1,4 @@
-//! BERT: an encoder with norms of the sums, learned positions and token types (Devlin et al. 2019).
+//! BERT: an encoder with post-layer normalization, learned positions and token types (Devlin et al. 2019).
 //!
 //! Only the first token type is used. The pooler and the heads of pre-training are not converted: sentence embeddings
 //! are pooled from the last layer.

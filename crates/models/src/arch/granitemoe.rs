@@ -1,4 +1,4 @@
-//! Granite 3 with experts: the multipliers of Granite; a checkpoint has the experts of a layer in two tensors.
+//! Granite 3 MoE: the multipliers of Granite; a checkpoint has the experts of a layer in two tensors.
 
 use super::granite::{GRANITE, Multipliers, granite_from_metadata};
 use super::llama::{INTERLEAVED, INVERSE_FREQUENCIES, NAMES, gated_silu};

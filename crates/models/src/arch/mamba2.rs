@@ -1,4 +1,4 @@
-//! Mamba-2: as Mamba, with one rate of decay for each head, and a norm before the last projection.
+//! Mamba-2: like Mamba, but with one decay rate per head and a norm before the output projection.
 //!
 //! ```text
 //! ssm_in    z | x B C | dt         A_log, D, dt_bias: one number for each head
@@ -22,7 +22,7 @@ pub static MAMBA2: Architecture = Architecture {
         config.only("rms_norm", &["true"]);
         // With more groups, implementations of the class disagree about the norm.
         config.only("n_groups", &["1"]);
-        // No limit, as the reader of JSON shows it.
+        // How the JSON reader represents [0.0, Infinity], which means no limit.
         let limit = config.value("time_step_limit").map(ToString::to_string);
         if let Some(limit) = limit.filter(|limit| limit != "[0.0,\"Infinity (not valid in JSON)\"]") {
             let found = quote(&limit).to_string();

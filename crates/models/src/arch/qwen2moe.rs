@@ -1,4 +1,4 @@
-//! Qwen1.5 and Qwen2 with experts: the attention of Qwen2, four of 60 experts for each token, and a gated expert that
+//! Qwen1.5-MoE and Qwen2 MoE: the attention of Qwen2, four of 60 experts for each token, and a gated expert that
 //! every token uses.
 
 use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};

@@ -1,4 +1,4 @@
-//! Qwen3 with experts, such as Qwen3-30B-A3B: the attention of Qwen3, and eight of 128 experts for each token.
+//! Qwen3 MoE, such as Qwen3-30B-A3B: the attention of Qwen3, and eight of 128 experts for each token.
 
 use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use super::qwen3::{STYLE, USUAL as QWEN3_USUAL};

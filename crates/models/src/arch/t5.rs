@@ -17,7 +17,7 @@ use trueup_graph::op::RopePairs;
 
 /// Largest distance of the buckets in every published model, and the only one that llama.cpp has.
 const DISTANCE_MAX: usize = 128;
-/// The key of another largest distance.
+/// GGUF key for a maximum distance other than 128.
 const DISTANCE_KEY: &str = "attention.relative_distance_max";
 
 /// `T5ForConditionalGeneration`.
@@ -116,7 +116,7 @@ pub static T5: Architecture = Architecture {
             TensorRule::new("output", "lm_head"),
         ],
         &[
-            // The one that is missing if none of the three is there.
+            // Reported as missing if the checkpoint has none of the three names.
             TensorRule::new("token_embd", "shared"),
         ],
     ],
@@ -125,7 +125,10 @@ pub static T5: Architecture = Architecture {
         ("encoder.embed_tokens.", "copy of the embedding"),
         ("decoder.embed_tokens.", "copy of the embedding"),
         ("lm_head.", "copy of the embedding"),
-        ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.", "buckets of cross attention"),
+        (
+            "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",
+            "relative position bias of cross attention, which is not used",
+        ),
     ],
     ..Architecture::BASE
 };
@@ -163,7 +166,7 @@ fn spec(numbers: &Decoder, decoder_layers: usize, is_gated: bool, buckets: Bucke
     spec
 }
 
-/// Whether feed-forwards are gated: the key of the function, and what newer versions write in addition.
+/// Whether the feed-forward is gated. Also checks `is_gated_act` and `dense_act_fn`, which newer versions write.
 fn is_gated(config: &mut Config) -> bool {
     config.only("feed_forward_proj", &["\"relu\"", "\"gated-gelu\""]);
     let is_gated = config.value("feed_forward_proj").is_some_and(|name| name == "gated-gelu");

@@ -65,7 +65,7 @@ impl CrossAttention {
         Ok(())
     }
 
-    /// `x` `[hidden size, tokens]` to what it takes from the encoder's text.
+    /// Applies cross attention over the encoder's result to `x` `[hidden size, tokens]`.
     pub fn build(&self, builder: &mut Builder, x: ValueId) -> Built {
         let x = self.norm.build(builder, "attn_norm_cross", x, NORM)?;
         let query = builder.product("cross_Qcur", "cross_attn_q", x)?;

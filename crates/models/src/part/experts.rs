@@ -78,7 +78,7 @@ pub(crate) struct SharedExpert {
     pub is_gated: bool,
 }
 
-/// The experts of a model as its description has them, and the layers that have them.
+/// The experts of a model, as configured, and the layers that contain them.
 #[derive(Clone, Debug)]
 pub(crate) struct SparseLayers {
     pub experts: Experts,
@@ -166,8 +166,8 @@ impl SparseLayers {
     }
 }
 
-/// Experts in each of `layers` layers that have separate tensors for each, so that the number of tensors limits them.
-/// The key's default follows its name.
+/// Reads the number of experts. If each expert has separate tensors in `layers` layers, the number of tensors limits
+/// it. `absent` is the default of the key.
 fn count_of(config: &mut Config, (key, absent): (&str, usize), layers: usize) -> usize {
     let (experts, tensors) = (config.count_or(key, absent), config.tensors());
     if experts.saturating_mul(layers) <= tensors {
@@ -239,7 +239,7 @@ impl ExpertGroups {
 const UNUSED_GROUP: f32 = -1e9;
 
 impl Routing {
-    /// The keys of a GGUF file that say otherwise.
+    /// Overrides the routing with the keys of a GGUF file.
     fn read(self, keys: &mut Keys) -> Routing {
         let gating = match keys.count_if_present("expert_gating_func") {
             None | Some(0) => self.gating,
@@ -332,7 +332,7 @@ impl Experts {
         }
     }
 
-    /// `x` `[hidden size, tokens]` to the same.
+    /// Applies the layer's experts to `x` `[hidden size, tokens]`; the result has the same shape.
     pub fn build(&self, builder: &mut Builder, x: ValueId) -> Built {
         let tokens = builder.batch().tokens;
         let (ids, weights) = self.route(builder, x)?;

@@ -38,8 +38,8 @@ pub(crate) struct Latent {
     pub value_size: usize,
     /// Norm of both vectors.
     pub norm: Norm,
-    /// Whether heads share keys and values, and the second projection has one matrix for keys and one for values of
-    /// each head. Older GGUF files have the whole form.
+    /// Split form: `attn_kv_b` is stored as `attn_k_b` and `attn_v_b`, and all heads share the cached vector. If false,
+    /// `attn_kv_b` is one matrix, as in older GGUF files.
     pub is_split: bool,
     /// `mscale_all_dim` of YaRN, which the scale of scores contains; 0 without.
     pub scale_multiplier: f64,
@@ -143,7 +143,7 @@ impl Latent {
         }
     }
 
-    /// Of queries, their rotated part, vectors, and the rotated part of keys.
+    /// Queries, keys and values in the split form.
     fn split(
         &self,
         attention: &Attention,
@@ -162,6 +162,7 @@ impl Latent {
         Ok([query, keys, vector])
     }
 
+    /// Queries, keys and values with one matrix for the keys and values of all heads.
     fn whole(
         &self,
         attention: &Attention,
@@ -194,7 +195,7 @@ impl Latent {
         builder.product("Qcur_all", "attn_q_b", vector)
     }
 
-    /// The values of all heads, `[value size * heads, tokens]`, of what the attention gives.
+    /// Maps the attention result to the values of all heads, `[value size * heads, tokens]`.
     pub fn output(&self, attention: &Attention, builder: &mut Builder, mixed: ValueId) -> Built {
         if !self.is_split {
             return Ok(mixed);

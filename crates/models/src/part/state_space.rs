@@ -35,7 +35,8 @@ pub(crate) struct StateSpace {
     pub rates: Rates,
 }
 
-/// What decays at the same rate, and where time steps, inputs and outputs of the scan come from.
+/// Granularity of the decay rates (Mamba: per channel and state element; Mamba-2: per head), and the source of dt, B
+/// and C.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Rates {
     /// Each element of the state. All three are projected from the convolution's result, the time steps from `rank`
@@ -51,7 +52,8 @@ const STATE_MAX: usize = 1 << 24;
 const TAPS_MAX: usize = 64;
 
 impl StateSpace {
-    /// Reads its keys; `rates` are known by the architecture but for the number of heads or of elements.
+    /// Reads the `ssm.*` keys. The architecture passes the kind of `rates`; the number of heads or the rank is read
+    /// from the file.
     pub fn from_keys(keys: &mut Keys, rates: Rates) -> StateSpace {
         let count = keys.size("ssm.time_step_rank");
         StateSpace {
@@ -158,8 +160,8 @@ impl StateSpace {
         }
     }
 
-    /// `x` `[hidden size, tokens]` to the same. The tokens of a sequence follow each other, and all sequences of the
-    /// batch have equally many.
+    /// Applies the state space to `x` `[hidden size, tokens]`; the result has the same shape. The tokens of each
+    /// sequence are adjacent, and all sequences of the batch have the same number of tokens.
     pub fn build(&self, builder: &mut Builder, x: ValueId) -> Built {
         let streams = builder.batch().streams;
         let each = builder.batch().tokens.checked_div(streams).unwrap_or(0);
