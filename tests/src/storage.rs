@@ -22,10 +22,12 @@ pub fn write_variant(source: &Path, target: &Path, storage: Storage, shards: usi
     copy_description(source, target);
     let file = fs::read(source.join("model.safetensors")).expect("a fixture has weights");
     let weights = SafeTensors::deserialize(&file).expect("a fixture is safetensors");
-    let converted: Vec<(String, Vec<usize>, Vec<u8>)> = weights
+    let converted: Vec<NewTensor> = weights
         .tensors()
         .into_iter()
-        .map(|(name, tensor)| (name, tensor.shape().to_vec(), converted(&tensor, storage)))
+        .map(|(name, tensor)| {
+            (name, stored_type(&tensor, storage), tensor.shape().to_vec(), converted(&tensor, storage))
+        })
         .collect();
     let per_shard = converted.len().div_ceil(shards);
     let mut map = serde_json::Map::new();
@@ -35,9 +37,9 @@ pub fn write_variant(source: &Path, target: &Path, storage: Storage, shards: usi
         } else {
             format!("model-{:05}-of-{shards:05}.safetensors", number + 1)
         };
-        let views = shard.iter().map(|(tensor, shape, bytes)| {
+        let views = shard.iter().map(|(tensor, dtype, shape, bytes)| {
             map.insert(tensor.clone(), json!(name));
-            (tensor.as_str(), TensorView::new(dtype(storage), shape.clone(), bytes).expect("sizes fit"))
+            (tensor.as_str(), TensorView::new(*dtype, shape.clone(), bytes).expect("sizes fit"))
         });
         let views: Vec<_> = views.collect();
         safetensors::serialize_to_file(views, None, &target.join(&name)).expect("a shard can be written");
@@ -76,16 +78,20 @@ fn copy_description(source: &Path, target: &Path) {
     }
 }
 
-fn dtype(storage: Storage) -> Dtype {
+fn stored_type(tensor: &TensorView, storage: Storage) -> Dtype {
     match storage {
+        _ if tensor.dtype() == Dtype::U8 => Dtype::U8,
         Storage::F32 => Dtype::F32,
         Storage::F16 => Dtype::F16,
         Storage::Bf16 => Dtype::BF16,
     }
 }
 
-/// The tensor's values in another type, which must hold them exactly.
+/// The tensor's values in another type, which must hold them exactly; bytes stay bytes.
 fn converted(tensor: &TensorView, storage: Storage) -> Vec<u8> {
+    if tensor.dtype() == Dtype::U8 {
+        return tensor.data().to_vec();
+    }
     assert_eq!(tensor.dtype(), Dtype::BF16, "fixtures are stored as bf16");
     let values = tensor.data().chunks_exact(2).map(|b| bf16::from_le_bytes([b[0], b[1]]).to_f32());
     let mut bytes = Vec::new();

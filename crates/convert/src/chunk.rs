@@ -12,6 +12,7 @@
 
 use crate::mapping::{MappedTensor, Mapping};
 use crate::permute::{restore_rope_rows, sort_rope_rows};
+use crate::ternary;
 use crate::unit_rows::Length;
 use std::ops::Range;
 use std::sync::Arc;
@@ -248,12 +249,16 @@ impl Chunk {
     /// Values that conversion computes from those of the checkpoint, as f32.
     fn read_changed(&self, source: &dyn Checkpoint, tensor: &MappedTensor, out: &mut [u8]) -> Result<()> {
         let mut rest = out;
-        for (number, range) in &self.sources {
+        for (place, range) in &self.sources {
             let (here, after) = rest.split_at_mut(bytes_of(range.end - range.start, DType::F32) as usize);
-            let number = tensor.sources[*number];
+            let number = tensor.sources[*place];
             match tensor.expected.transform.values {
                 ValueChange::NormalizeRows => {
                     read_unit_range(source, number, row_elements(&tensor.expected.shape), range.clone(), here)?;
+                }
+                ValueChange::Ternary => ternary::read_ternary(source, tensor, *place, range.clone(), here)?,
+                ValueChange::PackedTernary { is_divided } => {
+                    ternary::read_packed(source, tensor, is_divided, range.clone(), here)?;
                 }
                 ValueChange::None => write_values(&read_values(source, number, range.clone())?, here),
                 ValueChange::NegatedExponential => {
@@ -340,12 +345,12 @@ fn read_unit_range(
     Ok(())
 }
 
-fn write_values(values: &[f32], out: &mut [u8]) {
+pub(crate) fn write_values(values: &[f32], out: &mut [u8]) {
     values.iter().zip(out.as_chunks_mut().0).for_each(|(value, out)| *out = value.to_le_bytes());
 }
 
 /// Elements of a tensor as f32, which must be finite.
-fn read_values(source: &dyn Checkpoint, number: usize, elements: Range<u64>) -> Result<Vec<f32>> {
+pub(crate) fn read_values(source: &dyn Checkpoint, number: usize, elements: Range<u64>) -> Result<Vec<f32>> {
     let info = &source.tensors()[number];
     let mut bytes = vec![0; bytes_of(elements.end - elements.start, info.dtype) as usize];
     source.read(number, bytes_of(elements.start, info.dtype), &mut bytes)?;

@@ -26,6 +26,7 @@ mod permute;
 mod report;
 mod slim;
 mod stream;
+mod ternary;
 mod to_flm;
 mod unit_rows;
 

@@ -5,6 +5,7 @@ use crate::check::Agreement;
 use crate::chunk::{Order, row_elements};
 use crate::mismatch::Mismatch;
 use crate::omitted::{OmittedTensor, StandIn, computed_agreement, first_difference};
+use crate::ternary::Magnitudes;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::path::Path;
@@ -36,11 +37,14 @@ pub struct MappedTensor {
     pub sources: Vec<usize>,
     /// The type of the sources; `F32` if it is computed, or computed with, or if types differ.
     pub dtype: DType,
+    /// The mean magnitude of each source, if conversion needs it.
+    pub(crate) magnitudes: Magnitudes,
 }
 
 impl MappedTensor {
     fn new(expected: ExpectedTensor, sources: Vec<usize>, source: &dyn Checkpoint) -> MappedTensor {
-        let mut tensor = MappedTensor { expected, sources, dtype: DType::F32 };
+        let magnitudes = Magnitudes::new(sources.len());
+        let mut tensor = MappedTensor { expected, sources, dtype: DType::F32, magnitudes };
         if tensor.expected.transform.values == ValueChange::None
             && let Some(first) = tensor.sources.first().filter(|_| tensor.has_one_type(source))
         {
@@ -155,7 +159,8 @@ impl Mapping {
             let mut tensor = embedding?.clone();
             let found = &source.tensors()[omitted.source];
             (tensor.sources, tensor.dtype) = (vec![omitted.source], found.dtype);
-            tensor.expected.sources = vec![SourceTensor { name: found.name.clone(), shape: found.shape.clone() }];
+            tensor.expected.sources =
+                vec![SourceTensor { name: found.name.clone(), shape: found.shape.clone(), dtype: None }];
             Some(tensor)
         };
         Mapping { tensors: copies.filter_map(copy).collect(), omitted: Vec::new(), ..self.clone() }
@@ -218,8 +223,14 @@ fn check_tensor(expected: &SourceTensor, found: &TensorInfo, misfits: &mut Vec<S
         let (wanted, found) = (outermost_first(&expected.shape), outermost_first(&found.shape));
         add(format!("tensor {name}: expected shape {wanted:?}, found {found:?}"));
     }
-    if !found.dtype.is_float() {
-        add(format!("tensor {name}: expected a floating-point type, found {}", found.dtype));
+    match expected.dtype {
+        Some(dtype) if found.dtype != dtype => {
+            add(format!("tensor {name}: expected packed values of type u8, found {}", found.dtype));
+        }
+        None if !found.dtype.is_float() => {
+            add(format!("tensor {name}: expected a floating-point type, found {}", found.dtype));
+        }
+        Some(_) | None => {}
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Architecture {
     pub ignorable: &'static [&'static str],
     /// Whether llama.cpp loads models whose heads do not add up to the hidden size.
     pub(crate) has_free_head_size: bool,
+    /// Methods of quantized checkpoints that it reads, by their `quant_method`; all others are refused.
+    pub(crate) quantization_methods: &'static [&'static str],
     /// Tensors that no result of the model depends on: how their names begin, and what they are. `{extra}` stands for
     /// the number of a layer after the last one.
     pub unused: &'static [(&'static str, &'static str)],
@@ -71,6 +73,7 @@ impl Architecture {
         tensors: &[],
         ignorable: &[],
         has_free_head_size: false,
+        quantization_methods: &[],
         unused: &[],
     };
 }

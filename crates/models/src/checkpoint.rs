@@ -8,9 +8,10 @@
 use crate::fused::{FusedPart, fused};
 use crate::number::wide;
 use crate::source_names::SourceNames;
-use crate::spec::ModelSpec;
+use crate::spec::{ModelSpec, ProjectionStorage};
 use crate::tensor::{TensorKind, TensorSpec};
 use crate::transform::{Piece, Transform, Transposed, ValueChange};
+use trueup_blocks::DType;
 
 /// One tensor of a GGUF file, and the tensors of a checkpoint that it is made of.
 #[derive(Clone, PartialEq, Debug)]
@@ -63,6 +64,8 @@ pub struct SourceTensor {
     pub name: String,
     /// Its sizes, innermost first.
     pub shape: Vec<u64>,
+    /// Its type, if it must have one; otherwise any floating-point type.
+    pub dtype: Option<DType>,
 }
 
 /// A tensor in the table of an architecture: its GGUF name, its name in a checkpoint, and how it is made.
@@ -205,10 +208,24 @@ fn expected(spec: &ModelSpec, names: &SourceNames, tensor: TensorSpec) -> Expect
             _ => vec![columns, rows],
         };
         let table = pattern.replace("{e}", &number.to_string());
-        SourceTensor { name: names.stored(&table), shape }
+        SourceTensor { name: names.stored(&table), shape, dtype: None }
     };
-    let sources = (0..experts).map(source).collect();
+    let mut sources: Vec<SourceTensor> = (0..experts).map(source).collect();
+    if let ValueChange::PackedTernary { .. } = transform.values {
+        pack(&mut sources, &names.stored(&format!("{pattern}_scale")));
+    }
     ExpectedTensor { name, layer, shape, kind, sources, transform }
+}
+
+/// The source of packed ternary values has a quarter of the rows, and a scale.
+fn pack(sources: &mut Vec<SourceTensor>, scale: &str) {
+    for source in sources.iter_mut() {
+        source.dtype = Some(DType::I8);
+        if let Some(rows) = source.shape.last_mut() {
+            *rows = rows.div_ceil(4);
+        }
+    }
+    sources.push(SourceTensor { name: scale.to_owned(), shape: vec![1], dtype: None });
 }
 
 /// The rule for a tensor, the name of its source, and which part of the source it is if FastLLM fused it.
@@ -306,6 +323,16 @@ pub(crate) fn transposed(target: &Target) -> Transform {
 /// A norm whose class multiplies by `1 + w`; GGUF stores the sum.
 pub(crate) fn plus_one(target: &Target) -> Transform {
     Transform { values: ValueChange::Affine { scale: 1.0, offset: 1.0 }, ..same(target) }
+}
+
+/// A matrix of attention or feed-forward in a model whose matrices are ternary.
+pub(crate) fn ternary(target: &Target) -> Transform {
+    let values = match target.spec.projections {
+        ProjectionStorage::Plain => ValueChange::None,
+        ProjectionStorage::Latent => ValueChange::Ternary,
+        ProjectionStorage::Packed { is_divided } => ValueChange::PackedTernary { is_divided },
+    };
+    Transform { values, ..same(target) }
 }
 
 /// Queries of heads that share keys with every `kv_heads`-th head, sorted so that neighbours share them.

@@ -73,7 +73,7 @@ impl ModelSpec {
         tensors: usize,
         path: &Path,
     ) -> Result<(ModelSpec, Vec<String>)> {
-        expect_unquantized(config, path)?;
+        expect_unquantized(architecture, config, path)?;
         let mut reader =
             Config { architecture, object: config, diagnostics: Diagnostics::default(), tensors, notes: Vec::new() };
         let mut spec = (architecture.from_config)(&mut reader);
@@ -99,11 +99,14 @@ impl ModelSpec {
     }
 }
 
-/// Rejects checkpoints of GPTQ, AWQ, FP8 and other quantizers before anything else is read: their other problems
-/// follow from the quantization.
-fn expect_unquantized(config: &Object, path: &Path) -> Result<()> {
+/// Rejects checkpoints of GPTQ, AWQ, FP8 and other quantizers that the architecture does not read, before anything else
+/// is read: their other problems follow from the quantization.
+fn expect_unquantized(architecture: &Architecture, config: &Object, path: &Path) -> Result<()> {
     let Some(quantization) = config.get("quantization_config").filter(|value| !value.is_null()) else { return Ok(()) };
     let method = quantization.get("quant_method").and_then(Value::as_str);
+    if method.is_some_and(|method| architecture.quantization_methods.contains(&method)) {
+        return Ok(());
+    }
     let found = match method {
         Some(method) => format!("quant_method \"{}\"", quote(method)),
         None => quote(&quantization.to_string()),

@@ -18,7 +18,8 @@ use crate::part::feed_forward::{Activation, Dense, Storage};
 use crate::part::norm::{Norm, NormKind};
 use crate::rope::{RopeFactors, RopeSpec};
 use crate::spec::{
-    Arrangement, Embedding, FeedForward, Head, LayerSpec, Mixer, ModelResult, ModelSpec, Prefix, Residual,
+    Arrangement, Embedding, FeedForward, Head, LayerSpec, Mixer, ModelResult, ModelSpec, Prefix, ProjectionStorage,
+    Residual,
 };
 use serde_json::{Value, json};
 use trueup_graph::op::{RopePairs, RopeScaling};
@@ -289,6 +290,7 @@ impl Decoder {
             },
             prefix: None,
             query_correction: None,
+            projections: ProjectionStorage::default(),
         }
     }
 
@@ -311,6 +313,7 @@ impl Decoder {
                 has_bias: style.attention_bias,
                 has_output_bias: style.output_bias,
                 is_fused: style.is_fused,
+                output_norm: None,
                 output: "attn_output",
                 has_prefix: false,
                 is_bidirectional: false,
@@ -323,6 +326,7 @@ impl Decoder {
                 storage: style.storage,
                 has_up_bias: style.feed_forward_bias,
                 has_down_bias: style.feed_forward_bias,
+                hidden_norm: None,
             }),
             arrangement: (style.arrangement)(norm),
             residual: Residual::Stream,

@@ -38,6 +38,19 @@ pub struct ModelSpec {
     /// Conversion multiplies queries by this factor. It makes up for a scale of scores that no GGUF key holds and that
     /// readers of the file do not use.
     pub(crate) query_correction: Option<f32>,
+    pub(crate) projections: ProjectionStorage,
+}
+
+/// How a checkpoint stores the matrices of attention and feed-forward. A GGUF file has them as they are used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum ProjectionStorage {
+    /// As they are used.
+    #[default]
+    Plain,
+    /// As floating-point numbers that the model makes ternary before it uses them.
+    Latent,
+    /// As ternary numbers, four in a byte, with a scale that they are multiplied by or divided by.
+    Packed { is_divided: bool },
 }
 
 /// From token ids to the residual stream.
@@ -503,8 +516,10 @@ impl LayerSpec {
         if let Some(cross) = &self.cross {
             cross.check(diagnostics);
         }
-        if let FeedForward::Experts(experts) = &self.feed_forward {
-            experts.check(hidden_size, diagnostics);
+        match &self.feed_forward {
+            FeedForward::Dense(dense) => dense.check(diagnostics),
+            FeedForward::Experts(experts) => experts.check(hidden_size, diagnostics),
+            FeedForward::None => {}
         }
         if let Residual::Scaled(factor) | Residual::ScaledNorm(factor) = self.residual
             && !(factor.is_finite() && factor != 0.0)

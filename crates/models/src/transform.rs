@@ -72,6 +72,15 @@ pub enum ValueChange {
         /// Is added.
         offset: f32,
     },
+    /// Each matrix becomes ternary: with `m` the mean magnitude of its elements, `m clamp(round(x / m), -1, 1)`. Needs
+    /// the whole matrix before its first element.
+    Ternary,
+    /// Four ternary values in a byte of the first source, of rows a quarter of all rows apart: two bits each, one more
+    /// than the value. The second source is their scale.
+    PackedTernary {
+        /// Whether values are divided by the scale; otherwise they are multiplied by it.
+        is_divided: bool,
+    },
 }
 
 impl Piece {

@@ -25,7 +25,8 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     let Some((key, text)) = said else { return };
     let name = text.strip_prefix("torch.").unwrap_or(text);
     let Some((_, expected)) = TORCH.iter().find(|(known, _)| *known == name) else { return };
-    let matrices = patient.checkpoint().tensors().iter().filter(|tensor| tensor.shape.len() > 1);
+    let matrices =
+        patient.checkpoint().tensors().iter().filter(|tensor| tensor.shape.len() > 1 && tensor.dtype.is_float());
     let others: Vec<_> = matrices.filter(|tensor| tensor.dtype != *expected).collect();
     if let Some(first) = others.first() {
         let place = Place::file(&patient.path).key(key);

@@ -6,7 +6,7 @@ use super::patient::{Patient, TOKENS};
 use crate::mapping::stand_in;
 use std::collections::{HashMap, HashSet};
 use trueup_formats::{Description, Error, TensorInfo, quote};
-use trueup_models::{ModelSpec, OUTPUT, OtherKind, expected_tensors};
+use trueup_models::{ModelSpec, OUTPUT, OtherKind, SourceTensor, TensorSpec, expected_tensors};
 
 pub(super) const RULES: &[&Rule] = &[
     &NOT_A_MODEL,
@@ -138,8 +138,8 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
     let is_gguf = patient.metadata().is_some();
     let all = patient.checkpoint().tensors();
     let mut left: HashMap<&str, &TensorInfo> = all.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-    for (name, shape) in wanted_tensors(patient, spec, is_gguf) {
-        let name = name.as_str();
+    for wanted in wanted_tensors(patient, spec, is_gguf) {
+        let name = wanted.name.as_str();
         match left.remove(name) {
             None if patient.is_left_out(name) => {}
             None => findings.add(
@@ -151,17 +151,17 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
             Some(_) if patient.is_left_out(name) => {}
             Some(found) => {
                 let place = || Place::file(patient.file_of(name)).tensor(name);
-                if let Some(problem) = shape_problem(&shape, found, is_gguf) {
+                if let Some(problem) = shape_problem(&wanted.shape, found, is_gguf) {
                     findings.add(&TENSOR_SHAPE, place(), problem);
                 }
-                if let Some(problem) = type_problem(&shape, found, is_gguf) {
+                if let Some(problem) = type_problem(&wanted, found, is_gguf) {
                     findings.add(&TENSOR_TYPE, place(), problem);
                 }
             }
         }
     }
     let names = patient.source_names(architecture);
-    let sources: Vec<String> = wanted_tensors(patient, spec, is_gguf).into_iter().map(|(name, _)| name).collect();
+    let sources: Vec<String> = wanted_tensors(patient, spec, is_gguf).into_iter().map(|wanted| wanted.name).collect();
     let head = patient.name_of(OUTPUT);
     for tensor in all.iter().filter(|tensor| left.contains_key(tensor.name.as_str())) {
         let spare = patient.is_left_out(&tensor.name)
@@ -179,15 +179,16 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
     }
 }
 
-/// Names and shapes of all tensors that the file must have, each once.
-fn wanted_tensors(patient: &Patient, spec: &ModelSpec, is_gguf: bool) -> Vec<(String, Vec<u64>)> {
+/// All tensors that the file must have, each once.
+fn wanted_tensors(patient: &Patient, spec: &ModelSpec, is_gguf: bool) -> Vec<SourceTensor> {
     if is_gguf {
-        return spec.tensors().into_iter().map(|tensor| (tensor.name, tensor.shape)).collect();
+        let wanted = |tensor: TensorSpec| SourceTensor { name: tensor.name, shape: tensor.shape, dtype: None };
+        return spec.tensors().into_iter().map(wanted).collect();
     }
     let mut known = HashSet::new();
     let names = patient.source_names(spec.architecture());
     let sources = expected_tensors(spec, &names).into_iter().flat_map(|expected| expected.sources);
-    sources.filter(|source| known.insert(source.name.clone())).map(|source| (source.name, source.shape)).collect()
+    sources.filter(|source| known.insert(source.name.clone())).collect()
 }
 
 /// What is wrong with a shape; outer sizes of 1 say nothing in GGUF.
@@ -201,9 +202,12 @@ fn shape_problem(expected: &[u64], found: &TensorInfo, is_gguf: bool) -> Option<
 
 /// What is wrong with a type: numbers are needed, in one dimension plain ones, and in checkpoints plain ones
 /// everywhere.
-fn type_problem(expected: &[u64], found: &TensorInfo, is_gguf: bool) -> Option<String> {
+fn type_problem(expected: &SourceTensor, found: &TensorInfo, is_gguf: bool) -> Option<String> {
     let dtype = found.dtype;
-    let is_vector = expected.len() == 1;
+    if let Some(wanted) = expected.dtype {
+        return (dtype != wanted).then(|| format!("expected packed values of type u8, found {dtype}"));
+    }
+    let is_vector = expected.shape.len() == 1;
     let fits = dtype.is_float() || is_gguf && dtype.is_quantized() && !is_vector;
     let wanted = if is_vector || !is_gguf { "f32, f16 or bf16" } else { "a floating-point or block type" };
     (!fits).then(|| format!("expected {wanted}, found {dtype}"))

@@ -43,6 +43,10 @@ const DTYPES: [(&str, DType); 9] = [
     ("BOOL", DType::I8),
 ];
 
+/// What names of weights that are packed into bytes end with, and names of their scales.
+const PACKED_WEIGHT: &str = ".weight";
+const PACKED_SCALE: &str = ".weight_scale";
+
 /// A single file of named arrays, in the order of their bytes.
 #[derive(Debug)]
 pub struct SafetensorsFile {
@@ -152,10 +156,12 @@ fn describe(
 ) -> Result<Vec<(TensorInfo, Range<u64>)>> {
     let mut described = Vec::with_capacity(raw.len());
     let (mut unread, mut names) = (Vec::new(), Vec::new());
+    let has_scales = raw.iter().any(|(name, _)| name.ends_with(PACKED_SCALE));
     for (name, tensor) in raw {
         // Old programs store masks as bytes, under the name of a bias.
         let is_mask = tensor.dtype == "U8" && tensor.shape.len() > 1 && name.ends_with(".bias");
-        let known = if is_mask { "BOOL" } else { tensor.dtype.as_str() };
+        let is_packed = has_scales && tensor.dtype == "U8" && name.ends_with(PACKED_WEIGHT);
+        let known = if is_mask || is_packed { "BOOL" } else { tensor.dtype.as_str() };
         let Some((_, dtype)) = DTYPES.iter().find(|(dtype, _)| *dtype == known) else {
             unread.push(format!("{} ({})", quote(&name), quote(&tensor.dtype)));
             names.push(name);

@@ -10,7 +10,9 @@ use crate::metadata::Keys;
 use crate::number::nearest_f32;
 use crate::part::norm::{NamedNorm, Norm, NormKind};
 use crate::part::state_space::{Rates, StateSpace};
-use crate::spec::{Arrangement, Embedding, FeedForward, Head, LayerSpec, Mixer, ModelResult, ModelSpec, Residual};
+use crate::spec::{
+    Arrangement, Embedding, FeedForward, Head, LayerSpec, Mixer, ModelResult, ModelSpec, ProjectionStorage, Residual,
+};
 use serde_json::Value;
 
 /// `MambaForCausalLM`.
@@ -140,6 +142,7 @@ pub(super) fn spec(architecture: &'static Architecture, mixers: &[StateSpace], n
         },
         prefix: None,
         query_correction: None,
+        projections: ProjectionStorage::default(),
     }
 }
 

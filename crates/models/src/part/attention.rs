@@ -17,6 +17,8 @@ use trueup_graph::{Input, ShapeError, ValueId};
 
 /// The tensor with what buckets of distances add to scores.
 const TABLE: &str = "attn_rel_b";
+/// The norm of what the heads give.
+const OUTPUT_NORM: &str = "attn_sub_norm";
 
 /// The attention of one layer.
 #[derive(Clone, PartialEq, Debug)]
@@ -43,6 +45,8 @@ pub(crate) struct Attention {
     pub has_output_bias: bool,
     /// Whether queries, keys and values are the rows of one tensor, `attn_qkv`.
     pub is_fused: bool,
+    /// The norm of what the heads give, before the output matrix.
+    pub output_norm: Option<Norm>,
     /// The stem of the output matrix.
     pub output: &'static str,
     /// Whether the beginning of a text sees itself (prefix language model); the layer's number scales the scores.
@@ -161,6 +165,9 @@ impl Attention {
         if let (Position::Buckets(buckets), Some(0)) = (&self.position, list.layer()) {
             list.add(TABLE, "weight", &[self.heads, buckets.count], TensorKind::PositionBias);
         }
+        if let Some(norm) = &self.output_norm {
+            norm.tensors(OUTPUT_NORM, self.output_elements(), list);
+        }
         list.matrix(self.output, self.output_elements(), hidden_size);
         if self.has_output_bias {
             list.add(self.output, "bias", &[hidden_size], TensorKind::Bias);
@@ -209,6 +216,9 @@ impl Attention {
         if let Some(HeadNorm { norm, .. }) = self.head_norm {
             norm.check(diagnostics);
         }
+        if let Some(norm) = &self.output_norm {
+            norm.check(diagnostics);
+        }
         if let Some(latent) = &self.latent {
             latent.check(self, diagnostics);
         }
@@ -233,6 +243,9 @@ impl Attention {
         let mut mixed = builder.node("kqv_out", KvMix { kv_heads: self.kv_heads }, &[weights, values, sequences])?;
         if let Some(latent) = &self.latent {
             mixed = latent.output(self, builder, mixed)?;
+        }
+        if let Some(norm) = &self.output_norm {
+            mixed = norm.build(builder, OUTPUT_NORM, mixed, OUTPUT_NORM)?;
         }
         builder.project("attn_out", self.output, mixed, self.has_output_bias)
     }

@@ -3,11 +3,15 @@
 //! ```text
 //! gated     down(f(gate(x)) * up(x))          ungated     down(f(up(x)))
 //! ```
+//!
+//! Some models norm the hidden layer, which is the input of `down`.
 
 use crate::build::{Builder, Built};
+use crate::diagnostics::Diagnostics;
+use crate::part::norm::Norm;
 use crate::tensor::TensorList;
 use trueup_graph::ValueId;
-use trueup_graph::op::{Gated, Unary};
+use trueup_graph::op::{Arithmetic, Gated, Unary};
 
 /// A dense feed-forward.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -19,6 +23,8 @@ pub(crate) struct Dense {
     /// Whether gate and up have a bias.
     pub has_up_bias: bool,
     pub has_down_bias: bool,
+    /// The norm of the hidden layer.
+    pub hidden_norm: Option<Norm>,
 }
 
 /// The function between the two products.
@@ -32,6 +38,8 @@ pub(crate) enum Activation {
     GeluErf,
     /// `max(x, 0)`, without a gate.
     Relu,
+    /// `max(x, 0)^2`.
+    ReluSquared,
 }
 
 /// Which matrices there are, and how a GGUF file stores them.
@@ -45,6 +53,9 @@ pub(crate) enum Storage {
     Ungated,
 }
 
+/// The norm of the hidden layer.
+const HIDDEN_NORM: &str = "ffn_sub_norm";
+
 impl Dense {
     pub fn tensors(&self, hidden_size: usize, list: &mut TensorList) {
         let size = self.size;
@@ -55,6 +66,9 @@ impl Dense {
         }
         if self.storage != Storage::FusedGate {
             self.projection("ffn_up", [hidden_size, size], self.has_up_bias, list);
+        }
+        if let Some(norm) = &self.hidden_norm {
+            norm.tensors(HIDDEN_NORM, size, list);
         }
         self.projection("ffn_down", [size, hidden_size], self.has_down_bias, list);
     }
@@ -75,7 +89,17 @@ impl Dense {
             let up = builder.project("ffn_up", "ffn_up", x, self.has_up_bias)?;
             self.activation.build_gated(builder, "ffn", gate, up)?
         };
+        let hidden = match &self.hidden_norm {
+            Some(norm) => norm.build(builder, HIDDEN_NORM, hidden, HIDDEN_NORM)?,
+            None => hidden,
+        };
         builder.project("ffn_out", "ffn_down", hidden, self.has_down_bias)
+    }
+
+    pub fn check(&self, diagnostics: &mut Diagnostics) {
+        if let Some(norm) = &self.hidden_norm {
+            norm.check(diagnostics);
+        }
     }
 }
 
@@ -86,18 +110,31 @@ impl Activation {
             Activation::Gelu => builder.node("ffn_gelu", Unary::Gelu, &[x]),
             Activation::GeluErf => builder.node("ffn_gelu", Unary::GeluErf, &[x]),
             Activation::Relu => builder.node("ffn_relu", Unary::Relu, &[x]),
+            Activation::ReluSquared => relu_squared(builder, "ffn", x),
         }
     }
 
     /// `f(gate) * up`; the name of the node starts with `stem`.
     pub fn build_gated(self, builder: &mut Builder, stem: &str, gate: ValueId, up: ValueId) -> Built {
+        if self == Activation::ReluSquared {
+            let gate = relu_squared(builder, stem, gate)?;
+            return builder.node(&format!("{stem}_gated"), Arithmetic::Mul, &[gate, up]);
+        }
         let op = match self {
             Activation::Silu => Gated::Swiglu,
             Activation::Gelu => Gated::Geglu,
             Activation::GeluErf => Gated::GegluErf,
-            Activation::Relu => unreachable!("no architecture has a gate with this function"),
+            Activation::Relu | Activation::ReluSquared => {
+                unreachable!("no architecture has such a gate in one node")
+            }
         };
         let kind = if self == Activation::Silu { "swiglu" } else { "geglu" };
         builder.node(&format!("{stem}_{kind}"), op, &[gate, up])
     }
+}
+
+/// `max(x, 0)^2`; the names of the nodes start with `stem`.
+fn relu_squared(builder: &mut Builder, stem: &str, x: ValueId) -> Built {
+    let positive = builder.node(&format!("{stem}_relu"), Unary::Relu, &[x])?;
+    builder.node(&format!("{stem}_relu_sqr"), Unary::Sqr, &[positive])
 }
