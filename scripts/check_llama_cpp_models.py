@@ -24,6 +24,7 @@ FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "models
 DIFFERENT = {
     "baichuan": "rotates heads only in models with 32 layers",
     "baichuan2-13b": "applies ALiBi only in models with 40 layers",
+    "bitnet-2b": "computes silu in place of relu2",
     "chatglm1": "has no such architecture",
     "command-r": "expects norms of heads only in models with at least 64 layers",
     "glm4": "expects heads of hidden_size / heads elements",

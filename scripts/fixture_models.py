@@ -292,6 +292,8 @@ LATENT = dict(SMALL, num_key_value_heads=4, kv_lora_rank=32, qk_nope_head_dim=32
               n_routed_experts=8, moe_intermediate_size=32)
 SENTENCEPIECE_IDS = dict(bos_token_id=1, eos_token_id=2)
 
+BITNET = dict(hidden_size=64, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=1, rms_norm_eps=1e-5,
+              max_position_embeddings=256, tie_word_embeddings=True, torch_dtype="bfloat16")
 LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 32}
 YARN_ROPE = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
@@ -332,6 +334,12 @@ MODELS = {
     "baichuan2-13b": dict(remote="Baichuan", tokenizer=baichuan_tokenizer, pad_rows=0, features=["alibi", "unit_head"],
                           config=dict(REMOTE, architectures=["BaichuanForCausalLM"], model_type="baichuan", hidden_size=96,
                                       num_attention_heads=6, model_max_length=256, z_loss_weight=0)),
+    "bitnet": dict(remote="TernaryBitNet", tokenizer=tokenizer_model_only, pad_rows=0, features=["ternary", "sub_norms"],
+                   config=dict(BITNET, architectures=["BitnetForCausalLM"], model_type="llama", hidden_act="silu", weight_bits=1, input_bits=8,
+                               rope_theta=10000.0, **SENTENCEPIECE_IDS)),
+    "bitnet-2b": dict(remote="TernaryBitNet", tokenizer=llama3_tokenizer, pad_rows=0, features=["relu2", "sub_norms"],
+                      config=dict(BITNET, intermediate_size=96, architectures=["BitNetForCausalLM"], model_type="bitnet", hidden_act="relu2", rope_theta=500000.0, bos_token_id=395, eos_token_id=396,
+                                  quantization_config={"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "offline"})),
     "internlm": dict(remote="InternLm", tokenizer=internlm_tokenizer, pad_rows=0, features=["biases"],
                      config=dict(REMOTE, architectures=["InternLMForCausalLM"], model_type="internlm", max_position_embeddings=256,
                                  bias=True, rotary={"base": 10000, "type": "dynamic"})),
@@ -487,7 +495,7 @@ def generation_config(name, ids):
     if name.startswith("qwen"):
         return {"bos_token_id": ids["<|endoftext|>"], "pad_token_id": ids["<|endoftext|>"], "do_sample": True,
                 "eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]], "temperature": 0.7, "top_k": 20, "top_p": 0.8}
-    if name == "llama3":
+    if name in ("llama3", "bitnet-2b"):
         return {"bos_token_id": ids["<|begin_of_text|>"], "eos_token_id": [ids["<|end_of_text|>"], ids["<|eot_id|>"]]}
     if name == "llama3-tied":
         return {"bos_token_id": ids["<|begin_of_text|>"], "eos_token_id": ids["<|eot_id|>"]}

@@ -31,6 +31,7 @@ from fixture_models import MODELS, write_generation_config
 from fixture_texts import CHAT, PROMPTS, hard_texts
 from fixture_tokenizers import write_json
 import remote_models
+import ternary_models
 
 GREEDY_TOKENS = 16
 GAP_MIN = 0.05
@@ -111,6 +112,8 @@ def fill(model, seed, pad_rows):
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.copy_(on_grid(torch.rand(buffer.shape, generator=generator) * 0.3))
+        if hasattr(model, "settle"):
+            model.settle()
 
 
 # ---------------------------------------------------------------- goldens
@@ -188,6 +191,8 @@ def find_seed(model, prompts, forbidden, pad_rows):
 
 def without(model, feature):
     """A copy of the model that lacks one feature."""
+    if hasattr(model, "without"):
+        return model.without(feature)
     if hasattr(model, "logits"):
         return remote_without(model, feature)
     config = transformers.AutoConfig.for_model(**model.config.to_dict())
@@ -307,7 +312,7 @@ def build_spec(spec, tokenizer, size):
 
 
 def remote(kind, config):
-    return getattr(remote_models, kind)(config).double().eval()
+    return (getattr(remote_models, kind, None) or getattr(ternary_models, kind))(config).double().eval()
 
 
 def build(config):
@@ -376,7 +381,8 @@ def configuration(spec, tokenizer, size):
 def save_weights(model, folder):
     """A copy is narrowed: the rotary frequencies of the model itself must stay as they are."""
     if hasattr(model, "logits"):
-        tensors = {name: value.to(torch.bfloat16).contiguous() for name, value in model.state_dict().items()}
+        narrow = lambda value: value if value.dtype == torch.uint8 else value.to(torch.bfloat16)
+        tensors = {name: narrow(value).contiguous() for name, value in model.state_dict().items()}
         save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         return write_json(folder, "config.json", model.config)
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder, safe_serialization=True)
@@ -409,12 +415,13 @@ def make(name, spec, out):
     forbidden = set(tokenizer.get_added_vocab().values()) | set(range(size, size + spec["pad_rows"]))
     seed, results = find_seed(model, prompts, forbidden, spec["pad_rows"] + spec.get("silent_rows", 0))
     features = check_features(model, spec["features"], prompts[0])
+    measured = {"nmse_with_rounded_inputs": model.rounding_nmse(prompts[0])} if hasattr(model, "rounding_nmse") else {}
     save_weights(model, folder)
     if spec.get("older"):
         age_config(folder)
     write_generation_config(folder, name, tokenizer.get_added_vocab())
     write_goldens(folder, model, tokenizer, texts, prompts, results,
-                  {"model": name, "seed": seed, "nmse_without": features, "texts_checked_by_sentencepiece": from_sentencepiece})
+                  {"model": name, "seed": seed, "nmse_without": features, **measured, "texts_checked_by_sentencepiece": from_sentencepiece})
 
 
 def load_saved(folder, model):

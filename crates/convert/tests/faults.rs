@@ -3,7 +3,7 @@
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
 use trueup_convert::{Agreement, Options, TensorCheck, check, convert};
@@ -548,4 +548,121 @@ fn a_gguf_file_is_not_converted_again() {
     let again = draft.folder.path().join("again.gguf");
     let message = convert(&written, &again, &Options::default(), &NoProgress).unwrap_err().to_string();
     assert!(message.contains("to convert, found GGUF v3") && message.contains("quantize"), "{message}");
+}
+
+/// Bytes of every tensor of the converted draft as f32, and the notes.
+fn tensors_of(draft: &Draft) -> (Vec<(String, Vec<u8>)>, String) {
+    let (notes, checks) = converted(draft, Recipe::new(Some(DType::F32)));
+    assert!(checks.iter().all(|check| check.agreement == Agreement::Exact), "{checks:?}");
+    let file = Gguf::open(draft.output()).unwrap();
+    let read = |number: usize| {
+        let mut bytes = vec![0; file.tensors()[number].bytes as usize];
+        file.read(number, 0, &mut bytes).unwrap();
+        (file.tensors()[number].name.clone(), bytes)
+    };
+    ((0..file.tensors().len()).map(read).collect(), notes)
+}
+
+fn quantization(class: &str, mode: &str) -> Value {
+    json!({ "quant_method": "bitnet", "linear_class": class, "quantization_mode": mode })
+}
+
+/// The checkpoint of one class of BitNet under the names of the other one.
+fn bitnet_of_microsoft() -> Draft {
+    let mut draft = Draft::of("bitnet");
+    renamed(&mut draft, |name| name.replace("inner_attn_ln", "attn_sub_norm").replace("ffn_layernorm", "ffn_sub_norm"));
+    draft.config.insert("architectures".to_owned(), json!(["BitNetForCausalLM"]));
+    draft
+}
+
+#[test]
+fn the_description_decides_whether_matrices_become_ternary() {
+    let (ternary, notes) = tensors_of(&Draft::of("bitnet"));
+    assert!(notes.contains("rounds the input of each ternary matrix to 8 bits"), "{notes}");
+    let mut draft = bitnet_of_microsoft();
+    draft.config.insert("quantization_config".to_owned(), quantization("autobitlinear", "online"));
+    let (online, notes) = tensors_of(&draft);
+    assert!(online == ternary && notes.contains("8 bits"), "{notes}");
+    draft.config.remove("quantization_config");
+    let (plain, notes) = tensors_of(&draft);
+    assert!(notes.contains("weights are used as they are") && !notes.contains("8 bits"), "{notes}");
+    let distinct = |tensors: &[(String, Vec<u8>)]| {
+        let (_, bytes) = tensors.iter().find(|(name, _)| name == "blk.1.ffn_up.weight").unwrap();
+        bytes.as_chunks::<4>().0.iter().filter(|value| **value != [0, 0, 0, 128]).collect::<BTreeSet<_>>().len()
+    };
+    assert_eq!((distinct(&ternary), distinct(&plain) > 100), (3, true));
+}
+
+/// The example of transformers 4.57.6 (`unpack_weights`), in the first rows of a packed matrix.
+#[test]
+fn packed_values_are_those_of_transformers() {
+    let mut draft = Draft::of("bitnet-2b");
+    let packed = draft.tensors.get_mut(Q).unwrap();
+    assert_eq!(packed.1, [16, 64]);
+    for (place, byte) in [(0, 0b1010_0001), (1, 0b0001_1000), (64, 0b1001_0000), (65, 0b0000_1010)] {
+        packed.2[place] = byte;
+    }
+    let scale = |draft: &mut Draft, value: f32| {
+        for (_, tensor) in draft.tensors.iter_mut().filter(|(name, _)| name.ends_with("_scale")) {
+            *tensor = (Dtype::F32, vec![1], value.to_le_bytes().to_vec());
+        }
+    };
+    scale(&mut draft, 0.5);
+    let (multiplied, _) = tensors_of(&draft);
+    let (_, bytes) = multiplied.iter().find(|(name, _)| name == "blk.1.attn_q.weight").unwrap();
+    let value = |row: usize, column: usize| {
+        let place = 4 * (64 * row + column);
+        2.0 * f32::from_le_bytes(bytes[place..place + 4].try_into().unwrap())
+    };
+    // Two rows of bytes are eight rows there, and rows of 16 bytes 64 rows here.
+    let expected = [[0, -1], [-1, 1], [-1, 1], [-1, 1], [1, 0], [0, -1], [1, -1], [1, -1]];
+    for (number, [first, second]) in expected.into_iter().enumerate() {
+        let row = number / 2 * 16 + number % 2;
+        assert_eq!([value(row, 0), value(row, 1)], [first as f32, second as f32], "row {row}");
+    }
+    // The other class divides by the scale.
+    draft.config.insert("quantization_config".to_owned(), quantization("bitlinear", "offline"));
+    scale(&mut draft, 2.0);
+    assert!(tensors_of(&draft).0 == multiplied);
+}
+
+#[test]
+fn ternary_checkpoints_that_lie_are_refused() {
+    type Change = fn(&mut Draft);
+    const SCALE: &str = "model.layers.1.self_attn.q_proj.weight_scale";
+    let cases: [(Change, &str); 10] = [
+        (|draft| draft.tensors.get_mut(Q).unwrap().2[70] = 0xc0, "byte 70 is 0xc0, expected values of 0, 1 or 2"),
+        (|draft| draft.tensors.get_mut(SCALE).unwrap().2.fill(0), "q_proj.weight_scale: expected a scale other than 0"),
+        (|draft| draft.set(SCALE, |values| values[0] = f32::NAN), "element 0 is NaN, expected a finite number"),
+        (|draft| drop(draft.tensors.remove(SCALE)), "tensor model.layers.1.self_attn.q_proj.weight_scale is missing"),
+        (|draft| drop(draft.tensors.remove(Q)), "tensor model.layers.1.self_attn.q_proj.weight is missing"),
+        (
+            |draft| *draft.tensors.get_mut(SCALE).unwrap() = (Dtype::BF16, vec![2], vec![0; 4]),
+            "weight_scale: expected shape [1], found [2]",
+        ),
+        (|draft| draft.tensors.get_mut(Q).unwrap().1 = vec![64, 16], "expected shape [16, 64], found [64, 16]"),
+        (
+            |draft| *draft.tensors.get_mut(Q).unwrap() = (Dtype::BF16, vec![64, 64], vec![0; 8192]),
+            "expected shape [16, 64], found [64, 64]; tensor model.layers.1.self_attn.q_proj.weight: expected packed \
+             values of type u8, found bf16",
+        ),
+        (
+            |draft| drop(draft.config.insert("architectures".to_owned(), json!(["LlamaForCausalLM"]))),
+            "expected an unquantized checkpoint, found quant_method \"bitnet\"",
+        ),
+        (
+            |draft| drop(draft.config.remove("quantization_config")),
+            "expected unquantized weights, found weights quantized by FP8 or compressed-tensors (weight_scale in 14",
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut draft = Draft::of("bitnet-2b");
+        change(&mut draft);
+        let message = draft.refused(&Options::default());
+        assert!(message.contains(expected), "{expected:?}: {message}");
+    }
+    let mut draft = Draft::of("bitnet");
+    draft.set(Q, |values| values[100] = f32::INFINITY);
+    let message = draft.refused(&Options::default());
+    assert!(message.contains(&format!("tensor {Q}: element 100 is inf, expected a finite number")), "{message}");
 }

@@ -4,6 +4,7 @@ use crate::architecture::Architecture;
 
 mod baichuan;
 mod bert;
+mod bitnet;
 mod bloom;
 mod chatglm;
 mod chatglm1;
@@ -68,6 +69,8 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &qwen3moe::QWEN3MOE,
     &baichuan::BAICHUAN,
     &bert::BERT,
+    &bitnet::BITNET,
+    &bitnet::BITNET_B158_2B,
     &chatglm::CHATGLM,
     &glm::GLM,
     &chatglm1::CHATGLM1,

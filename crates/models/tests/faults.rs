@@ -293,6 +293,67 @@ fn state_spaces_that_lie_are_refused() {
     }
 }
 
+#[test]
+fn ternary_models_that_lie_are_refused() {
+    let of_class = |class: &str, more: Value| {
+        let mut more = more.as_object().cloned().unwrap();
+        more.insert("architectures".to_owned(), json!([class]));
+        Value::Object(more)
+    };
+    let quantized = |key: &str, value: Value| {
+        let quantization = json!({ "quant_method": "bitnet", key: value });
+        of_class("BitNetForCausalLM", json!({ "quantization_config": quantization }))
+    };
+    expect_refusals([
+        (of_class("BitnetForCausalLM", json!({ "weight_bits": 2 })), "weight_bits: expected 1, found 2"),
+        (of_class("BitnetForCausalLM", json!({ "input_bits": 4 })), "input_bits: expected 8, found 4"),
+        (of_class("BitnetForCausalLM", json!({ "hidden_act": "gelu" })), "hidden_act: expected \"silu\""),
+        (
+            of_class("BitnetForCausalLM", json!({ "quantization_config": { "quant_method": "bitnet" } })),
+            "expected an unquantized checkpoint, found quant_method \"bitnet\"",
+        ),
+        (
+            of_class("BitNetForCausalLM", json!({ "quantization_config": { "quant_method": "gptq" } })),
+            "expected an unquantized checkpoint, found quant_method \"gptq\"",
+        ),
+        (
+            of_class("BitNetForCausalLM", json!({ "quantization_config": 4 })),
+            "expected an unquantized checkpoint, found 4",
+        ),
+        (
+            of_class("BitNetForCausalLM", json!({ "attention_bias": true })),
+            "attention_bias: expected false, found true",
+        ),
+        (quantized("use_rms_norm", json!(true)), "use_rms_norm: expected false, found true"),
+        (quantized("modules_to_not_convert", json!([])), "modules_to_not_convert: expected [\"lm_head\"], found []"),
+        (quantized("linear_class", json!("linear")), "linear_class: expected \"bitlinear\" or \"autobitlinear\""),
+        (quantized("quantization_mode", json!("later")), "quantization_mode: expected \"online\" or \"offline\""),
+    ]);
+    let cases: &[(Change, &str)] = &[
+        (
+            |m, _| drop(m.insert("bitnet.hidden_activation", "gelu\u{1b}")),
+            "bitnet.hidden_activation: expected silu or relu2, found \"gelu\\u{1b}\"",
+        ),
+        (|m, _| drop(m.insert("bitnet.hidden_activation", 2u32)), "bitnet.hidden_activation"),
+        (|m, _| drop(m.insert("bitnet.attention.layer_norm_rms_epsilon", 0.0f32)), "norm epsilon: expected a finite"),
+        (|m, _| drop(m.insert("bitnet.feed_forward_length", 95u32)), "blk.0.ffn_sub_norm.weight: expected shape [95]"),
+        (
+            |_, t| t.retain(|tensor| tensor.name != "blk.1.attn_sub_norm.weight"),
+            "blk.1.attn_sub_norm.weight is missing",
+        ),
+        (|_, t| t.retain(|tensor| tensor.name != "blk.0.ffn_sub_norm.weight"), "blk.0.ffn_sub_norm.weight is missing"),
+        (
+            |_, t| shape_of(t, "blk.1.ffn_sub_norm.weight")[0] = 64,
+            "blk.1.ffn_sub_norm.weight: expected shape [96], found [64]",
+        ),
+        (
+            |_, t| shape_of(t, "blk.0.attn_sub_norm.weight").push(2),
+            "blk.0.attn_sub_norm.weight: expected shape [64], found [64, 2]",
+        ),
+    ];
+    expect_files_refused(|| gguf_of(json!({ "architectures": ["BitnetForCausalLM"] })), cases);
+}
+
 fn expect_refusals(cases: impl IntoIterator<Item = (Value, &'static str)>) {
     let mut failures = Vec::new();
     for (more, expected) in cases {
