@@ -52,7 +52,7 @@ pub struct Architecture {
     /// Methods of quantized checkpoints that it reads, by their `quant_method`; all others are refused.
     pub(crate) quantization_methods: &'static [&'static str],
     /// Tensors that no result of the model depends on: how their names begin, and what they are. `{extra}` stands for
-    /// the number of a layer after the last one.
+    /// the number of a multi-token prediction layer after the last layer.
     pub unused: &'static [(&'static str, &'static str)],
 }
 

@@ -219,6 +219,19 @@ impl Config<'_> {
         self.optional(key, COUNT_MAX).unwrap_or(absent)
     }
 
+    /// A count or 0, or `absent` if the key is absent or null.
+    pub fn whole_or(&mut self, key: &str, absent: usize) -> usize {
+        let Some(found) = self.value(key).cloned() else { return absent };
+        match found.as_u64().and_then(|count| usize::try_from(count).ok()) {
+            Some(count) if count <= COUNT_MAX => count,
+            Some(count) => {
+                self.problem(format!("{key}: expected 0 to {COUNT_MAX}, found {count}"));
+                absent
+            }
+            None => self.wrong(key, "an integer of at least 0", &found, absent),
+        }
+    }
+
     /// The number of layers, which the number of tensors limits.
     pub fn layers(&mut self, key: &str) -> usize {
         let layers = self.required(key, COUNT_MAX);

@@ -39,11 +39,13 @@ const NEUTRAL: &[(&str, &[&str])] = &[
     (CAUSAL, &["true"]),
     ("attention.scale", &[]),
     ("attention.clamp_kqv", &["0"]),
+    ("attention.temperature_scale", &["0"]),
     ("attn_logit_softcapping", &["0"]),
     ("final_logit_softcapping", &["0"]),
     ("logit_scale", &[]),
     ("embedding_scale", &[]),
     ("residual_scale", &[]),
+    ("nextn_predict_layers", &["0"]),
     ("rope.scaling.yarn_ext_factor", &["1"]),
     ("rope.scaling.yarn_attn_factor", &["1"]),
 ];

@@ -27,8 +27,11 @@ const BUFFERS: [&str; 8] = [
     "attention.causal_mask",
 ];
 
-/// Stands for the number of a layer after the last one of the model.
+/// Stands for the number of a multi-token prediction layer, which follows the last layer of the model.
 const EXTRA_LAYER: &str = "{extra}";
+
+/// A tensor that only multi-token prediction layers have.
+const PREDICTION: &str = "eh_proj.weight";
 
 /// The parameters of norms as checkpoints converted from TensorFlow name them.
 const OLDER: [(&str, &str); 2] = [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
@@ -129,8 +132,8 @@ impl<'a> SourceNames<'a> {
             name.match_indices(fixed).any(|(at, _)| {
                 let rest = name.get(at.saturating_add(fixed.len())..).and_then(|rest| rest.split('.').next());
                 let layer = rest.and_then(|number| number.parse().ok());
-                name.get(..at).is_some_and(is_prefix)
-                    && (!numbered || layer.is_some_and(|layer: usize| layer >= layers))
+                let is_extra = |layer: usize| layer >= layers && self.has(&format!("{fixed}{layer}.{PREDICTION}"));
+                name.get(..at).is_some_and(is_prefix) && (!numbered || layer.is_some_and(is_extra))
             })
         };
         self.architecture.unused.iter().find(|(start, _)| begins(start)).map(|(_, what)| *what)

@@ -716,12 +716,13 @@ fn descriptions_that_lie_about_latent_attention_are_refused() {
         (deepseek(json!({ "qk_rope_head_dim": 15 })), "rotated elements must be even"),
         (deepseek(json!({ "qk_nope_head_dim": 0 })), "qk_nope_head_dim: expected 1 to 65536, found 0"),
         (deepseek(json!({ "v_head_dim": -1 })), "v_head_dim: expected a count, found -1"),
+        (deepseek(json!({ "num_attention_heads": 65536, "kv_lora_rank": 512 })), "in total, found 65536 heads"),
+        (deepseek(json!({ "first_k_dense_replace": "1" })), "first_k_dense_replace: expected an integer of at least 0"),
+        (deepseek(json!({ "first_k_dense_replace": -1 })), "expected an integer of at least 0, found -1"),
         (
-            deepseek(json!({ "num_attention_heads": 65536, "head_dim": 1, "kv_lora_rank": 512 })),
-            "in total, found 65536 heads",
+            deepseek(json!({ "first_k_dense_replace": 65537 })),
+            "first_k_dense_replace: expected 0 to 65536, found 65537",
         ),
-        (deepseek(json!({ "first_k_dense_replace": "1" })), "first_k_dense_replace: expected a number of layers"),
-        (deepseek(json!({ "first_k_dense_replace": -1 })), "first_k_dense_replace: expected a number of layers"),
         (deepseek(json!({ "moe_layer_freq": 2 })), "moe_layer_freq: expected 1, found 2"),
         (deepseek(json!({ "n_group": 3 })), "groups of experts: expected a number that divides 8"),
         (deepseek(json!({ "n_group": 8 })), "into groups of at least 2, found 8"),
@@ -731,7 +732,15 @@ fn descriptions_that_lie_about_latent_attention_are_refused() {
             deepseek(json!({ "num_experts_per_tok": 5 })),
             "groups of experts that each token uses: expected groups with at least 5 experts, found 1 groups of 4",
         ),
-        (deepseek(json!({ "n_shared_experts": 0 })), "n_shared_experts: expected 1 to 65536, found 0"),
+        // The class has 8 groups, of which each token uses 4.
+        (deepseek(json!({ "n_group": null })), "found 8"),
+        (deepseek(json!({ "topk_group": null })), "found 4"),
+        (
+            deepseek(json!({ "architectures": ["DeepseekV2ForCausalLM"], "n_group": null,
+                "topk_method": "group_limited_greedy" })),
+            "n_group: expected a count, found null",
+        ),
+        (deepseek(json!({ "n_shared_experts": -1 })), "n_shared_experts: expected an integer of at least 0, found -1"),
         (deepseek(json!({ "scoring_func": "softmax" })), "scoring_func: expected \"sigmoid\""),
         (deepseek(json!({ "attention_bias": true })), "attention_bias: expected false"),
         (deepseek(json!({ "rope_interleave": false })), "rope_interleave: expected true"),
@@ -777,6 +786,22 @@ fn files_with_wrong_keys_of_latent_attention_are_refused() {
                 "expert_group_used_count: expected 1 to 65536, found 0",
             ),
             (|m, _| drop(m.insert("deepseek2.rope.scaling.yarn_log_multiplier", f32::NAN)), "yarn_log_multiplier"),
+            (
+                |m, _| drop(m.insert("deepseek2.expert_shared_count", 0u32)),
+                "expert_shared_count: expected at least 1, because the file has a shared expert, found 0",
+            ),
+            (
+                |m, _| drop(m.insert("deepseek2.attention.latent_norm_epsilon", -1.0f32)),
+                "norm epsilon: expected a finite number above 0, found -1",
+            ),
+            (
+                |m, _| drop(m.insert("deepseek2.attention.temperature_scale", 0.1f32)),
+                "attention.temperature_scale: the value 0.1 is not supported",
+            ),
+            (
+                |m, _| drop(m.insert("deepseek2.nextn_predict_layers", 1u32)),
+                "nextn_predict_layers: the value 1 is not supported",
+            ),
             (|_, t| t.retain(|tensor| !tensor.name.contains("attn_v_b")), "tensor blk.0.attn_v_b.weight is missing"),
             (
                 |_, t| *shape_of(t, "blk.1.attn_k_b.weight") = vec![32, 128],

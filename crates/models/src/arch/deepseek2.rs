@@ -3,22 +3,26 @@
 //! | model | scores of experts | chosen experts |
 //! |---|---|---|
 //! | V2-Lite | softmax | the best ones |
-//! | V2 | softmax | the best ones of the groups with the best expert |
-//! | V3 | sigmoid, plus a bias for the choice | the best ones of the groups with the best pair |
+//! | V2 | softmax | the best ones in the groups with the highest-scoring expert |
+//! | V3 | sigmoid, plus a bias for the choice | the best ones in the groups whose two best experts have the highest sum |
 //!
-//! V3 divides the weights of the chosen experts by their sum.
+//! V3 divides the weights of the chosen experts by their sum. Experts of other groups count as 0, as in transformers.
+//! llama.cpp excludes them, which differs only if a bias makes a score in the chosen groups negative.
+//!
+//! transformers' class of V2 ignores `mscale_all_dim` in the scale of scores. DeepSeek's code and llama.cpp do not; V2 is
+//! computed as they do.
 
 use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use super::qwen3moe::EXPERT_NAMES;
 use crate::architecture::Architecture;
 use crate::checkpoint::{TensorRule, latent_keys, latent_values};
 use crate::config::Config;
-use crate::decoder::{Decoder, Style, Usual};
+use crate::decoder::{Decoder, NO_KEY, Style, Usual};
 use crate::metadata::Keys;
 use crate::number::{nearest_f32, real};
 use crate::part::experts::{ExpertGroups, ExpertKeys, Gating, Routing, SharedExpert, SparseLayers};
 use crate::part::latent::Latent;
-use crate::part::norm::NormKind;
+use crate::part::norm::{Norm, NormKind};
 use crate::rope::yarn_magnitude;
 use crate::spec::{FeedForward, ModelSpec};
 use serde_json::Value;
@@ -33,7 +37,7 @@ pub static DEEPSEEK2: Architecture = Architecture {
         // The class does not use it.
         config.only("norm_topk_prob", &["false"]);
         let has_groups = config.value("topk_method").and_then(Value::as_str) == Some("group_limited_greedy");
-        let groups = has_groups.then(|| groups(config, 1)).flatten();
+        let groups = has_groups.then(|| groups(config, &V2, 1)).flatten();
         let scale = config.positive_or("routed_scaling_factor", 1.0);
         let routing = Routing { scale: scale_of(scale), ..Routing::PLAIN };
         from_config(config, &V2, (routing, groups), false)
@@ -51,7 +55,7 @@ pub static DEEPSEEK3: Architecture = Architecture {
         let scale = config.positive_or("routed_scaling_factor", 2.5);
         let is_renormalized = config.flag_or("norm_topk_prob", true);
         let routing = Routing { gating: Gating::Sigmoid, is_renormalized, scale: scale_of(scale) };
-        let groups = groups(config, 2);
+        let groups = groups(config, &V3, 2);
         from_config(config, &V3, (routing, groups), true)
     },
     ..BASE
@@ -66,25 +70,38 @@ const BASE: Architecture = Architecture {
         let experts = spec.experts();
         let shared = experts.and_then(|experts| experts.shared?.size.checked_div(experts.size));
         writer.count("expert_shared_count", shared.unwrap_or(0));
-        if let Some((_, magnitude)) = yarn(spec).filter(|_| multiplier(spec) != 0.0) {
+        if let Some(magnitude) = yarn_factor(spec).filter(|_| multiplier(spec) != 0.0) {
             writer.value("rope.scaling.attn_factor", magnitude);
+        }
+        if let Some(epsilon) = other_epsilon(spec) {
+            writer.value(LATENT_EPSILON, epsilon);
         }
     },
     compatibility: |spec| {
         let groups = spec.experts().and_then(|experts| experts.groups).filter(|groups| groups.best != 2);
         let of_groups = groups.map(|_| {
-            "llama.cpp scores a group of experts by its best two, and this model by the best one; its results differ"
+            "llama.cpp scores each expert group by its two best experts, but this model uses only the best one; \
+             llama.cpp's results differ"
+                .to_owned()
         });
-        let magnitude = yarn(spec).map(|(_, magnitude)| magnitude).filter(|_| multiplier(spec) != 0.0);
-        let of_yarn = magnitude.filter(|magnitude| *magnitude != 1.0).map(|_| {
-            "mscale and mscale_all_dim of the RoPE scaling differ; llama.cpp scales scores differently, and its results \
-             differ"
+        let of_yarn = match (yarn_factor(spec), multiplier(spec)) {
+            (Some(_), 0.0) => Some("mscale_all_dim is not set in rope_scaling"),
+            (Some(magnitude), _) if magnitude != 1.0 => Some("mscale and mscale_all_dim in rope_scaling are not equal"),
+            _ => None,
+        };
+        let of_yarn = of_yarn.map(|cause| {
+            format!("{cause}; llama.cpp then computes a different attention scale, and its results differ")
         });
-        of_groups.into_iter().chain(of_yarn).map(str::to_owned).collect()
+        let of_epsilon = other_epsilon(spec).map(|epsilon| {
+            format!(
+                "the norms of latent attention have an epsilon of {epsilon}; llama.cpp uses that of the other norms"
+            )
+        });
+        of_groups.into_iter().chain(of_yarn).chain(of_epsilon).collect()
     },
     tensors: &[LATENT_NAMES, SHARED_NAMES, EXPERT_NAMES, NAMES],
     ignorable: INVERSE_FREQUENCIES,
-    unused: &[("model.layers.{extra}.", "the layer that predicts the token after the next one")],
+    unused: &[("model.layers.{extra}.", "multi-token prediction layer")],
     has_free_head_size: true,
     ..Architecture::BASE
 };
@@ -95,6 +112,8 @@ struct Class {
     shared: usize,
     /// The first layers, which have no experts.
     dense: usize,
+    /// Groups of experts, and those that a token uses; `None` if the keys are required.
+    groups: Option<(usize, usize)>,
     context: usize,
 }
 
@@ -107,6 +126,7 @@ const V2: Class = Class {
     },
     shared: 2,
     dense: 0,
+    groups: None,
     context: 2048,
 };
 const V3: Class = Class {
@@ -118,6 +138,7 @@ const V3: Class = Class {
     },
     shared: 1,
     dense: 3,
+    groups: Some((8, 4)),
     context: 4096,
 };
 
@@ -125,11 +146,19 @@ fn scale_of(scale: f64) -> Option<f32> {
     Some(nearest_f32(scale)).filter(|scale| *scale != 1.0)
 }
 
-/// The groups of experts of a description; the best `best` experts of a group are its score.
-fn groups(config: &mut Config, best: usize) -> Option<ExpertGroups> {
-    config.value("n_group")?;
-    let count = config.count("n_group");
-    (count > 1).then(|| ExpertGroups { count, used: config.count("topk_group"), best })
+/// The epsilon of the norms in latent attention, which the classes fix.
+const EPSILON: f32 = 1e-6;
+
+/// The key of that epsilon where it is not the one of the other norms.
+const LATENT_EPSILON: &str = "attention.latent_norm_epsilon";
+
+/// Reads the expert groups from `config.json`. A group's score is the sum of its `best` highest expert scores.
+fn groups(config: &mut Config, class: &Class, best: usize) -> Option<ExpertGroups> {
+    let (count, used) = match class.groups {
+        Some((count, used)) => (config.count_or("n_group", count), config.count_or("topk_group", used)),
+        None => (config.count("n_group"), config.count("topk_group")),
+    };
+    (count > 1).then_some(ExpertGroups { count, used, best })
 }
 
 fn from_config(
@@ -141,32 +170,32 @@ fn from_config(
     gated_silu(config);
     config.only("attention_bias", &["false"]);
     config.only("moe_layer_freq", &["1"]);
-    let usual = Usual { context_absent: Some(class.context), ..Usual::LLAMA };
-    let mut decoder = Decoder::from_config(config, &usual, RopePairs::Neighbours);
+    // The size of heads is the sum of their parts.
     let (plain, rotated) = (config.count_or("qk_nope_head_dim", 128), config.count_or("qk_rope_head_dim", 64));
+    let usual = Usual {
+        head_size: NO_KEY,
+        head_size_absent: Some(rotated),
+        context_absent: Some(class.context),
+        ..Usual::LLAMA
+    };
+    let mut decoder = Decoder::from_config(config, &usual, RopePairs::Neighbours);
     let is_direct = config.has("q_lora_rank") && config.value("q_lora_rank").is_none();
     let latent = Latent {
         query_rank: (!is_direct).then(|| config.size_or("q_lora_rank", 1536)),
         rank: config.size_or("kv_lora_rank", 512),
         key_size: plain.saturating_add(rotated),
         value_size: config.count_or("v_head_dim", 128),
-        norm: decoder.norm(NormKind::Rms),
+        norm: Norm { kind: NormKind::Rms, epsilon: EPSILON },
         is_split: true,
         scale_multiplier: config.yarn_number("mscale_all_dim").unwrap_or(0.0),
     };
     decoder.rope.dimensions = rotated;
-    let dense = config
-        .value("first_k_dense_replace")
-        .cloned()
-        .map_or(Some(class.dense), |found| found.as_u64().and_then(|count| usize::try_from(count).ok()));
-    if dense.is_none() {
-        config.problem("first_k_dense_replace: expected a number of layers");
-    }
-    let layers = (0..decoder.layers).map(|layer| dense.is_some_and(|dense| layer >= dense)).collect();
+    let dense = config.whole_or("first_k_dense_replace", class.dense);
+    let layers = (0..decoder.layers).map(|layer| layer >= dense).collect();
     let mut sparse = SparseLayers::from_config(config, &decoder, &class.experts, (routing, layers));
-    let shared = config.count_or("n_shared_experts", class.shared);
+    let shared = config.whole_or("n_shared_experts", class.shared);
     let experts = &mut sparse.experts;
-    experts.shared = Some(SharedExpert { size: experts.size.saturating_mul(shared), is_gated: false });
+    experts.shared = (shared > 0).then(|| SharedExpert { size: experts.size.saturating_mul(shared), is_gated: false });
     (experts.groups, experts.has_selection_bias) = (groups, has_selection_bias);
     spec(decoder, latent, Some(sparse))
 }
@@ -176,12 +205,13 @@ fn from_metadata(keys: &mut Keys) -> ModelSpec {
     let is_split = keys.has_tensor("blk.{l}.attn_k_b.weight");
     let has_query_rank = keys.has_tensor("blk.{l}.attn_q_a.weight");
     let scale_multiplier = keys.number_if_present("rope.scaling.yarn_log_multiplier").unwrap_or(0.0) / 0.1;
+    let epsilon = keys.number_if_present(LATENT_EPSILON).map_or(decoder.epsilon, nearest_f32);
     let latent = Latent {
         query_rank: has_query_rank.then(|| keys.size("attention.q_lora_rank")),
         rank: keys.size("attention.kv_lora_rank"),
         key_size: if is_split { keys.count("attention.key_length_mla") } else { decoder.key_size },
         value_size: if is_split { keys.count("attention.value_length_mla") } else { decoder.value_size },
-        norm: decoder.norm(NormKind::Rms),
+        norm: Norm { kind: NormKind::Rms, epsilon },
         is_split,
         scale_multiplier,
     };
@@ -190,15 +220,21 @@ fn from_metadata(keys: &mut Keys) -> ModelSpec {
     {
         *magnitude = nearest_f32(keys.number_if_present("rope.scaling.attn_factor").unwrap_or(1.0));
     }
-    let mut sparse = SparseLayers::from_keys(keys, &decoder, Routing::PLAIN);
+    // Old files of models with a bias lack the key of the function.
+    let has_bias = keys.has_tensor("blk.{l}.exp_probs_b.bias");
+    let gating = if has_bias { Gating::Sigmoid } else { Gating::Softmax };
+    let mut sparse = SparseLayers::from_keys(keys, &decoder, Routing { gating, ..Routing::PLAIN });
     if let Some(sparse) = &mut sparse {
         let experts = &mut sparse.experts;
         let best = if experts.routing.gating == Gating::Sigmoid { 2 } else { 1 };
         experts.groups = ExpertGroups::from_keys(keys, best);
-        if let Some(shared) = &mut experts.shared {
-            shared.size = keys
-                .count_if_present("expert_shared_count")
-                .map_or(shared.size, |count| experts.size.saturating_mul(usize::try_from(count).unwrap_or(usize::MAX)));
+        if let Some(shared) = &mut experts.shared
+            && let Some(count) = keys.count_if_present("expert_shared_count")
+        {
+            if count == 0 {
+                keys.wrong("expert_shared_count", "expected at least 1, because the file has a shared expert, found 0");
+            }
+            shared.size = experts.size.saturating_mul(usize::try_from(count).unwrap_or(usize::MAX));
         }
     }
     spec(decoder, latent, sparse)
@@ -228,12 +264,18 @@ fn multiplier(spec: &ModelSpec) -> f64 {
     latent.map_or(0.0, |latent| latent.scale_multiplier)
 }
 
-/// The factor of YaRN and what it multiplies cosine and sine by.
-fn yarn(spec: &ModelSpec) -> Option<(f32, f32)> {
+/// What YaRN multiplies cosine and sine by.
+fn yarn_factor(spec: &ModelSpec) -> Option<f32> {
     match spec.rope()?.scaling {
-        RopeScaling::Yarn { factor, magnitude, .. } => Some((factor, magnitude)),
+        RopeScaling::Yarn { magnitude, .. } => Some(magnitude),
         _ => None,
     }
+}
+
+/// The epsilon of the norms in latent attention, if the other norms have a different one.
+fn other_epsilon(spec: &ModelSpec) -> Option<f32> {
+    let latent = spec.attentions().find_map(|(_, attention)| attention.latent.as_deref())?;
+    Some(latent.norm.epsilon).filter(|epsilon| Some(*epsilon) != spec.epsilon())
 }
 
 const LATENT_NAMES: &[TensorRule] = &[

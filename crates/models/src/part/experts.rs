@@ -14,11 +14,11 @@ use crate::decoder::Decoder;
 use crate::diagnostics::Diagnostics;
 use crate::limit::SIZE_MAX;
 use crate::metadata::{KeyWriter, Keys};
-use crate::number::nearest_f32;
+use crate::number::{nearest_f32, real};
 use crate::part::feed_forward::Activation;
 use crate::tensor::{TensorKind, TensorList};
-use trueup_graph::op::{Arithmetic, Arrange, Op, Rank, RankRule, Reduce, Reduction, SoftMax, Unary};
-use trueup_graph::{Shape, ValueId};
+use trueup_graph::ValueId;
+use trueup_graph::op::{Arithmetic, Arrange, Cast, Op, Rank, RankRule, Reduce, Reduction, SoftMax, Unary};
 
 /// The experts of one layer.
 #[derive(Clone, PartialEq, Debug)]
@@ -204,7 +204,7 @@ impl ExpertGroups {
         }
     }
 
-    /// `scores` `[experts, tokens]`, far below all others for the experts of groups that are not used.
+    /// `scores` `[experts, tokens]`, with 0 for the experts of groups that are not used.
     fn limited(self, builder: &mut Builder, scores: ValueId, experts: usize) -> Built {
         let (tokens, activation) = (builder.batch().tokens, builder.batch().activation);
         let ExpertGroups { count, used, best } = self;
@@ -219,24 +219,24 @@ impl ExpertGroups {
         let values = builder.node("ffn_moe_group_pairs", Op::reshape(&[best, all]), &[values])?;
         let sums = builder.node("ffn_moe_group_sums", sum, &[values])?;
         let group_scores = builder.node("ffn_moe_group_scores", Op::reshape(&[count, tokens]), &[sums])?;
-        // The score of the last group that is used is the threshold.
-        let ids = builder.node("ffn_moe_group_topk", top(used), &[group_scores])?;
-        let rows = builder.node("ffn_moe_group_score_rows", Op::reshape(&[1, count, tokens]), &[group_scores])?;
-        let values = builder.node("ffn_moe_group_used", Op::get_rows(activation), &[rows, ids])?;
-        let (offset, shape) = (used.saturating_sub(1), Shape::new(&[1, 1, tokens]));
-        let last = Arrange::View { offset, strides: [1, used, used, used.saturating_mul(tokens)], shape };
-        let last = builder.node("ffn_moe_group_last", last, &[values])?;
-        let distance = builder.node("ffn_moe_group_distance", Arithmetic::Sub, &[last, rows])?;
-        let is_below = builder.node("ffn_moe_group_below", Unary::Step, &[distance])?;
-        let penalty = builder.scaled("ffn_moe_group_penalty", UNUSED_GROUP, is_below)?;
+        // A group is used if its rank is below `used`. Sorting the order again gives the rank, so groups with equal
+        // scores have different ranks.
+        let order = builder.node("ffn_moe_group_order", Rank { rule: RankRule::Descending }, &[group_scores])?;
+        let order = builder.node("ffn_moe_group_order_f32", Cast { to: activation }, &[order])?;
+        let rank = builder.node("ffn_moe_group_rank", Rank { rule: RankRule::Ascending }, &[order])?;
+        let rank = builder.node("ffn_moe_group_rank_f32", Cast { to: activation }, &[rank])?;
+        let above = Unary::Scale { factor: -1.0, bias: nearest_f32(real(used) - 0.5) };
+        let above = builder.node("ffn_moe_group_margin", above, &[rank])?;
+        let is_used = builder.node("ffn_moe_group_used", Unary::Step, &[above])?;
+        let mask = builder.node("ffn_moe_group_mask", Op::reshape(&[1, count, tokens]), &[is_used])?;
         let grouped = builder.node("ffn_moe_grouped", Op::reshape(&[size, count, tokens]), &[scores])?;
-        let limited = builder.node("ffn_moe_limited", Arithmetic::Add, &[grouped, penalty])?;
+        let limited = builder.node("ffn_moe_limited", Arithmetic::Mul, &[grouped, mask])?;
         builder.node("ffn_moe_limited_flat", Op::reshape(&[experts, tokens]), &[limited])
     }
 }
 
-/// Is added to the scores of experts that are not used: far below any probability plus its bias.
-const UNUSED_GROUP: f32 = -1e9;
+/// Is added to a sum of sigmoids that weights are divided by, as in DeepSeek's classes: all of them can be close to 0.
+const SUM_EPSILON: f32 = 1e-20;
 
 impl Routing {
     /// Overrides the routing with the keys of a GGUF file.
@@ -376,6 +376,13 @@ impl Experts {
         if routing.is_renormalized {
             let flat = builder.node("ffn_moe_weights_flat", Op::reshape(&[used, tokens]), &[weights])?;
             let sum = builder.node("ffn_moe_weights_sum", Reduce { rule: Reduction::SumRows }, &[flat])?;
+            let sum = match routing.gating {
+                Gating::Softmax => sum,
+                Gating::Sigmoid => {
+                    let scale = Unary::Scale { factor: 1.0, bias: SUM_EPSILON };
+                    builder.node("ffn_moe_weights_sum_epsilon", scale, &[sum])?
+                }
+            };
             let shares = builder.node("ffn_moe_weights_norm", Arithmetic::Div, &[flat, sum])?;
             weights = builder.node("ffn_moe_weights_rows", Op::reshape(&[1, used, tokens]), &[shares])?;
         }

@@ -108,6 +108,7 @@ impl Latent {
             let most = size.saturating_sub(1);
             diagnostics.add(format!("rotated elements of a key of {size}: expected 1 to {most}, found {rotated}"));
         }
+        self.norm.check(diagnostics);
         let multiplier = self.scale_multiplier;
         if !(multiplier.is_finite() && multiplier >= 0.0) {
             diagnostics.add(format!(
