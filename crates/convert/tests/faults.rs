@@ -360,8 +360,8 @@ fn quantized_checkpoints_are_named_by_their_tensors() {
         quantized(&[("qweight", Dtype::I32, 4), ("qzeros", Dtype::I32, 4), ("scales", Dtype::F16, 2)]);
     let expected = format!(
         "tensors: expected unquantized weights, found weights quantized by AWQ (qweight, qzeros, scales in {count} \
-         places), such as model.layers.0.mlp.down_proj.qweight; convert the original unquantized checkpoint, then \
-         quantize the result"
+         places), such as model.layers.0.mlp.down_proj.qweight; convert an unquantized (bf16, f16 or f32) \
+         copy of the checkpoint, then quantize the result"
     );
     assert!(message.ends_with(&expected), "{message}");
     let (message, _) = quantized(&[("weight", Dtype::I8, 1), ("SCB", Dtype::F32, 4)]);

@@ -32,7 +32,8 @@ const SCHEMES: [Scheme; 18] = [
 ];
 
 /// What to do with a quantized checkpoint.
-pub const QUANTIZED_HELP: &str = "convert the original unquantized checkpoint, then quantize the result";
+pub const QUANTIZED_HELP: &str =
+    "convert an unquantized (bf16, f16 or f32) copy of the checkpoint, then quantize the result";
 
 /// How the tensors of these names are quantized: `quantized by GPTQ (qweight, qzeros, scales, g_idx in 21 places)`;
 /// `None` when they are not.

@@ -96,12 +96,12 @@ fn quantized_checkpoints_are_refused_before_anything_else() {
     expect_refusals([
         (
             json!({ "quantization_config": { "bits": 4 } }),
-            "config.json: quantization_config: expected an unquantized checkpoint, found {\"bits\":4}; convert the \
-             original unquantized checkpoint",
+            "config.json: quantization_config: expected an unquantized checkpoint, found {\"bits\":4}; convert an \
+             unquantized (bf16, f16 or f32) copy of the checkpoint",
         ),
         (
             json!({ "quantization_config": { "quant_method": "gptq", "bits": 4 }, "hidden_act": "gelu" }),
-            "expected an unquantized checkpoint, found quant_method \"gptq\"; convert the original",
+            "expected an unquantized checkpoint, found quant_method \"gptq\"; convert an",
         ),
     ]);
 }

@@ -39,7 +39,7 @@ static ARCHITECTURE_UNKNOWN: Rule = Rule::note(
 static QUANTIZED: Rule = Rule::error(
     "checkpoint-quantized",
     "trueup reads the weights of unquantized checkpoints only: tensors and model parameters were not checked",
-    "convert the original unquantized checkpoint",
+    "convert an unquantized (bf16, f16 or f32) copy of the checkpoint",
 );
 static HYPER_INVALID: Rule = Rule::error(
     "hyper-parameters-invalid",
