@@ -351,9 +351,10 @@ impl ModelSpec {
         self.layers.iter().any(|layer| matches!(layer.mixer, Mixer::StateSpace(_)))
     }
 
-    /// Sizes of the heads that the KV cache holds: keys and values of each layer.
+    /// Sizes of the heads that the KV cache holds: keys and values of each layer. Encoders have no cache.
     pub fn cached_head_sizes(&self) -> impl Iterator<Item = usize> {
-        self.attentions().flat_map(|(_, attention)| [attention.key_size, attention.value_size])
+        let cached = self.attentions().filter(|(_, attention)| !attention.is_bidirectional);
+        cached.flat_map(|(_, attention)| [attention.key_size, attention.value_size])
     }
 
     /// The longest row of any activation in a batch that looks at `capacity` positions.

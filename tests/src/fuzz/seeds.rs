@@ -23,6 +23,22 @@ const VOCABULARY: u64 = 48;
 /// Fixtures whose config a tiny model takes.
 pub const MODELS: [&str; 5] = ["llama-yarn", "llama3", "mistral", "qwen2", "qwen3"];
 
+/// Fixtures with the other parts of models: experts, latent attention, states, encoders, ternary matrices.
+pub const PARTS: [&str; 12] = [
+    "models/mixtral",
+    "models/qwen2moe",
+    "models/granitemoe",
+    "models/deepseek2",
+    "models/deepseek3",
+    "models/mamba",
+    "models/mamba2",
+    "models/bitnet",
+    "models/phi4-long",
+    "encoders/bert",
+    "encoder-decoders/t5",
+    "encoder-decoders/flan-t5",
+];
+
 /// Faults whose repro files are seeds: one for each kind of operator.
 const PLANTS: [&str; 8] = [
     "k-tail-1",

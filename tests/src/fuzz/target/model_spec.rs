@@ -1,13 +1,13 @@
 //! Descriptions of models: numbers that a graph is built of.
 
-use super::super::seeds::{MODELS, tiny_config};
+use super::super::seeds::{MODELS, PARTS, fixture_file, tiny_config};
 use super::super::{Answer, later, law, refused};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use trueup::blocks::DType;
 use trueup::formats::TensorInfo;
 use trueup::formats::gguf::Metadata;
-use trueup::models::{Architecture, Batch, Model, ModelSpec};
+use trueup::models::{Architecture, Batch, Model, ModelSpec, Stage};
 
 /// Tensors that the checkpoint has besides those that are asked for: a bound of the layers.
 const TENSORS: usize = 300;
@@ -29,7 +29,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let mut window = tiny_config("mistral");
     window.insert("sliding_window".to_owned(), json!(4));
     configs.push(window);
-    configs.into_iter().map(|config| Value::Object(config).to_string().into_bytes()).collect()
+    let tiny = configs.into_iter().map(|config| Value::Object(config).to_string().into_bytes());
+    tiny.chain(PARTS.map(|name| fixture_file(&format!("{name}/config.json")))).collect()
 }
 
 /// A `config.json`.
@@ -78,8 +79,11 @@ pub fn graph_of(spec: &ModelSpec, path: &Path) -> Result<Answer, String> {
     let (activation, kv, stage) = (DType::F32, DType::F16, spec.decoder_stage(context));
     let batch =
         Batch { tokens: 2, outputs: 1, capacity: context, context, sequences: 2, streams: 1, stage, activation, kv };
-    if let Err(problem) = model.graph(&batch) {
-        return Err(format!("the graph of an accepted model cannot be built: {problem}"));
+    let stages = spec.has_encoder().then_some(Stage::Encoder).into_iter().chain([stage]);
+    for stage in stages {
+        if let Err(problem) = model.graph(&Batch { stage, ..batch }) {
+            return Err(format!("the graph of an accepted model cannot be built: {problem}"));
+        }
     }
     let in_blocks = model.graph(&Batch { kv: DType::Q8_0, ..batch }).is_ok();
     law(
