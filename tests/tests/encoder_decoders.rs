@@ -11,7 +11,7 @@ use trueup::quantize::{Layout, NoProgress};
 use trueup::runtime::{
     DeviceOptions, Entry, GenerateOptions, ModelFile, Sampling, Session, SessionOptions, Weights, generate, open_device,
 };
-use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
+use trueup::verify::{NodeReport, Outcome, Phase, Reference, VerifyOptions, planted, verify};
 use trueup_tests::{convert, encoder_decoders, nmse, quantize};
 
 /// What logits of a device may differ from those that transformers computed in f64 and stored as f32.
@@ -154,6 +154,10 @@ fn encoder_and_decoder_are_verified_in_each_type() {
                 let report = verify(file.clone(), device, Reference::Oracle, &given(with_decoder), &mut |_| {});
                 let report = report.unwrap_or_else(|error| panic!("{error}"));
                 assert_eq!(report.result, Outcome::Pass, "{}", report.to_terminal());
+                let decoded = |node: &&NodeReport| node.phases.iter().any(|found| found.phase == Phase::Decode);
+                let (decoded, coverage) = (report.nodes.iter().filter(decoded).count(), &report.coverage);
+                assert_eq!((coverage.checked_decode, coverage.nodes_decode), (decoded, decoded));
+                assert!(decoded < coverage.nodes && coverage.checked_prompt == coverage.nodes);
                 let has = |name: &str| report.nodes.iter().any(|node| node.node == name);
                 assert!(has("enc_kq_b-0") && has("cross_cache_k-0") && has("cross_out-1") && has("result_output"));
                 assert_eq!(report.prompts[0], prompts[0].ids);
@@ -162,6 +166,46 @@ fn encoder_and_decoder_are_verified_in_each_type() {
             }
         }
     }
+}
+
+#[test]
+fn options_that_do_not_fit_are_refused_with_a_remedy() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let fixture = encoder_decoders().remove(0);
+    let model = scratch.path().join("model.gguf");
+    convert(&fixture.folder, &model, None, None);
+    let file = Arc::new(ModelFile::open(&model).unwrap_or_else(|error| panic!("{error}")));
+    let device = || open_device("cpu", &DeviceOptions::default()).expect("the processor");
+    let refused = |prompts: usize, decoder_prompts: Vec<Vec<u32>>| {
+        let options = VerifyOptions { prompts: vec![vec![5, 1]; prompts], decoder_prompts, ..VerifyOptions::default() };
+        verify(file.clone(), device(), Reference::Oracle, &options, &mut |_| {}).expect_err("refused").to_string()
+    };
+    for (prompts, decoder_prompts, expected) in [
+        (
+            2,
+            vec![vec![0], vec![]],
+            "--decoder-ids: expected at least one token ID for each prompt, found none for prompt 1; pass the decoder \
+             start token 0, or omit the option",
+        ),
+        (
+            2,
+            vec![vec![0]],
+            "--decoder-ids: expected one list for each of 2 prompts, found 1; pass the option once per prompt, or omit it",
+        ),
+        (
+            1,
+            vec![vec![0], vec![0]],
+            "--decoder-ids: expected one list for the prompt, found 2; pass the option once per prompt, or omit it",
+        ),
+        (0, vec![], "verify needs at least one prompt, and each prompt at least one token"),
+    ] {
+        assert_eq!(refused(prompts, decoder_prompts), expected);
+    }
+    let fault = planted("block-scale", &file, device()).map(|_| ()).expect_err("refused").to_string();
+    assert!(fault.ends_with("--inject-fault does not support encoder-decoder models (t5); omit the option"), "{fault}");
+    let help = "use `trueup run` or `trueup verify`";
+    let command = file.expect_no_encoder("bench", help).expect_err("refused").to_string();
+    assert!(command.ends_with(&format!("bench does not support encoder-decoder models (t5); {help}")), "{command}");
 }
 
 /// llama.cpp makes one space of several by this key, which `tokenizer.json` says in other words.

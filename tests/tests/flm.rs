@@ -438,7 +438,7 @@ fn what_nobody_could_read_is_not_written() {
     for (key, expected) in [
         ("hidden_size=8", "--metadata"),
         ("hidden_size=7", "is [7, 418], found [64, 418]"),
-        ("vocab_size=abc", "vocab_size: expected a count"),
+        ("vocab_size=abc", "vocab_size: expected a positive integer"),
         ("architectures=['None']", "expected a supported class"),
         ("peft_size=1", "is the number of adapters"),
     ] {

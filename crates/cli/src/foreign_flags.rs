@@ -1,4 +1,4 @@
-//! Tips for people who type the flags of llama.cpp's tools: which flag of this program does the same.
+//! Tips for people who type the flags of llama.cpp's tools, or `trueup doctor`: what does the same in this program.
 //!
 //! ```text
 //! trueup convert model --outtype f16   error: unexpected argument '--outtype' found
@@ -48,6 +48,7 @@ pub fn parse() -> Arguments {
             error = Arguments::command().error(ErrorKind::UnknownArgument, problem);
         } else if let Some(tip) = tip(&typed, &error) {
             error.remove(ContextKind::SuggestedArg);
+            error.remove(ContextKind::SuggestedSubcommand);
             error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
         }
         error.exit()
@@ -71,6 +72,9 @@ fn tip(typed: &[String], error: &clap::Error) -> Option<String> {
         _ => "",
     };
     let command = typed.get(1).map_or("", String::as_str);
+    if command == "doctor" && error.kind() == ErrorKind::InvalidSubcommand {
+        return Some("use `trueup inspect MODEL --doctor`".to_owned());
+    }
     if command == "quantize" && error.kind() == ErrorKind::UnknownArgument && is_type(invalid) {
         let name = invalid.to_ascii_lowercase();
         return Some(match DType::from_name(&name).is_some_and(|dtype| WRITTEN_TYPES.contains(&dtype)) {
@@ -134,6 +138,7 @@ mod tests {
             ("trueup run model.gguf -p Hi --temperature 0", "--temp"),
             ("trueup run model.gguf -p Hi --cache-type-k q8_0", "--kv TYPE"),
             ("trueup quantize in.gguf out.gguf --leave-output-tensor --type q4_0", "--rule"),
+            ("trueup doctor model.gguf", "use `trueup inspect MODEL --doctor`"),
         ] {
             assert!(tip_for(line).is_some_and(|tip| tip.contains(part)), "{line}: {:?}", tip_for(line));
         }
@@ -143,6 +148,7 @@ mod tests {
             "trueup run",
             "trueup run m.gguf --nonsense",
             "trueup quantize a b c",
+            "trueup nonsense",
         ] {
             assert_eq!(tip_for(line), None, "{line}");
         }

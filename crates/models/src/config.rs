@@ -74,8 +74,14 @@ impl ModelSpec {
         path: &Path,
     ) -> Result<(ModelSpec, Vec<String>)> {
         expect_unquantized(architecture, config, path)?;
-        let mut reader =
-            Config { architecture, object: config, diagnostics: Diagnostics::default(), tensors, notes: Vec::new() };
+        let mut reader = Config {
+            architecture,
+            object: config,
+            diagnostics: Diagnostics::default(),
+            tensors,
+            notes: Vec::new(),
+            other_file: None,
+        };
         let mut spec = (architecture.from_config)(&mut reader);
         spec.architecture = architecture;
         reader.note_unused_scalings(spec.context_length);
@@ -87,7 +93,7 @@ impl ModelSpec {
             let (kind, class) = (quote(kind.unwrap_or_default()).to_string(), class.copied().unwrap_or_default());
             reader.note(format!("config.json has no `architectures`; model_type \"{kind}\" is read as {class}"));
         }
-        let Config { mut diagnostics, notes, .. } = reader;
+        let Config { mut diagnostics, notes, other_file, .. } = reader;
         if diagnostics.list().is_empty() {
             spec.check(&mut diagnostics);
         }
@@ -95,7 +101,10 @@ impl ModelSpec {
         let help =
             format!("correct {name} or get the file again; if the file is correct, trueup does not support this model");
         diagnostics.check(path, name, &help)?;
-        Ok((spec, notes))
+        match other_file {
+            Some(OtherFile { place, problem, help }) => Err(Error::new(path, problem).at(place).help(help)),
+            None => Ok((spec, notes)),
+        }
     }
 }
 
@@ -127,6 +136,14 @@ impl Marker {
     }
 }
 
+/// A problem of a file other than the description.
+struct OtherFile {
+    /// Path of the file in the directory of the model.
+    place: String,
+    problem: String,
+    help: &'static str,
+}
+
 /// A description that is read.
 pub(crate) struct Config<'a> {
     architecture: &'static Architecture,
@@ -135,6 +152,8 @@ pub(crate) struct Config<'a> {
     /// The number of tensors of the checkpoint, which limits the number of layers.
     tensors: usize,
     notes: Vec<String>,
+    /// The first problem of another file of the model.
+    other_file: Option<OtherFile>,
 }
 
 impl Config<'_> {
@@ -168,7 +187,7 @@ impl Config<'_> {
         };
         let (diagnostics, notes) = (std::mem::take(&mut self.diagnostics), std::mem::take(&mut self.notes));
         let Config { architecture, tensors, .. } = *self;
-        let mut inner = Config { architecture, object, diagnostics, tensors, notes };
+        let mut inner = Config { architecture, object, diagnostics, tensors, notes, other_file: None };
         let result = read(&mut inner);
         (self.diagnostics, self.notes) = (inner.diagnostics, inner.notes);
         result
@@ -199,6 +218,12 @@ impl Config<'_> {
         self.diagnostics.add(problem);
     }
 
+    /// Adds the problem of another file of the model, such as `modules.json`; the first one is reported.
+    pub fn problem_in(&mut self, place: &str, problem: impl Into<String>, help: &'static str) {
+        let (place, problem) = (place.to_owned(), problem.into());
+        self.other_file.get_or_insert(OtherFile { place, problem, help });
+    }
+
     /// Elements of a row, `1 ..= 2^22`.
     pub fn size(&mut self, key: &str) -> usize {
         self.required(key, SIZE_MAX)
@@ -207,6 +232,15 @@ impl Config<'_> {
     /// Elements of a row, or `absent` if the key is absent or null.
     pub fn size_or(&mut self, key: &str, absent: usize) -> usize {
         self.optional(key, SIZE_MAX).unwrap_or(absent)
+    }
+
+    /// Elements of a row; `None` if the key is absent, null or 0.
+    pub fn size_unless_zero(&mut self, key: &str) -> Option<usize> {
+        let found = self.value(key).filter(|found| found.as_f64() != Some(0.0))?.clone();
+        Some(match found.as_u64() {
+            Some(size) => self.within(key, size, SIZE_MAX),
+            None => self.wrong(key, "an integer of at least 0", &found, 1),
+        })
     }
 
     /// Layers, heads or elements of a head, `1 ..= 2^16`.
@@ -272,11 +306,11 @@ impl Config<'_> {
         };
         let counts: Option<Vec<u64>> = list.iter().map(Value::as_u64).collect();
         let Some(counts) = counts else {
-            return self.wrong(key, "a count", &Value::from(list), vec![1; layers]);
+            return self.wrong(key, "a positive integer for each layer", &Value::from(list), vec![1; layers]);
         };
         if counts.len() != layers {
             let found = counts.len();
-            self.problem(format!("{key}: expected a count for each of {layers} layers, found {found}"));
+            self.problem(format!("{key}: expected {layers} integers, one for each layer, found {found}"));
             return vec![1; layers];
         }
         counts.into_iter().map(|count| self.within(key, count, max)).collect()
@@ -373,7 +407,7 @@ impl Config<'_> {
     pub fn windows_by_period(&mut self, period: usize, layers: usize) -> Option<(usize, Vec<bool>)> {
         let windows = self.windows(Some(4096), windows_by_period(period, layers));
         if windows.is_none() {
-            self.problem("sliding_window: expected a count, found null");
+            self.problem("sliding_window: expected a positive integer, found null");
         }
         windows
     }
@@ -399,7 +433,7 @@ impl Config<'_> {
             Some(Value::Null) => return None,
             Some(found) => found.clone(),
         };
-        let Some(size) = found.as_u64() else { return Some(self.wrong(key, "a count", &found, 1)) };
+        let Some(size) = found.as_u64() else { return Some(self.wrong(key, "a positive integer", &found, 1)) };
         let size = usize::try_from(size).ok().filter(|&size| size > 0 && size <= CONTEXT_MAX);
         if size.is_none() {
             self.problem(format!("sliding window: expected 1 to 2^31 - 1 tokens, found {found}"));
@@ -412,7 +446,7 @@ impl Config<'_> {
             Some(found) if !found.is_null() => self.optional(key, max).unwrap_or(1),
             found => {
                 let found = found.map_or("nothing", |_| "null");
-                self.problem(format!("{key}: expected a count, found {found}"));
+                self.problem(format!("{key}: expected a positive integer, found {found}"));
                 1
             }
         }
@@ -422,7 +456,7 @@ impl Config<'_> {
         let found = self.value(key)?.clone();
         Some(match found.as_u64() {
             Some(count) => self.within(key, count, max),
-            None => self.wrong(key, "a count", &found, 1),
+            None => self.wrong(key, "a positive integer", &found, 1),
         })
     }
 

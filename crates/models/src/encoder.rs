@@ -9,7 +9,7 @@
 use crate::config::Config;
 use crate::metadata::{KeyWriter, Keys};
 use crate::spec::{ModelResult, ModelSpec, Pooling};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use trueup_formats::gguf::Metadata;
 use trueup_formats::quote;
 
@@ -19,6 +19,9 @@ pub(crate) const CAUSAL: &str = "attention.causal";
 const POOLING: &str = "pooling_type";
 /// The key of the description with the modules that sentence-transformers applies one after the other.
 pub(crate) const MODULES: &str = "modules.json";
+
+/// What to do about a damaged `modules.json`.
+const OTHER_FILE: &str = "get the file of the original model, or remove it";
 
 /// Values of `pooling_type`, as in llama.cpp.
 const POOLINGS: [(u32, ModelResult); 4] = [
@@ -51,7 +54,7 @@ impl Config<'_> {
     pub fn encoder_result(&mut self) -> ModelResult {
         let Some(modules) = self.value(MODULES).cloned() else { return ModelResult::Hidden };
         let Some(modules) = modules.as_array() else {
-            self.problem(format!("{MODULES}: expected a list of modules"));
+            self.problem_in(MODULES, "expected a list of modules, found another value", OTHER_FILE);
             return ModelResult::Hidden;
         };
         let mut result = ModelResult::Hidden;
@@ -59,18 +62,14 @@ impl Config<'_> {
             let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
             match (number, kind.rsplit('.').next().unwrap_or_default()) {
                 (0, "Transformer") => {}
-                (1, "Pooling") => {
-                    let config = module.get("config").and_then(Value::as_object).cloned().unwrap_or_default();
-                    result = self.pooling(&config).map_or(ModelResult::Hidden, ModelResult::Pooled);
-                }
+                (1, "Pooling") => result = self.pooling(module).map_or(ModelResult::Hidden, ModelResult::Pooled),
                 (2, "Normalize") => self.note(
                     "modules.json contains a Normalize module, which GGUF cannot store; the embeddings are not normalized",
                 ),
                 _ => {
-                    let kind = quote(kind);
-                    self.problem(format!(
-                        "{MODULES}: expected a Transformer, one Pooling and optionally a Normalize module, found {kind}"
-                    ));
+                    let found = if kind.is_empty() { "a module without a type".to_owned() } else { quote(kind) };
+                    let expected = "expected a Transformer, one Pooling and optionally a Normalize module";
+                    self.problem_in(MODULES, format!("{expected}, found {found}"), "other modules are not supported");
                 }
             }
         }
@@ -78,7 +77,20 @@ impl Config<'_> {
     }
 
     /// The only mode of a pooling module that is switched on.
-    fn pooling(&mut self, config: &Map<String, Value>) -> Option<Pooling> {
+    fn pooling(&mut self, module: &Value) -> Option<Pooling> {
+        let folder = module.get("path").and_then(Value::as_str).unwrap_or_default();
+        let Some(config) = module.get("config").and_then(Value::as_object) else {
+            match folder {
+                "" => self.problem_in(MODULES, "expected a path of the Pooling module, found none", OTHER_FILE),
+                _ => self.problem_in(
+                    &format!("{}/config.json", quote(folder)),
+                    "the file is missing",
+                    "get all files of the model",
+                ),
+            }
+            return None;
+        };
+        let place = if folder.is_empty() { MODULES.to_owned() } else { format!("{}/config.json", quote(folder)) };
         let on: Vec<&str> = config
             .iter()
             .filter(|(key, value)| key.starts_with("pooling_mode_") && value.as_bool() != Some(false))
@@ -92,10 +104,13 @@ impl Config<'_> {
         if pooling.is_none() {
             let names: Vec<&str> = MODES.iter().map(|(name, _)| *name).collect();
             let found = if on.is_empty() { "none".to_owned() } else { quote(&on.join(", ")) };
-            self.problem(format!(
-                "{MODULES}: Pooling: expected exactly one of {} to be true, found {found}",
-                names.join(", ")
-            ));
+            let names =
+                names.split_last().map_or(String::new(), |(last, rest)| format!("{} and {last}", rest.join(", ")));
+            self.problem_in(
+                &place,
+                format!("expected exactly one of {names} to be true, found {found}"),
+                "other pooling modes are not supported",
+            );
         }
         pooling
     }

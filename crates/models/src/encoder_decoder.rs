@@ -47,19 +47,17 @@ pub struct Buckets {
 }
 
 impl Buckets {
-    /// Number of buckets per direction.
-    fn one_way(self, is_bidirectional: bool) -> usize {
-        if is_bidirectional { self.count / 2 } else { self.count }
-    }
-
-    pub(crate) fn check(self, is_bidirectional: bool, diagnostics: &mut Diagnostics) {
-        let exact = self.one_way(is_bidirectional) / 2;
-        if exact == 0 {
-            let found = self.count;
-            diagnostics.add(format!("expected at least 4 buckets of distances, found {found}"));
-        } else if self.distance_max <= exact {
-            let found = self.distance_max;
-            diagnostics.add(format!("largest distance of the buckets: expected more than {exact}, found {found}"));
+    /// Checks the numbers for the encoder and the decoder. In each direction, half of the buckets hold one distance
+    /// each: `count / 4` buckets in the encoder, which needs at least one, and `count / 2` in the decoder. The maximum
+    /// distance must be larger.
+    pub(crate) fn check(self, diagnostics: &mut Diagnostics) {
+        let Buckets { count, distance_max } = self;
+        let exact = count / 2;
+        if count < 4 {
+            diagnostics.add(format!("relative attention buckets: expected at least 4, found {count}"));
+        } else if distance_max <= exact {
+            diagnostics
+                .add(format!("maximum relative attention distance: expected more than {exact}, found {distance_max}"));
         }
     }
 }
@@ -81,8 +79,8 @@ impl Encoder {
             layer.check(spec.hidden_size(), diagnostics);
         }
         if usize::try_from(self.decoder_start).map_or(true, |id| id >= spec.vocabulary_size()) {
-            let (id, size) = (self.decoder_start, spec.vocabulary_size());
-            diagnostics.add(format!("the decoder's first token has the id {id}, but the vocabulary has {size} tokens"));
+            let (id, last) = (self.decoder_start, spec.vocabulary_size().saturating_sub(1));
+            diagnostics.add(format!("decoder start token: expected an ID from 0 to {last}, found {id}"));
         }
     }
 

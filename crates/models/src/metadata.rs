@@ -281,10 +281,10 @@ impl<'a> Keys<'a> {
         }
         let Some(counts) = self.get(&name, Metadata::u64s) else { return vec![1; layers] };
         if counts.is_empty() {
-            self.problem(format!("key {name}: expected a count for each layer, found an empty list"));
+            self.problem(format!("key {name}: expected {layers} integers, one for each layer, found an empty list"));
         } else if counts.len() != layers {
             let found = counts.len();
-            self.problem(format!("key {name}: expected a count for each of {layers} layers, found {found}"));
+            self.problem(format!("key {name}: expected {layers} integers, one for each layer, found {found}"));
         }
         let mut counts: Vec<usize> = counts.into_iter().map(|count| self.within(key, count, max)).collect();
         counts.resize(layers, 1);

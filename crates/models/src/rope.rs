@@ -62,9 +62,8 @@ impl RopeSpec {
     pub(crate) fn check(&self, head_size: usize, diagnostics: &mut Diagnostics) {
         let dimensions = self.dimensions;
         if dimensions == 0 || !dimensions.is_multiple_of(2) || dimensions > head_size {
-            diagnostics.add(format!(
-                "rotated elements must be even and at most the head size {head_size}, found {dimensions}"
-            ));
+            diagnostics
+                .add(format!("RoPE dimensions: expected an even number from 2 to {head_size}, found {dimensions}"));
         }
         let mut positive = |what: &str, value: f64| {
             if !(value.is_finite() && value > 0.0) {
@@ -104,7 +103,7 @@ impl RopeSpec {
             let dimensions = real(self.dimensions);
             let low = dimensions * turns.ln() / (2.0 * f64::from(self.base).ln());
             if low.floor() > dimensions - 1.0 {
-                diagnostics.add(format!("YaRN's ramp starts at {low}, after the {} rotated elements", self.dimensions));
+                diagnostics.add(format!("YaRN's ramp starts at {low}, after the {} RoPE dimensions", self.dimensions));
             }
         }
     }
@@ -160,11 +159,11 @@ impl LongFactors {
     fn check(&self, pairs: usize, diagnostics: &mut Diagnostics) {
         for (key, list) in [("long_factor", &self.long), ("short_factor", &self.short)] {
             if list.iter().any(|factor| !(factor.is_finite() && *factor > 0.0)) {
-                diagnostics.add(format!("{key} in rope_scaling: expected finite numbers above 0"));
+                diagnostics.add(format!("rope_scaling: {key}: expected finite numbers above 0"));
             }
             if !(list.is_empty() || list.len() == pairs) {
                 let found = list.len();
-                diagnostics.add(format!("{key} in rope_scaling: expected {pairs} numbers, found {found}"));
+                diagnostics.add(format!("rope_scaling: {key}: expected {pairs} numbers, found {found}"));
             }
         }
     }

@@ -447,8 +447,8 @@ impl ModelSpec {
     pub(crate) fn check(&self, diagnostics: &mut Diagnostics) {
         let ids = self.prefix.iter().flat_map(|prefix| [prefix.end, prefix.mark, prefix.other_mark]);
         for id in ids.filter(|id| usize::try_from(*id).map_or(true, |id| id >= self.vocabulary_size)) {
-            let size = self.vocabulary_size;
-            diagnostics.add(format!("a special token has the id {id}, but the vocabulary has {size} tokens"));
+            let last = self.vocabulary_size.saturating_sub(1);
+            diagnostics.add(format!("special token: expected an ID from 0 to {last}, found {id}"));
         }
         self.embedding.norm.iter().chain(&self.head.norm).for_each(|norm| norm.check(diagnostics));
         if self.attentions().any(|(_, attention)| attention.is_bidirectional != self.is_bidirectional()) {

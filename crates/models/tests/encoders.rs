@@ -33,7 +33,7 @@ fn config(more: Value) -> Map<String, Value> {
 
 /// The description of a pooling module with these switches.
 fn pooling(switches: Value) -> Value {
-    let pooling = json!({ "type": "sentence_transformers.models.Pooling", "config": switches });
+    let pooling = json!({ "type": "a.Pooling", "path": "1_Pooling", "config": switches });
     json!({ "modules.json": [{ "type": "a.Transformer" }, pooling] })
 }
 
@@ -139,6 +139,7 @@ fn descriptions_that_lie_are_refused() {
         { "type": "a.Pooling", "config": { "pooling_mode_mean_tokens": true } },
         { "type": "a.Pooling", "config": { "pooling_mode_cls_token": true } },
     ] });
+    let absent = json!({ "modules.json": [{ "type": "a.Transformer" }, { "type": "a.Pooling", "path": "1_Pooling" }] });
     for (more, expected) in [
         (json!({ "hidden_act": "relu" }), "hidden_act: expected \"gelu\""),
         (json!({ "hidden_act": "gelu_new" }), "hidden_act: expected \"gelu\""),
@@ -152,19 +153,25 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "num_hidden_layers": 999 }), "expected at least one tensor for each of 999 layers"),
         (json!({ "type_vocab_size": 0 }), "type_vocab_size: expected 1 to 65536, found 0"),
         (json!({ "type_vocab_size": u64::MAX }), "type_vocab_size: expected 1 to 65536"),
-        (json!({ "max_position_embeddings": -1 }), "max_position_embeddings: expected a count, found -1"),
+        (json!({ "max_position_embeddings": -1 }), "max_position_embeddings: expected a positive integer, found -1"),
         (json!({ "layer_norm_eps": 0.0 }), "norm epsilon: expected a finite number above 0"),
-        (json!({ "intermediate_size": null }), "intermediate_size: expected a count, found null"),
-        (json!({ "modules.json": {} }), "modules.json: expected a list of modules"),
+        (json!({ "intermediate_size": null }), "intermediate_size: expected a positive integer, found null"),
+        (json!({ "modules.json": {} }), "model: modules.json: expected a list of modules"),
         (module("sentence_transformers.models.Dense"), "found sentence_transformers.models.Dense"),
         (module("a\u{1b}[2J"), "\\u{1b}"),
         (json!({ "modules.json": [{ "type": "a.Pooling" }] }), "found a.Pooling"),
         (module("a.Transformer"), "found a.Transformer"),
-        (module("a.Normalize"), "found a.Normalize"),
+        (module("a.Normalize"), "found a.Normalize; other modules are not supported"),
         (json!({ "modules.json": [7] }), "modules.json: expected a Transformer, one Pooling"),
         (two, "found a.Pooling"),
-        (module("a.Pooling"), "expected exactly one of pooling_mode_mean_tokens"),
-        (pooling(json!({ "pooling_mode_max_tokens": true })), "found pooling_mode_max_tokens"),
+        (module("a.Pooling"), "model: modules.json: expected a path of the Pooling module, found none"),
+        (absent, "model: 1_Pooling/config.json: the file is missing; get all files of the model"),
+        (pooling(json!({})), "to be true, found none; other pooling modes are not supported"),
+        (
+            pooling(json!({ "pooling_mode_max_tokens": true })),
+            "model: 1_Pooling/config.json: expected exactly one of pooling_mode_mean_tokens, pooling_mode_cls_token and \
+             pooling_mode_lasttoken to be true, found pooling_mode_max_tokens; other pooling modes are not supported",
+        ),
         (pooling(json!({ "pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true })), "found"),
         (pooling(json!({ "pooling_mode_mean_tokens": "yes" })), "found pooling_mode_mean_tokens"),
     ] {

@@ -43,15 +43,15 @@ fn descriptions_that_lie_are_refused() {
             "expected a number of KV heads that divides the 4 attention heads, found 3",
         ),
         (json!({ "num_key_value_heads": 0 }), "num_key_value_heads: expected 1 to 65536, found 0"),
-        (json!({ "head_dim": 15 }), "rotated elements must be even"),
+        (json!({ "head_dim": 15 }), "RoPE dimensions: expected an even number from 2 to"),
         (json!({ "head_dim": 65536, "num_attention_heads": 65536 }), "in total, found 65536 heads of 65536"),
         (json!({ "num_hidden_layers": 22 }), "expected at least one tensor for each of 22 layers, found 21 tensors"),
         (json!({ "num_hidden_layers": u64::MAX }), "num_hidden_layers: expected 1 to 65536"),
-        (json!({ "hidden_size": -64 }), "hidden_size: expected a count, found -64"),
-        (json!({ "hidden_size": "64" }), "hidden_size: expected a count"),
+        (json!({ "hidden_size": -64 }), "hidden_size: expected a positive integer, found -64"),
+        (json!({ "hidden_size": "64" }), "hidden_size: expected a positive integer"),
         (json!({ "hidden_size": 1u64 << 40 }), "hidden_size: expected 1 to 4194304"),
         (json!({ "vocab_size": 0 }), "vocab_size: expected 1 to"),
-        (json!({ "vocab_size": null }), "vocab_size: expected a count, found null"),
+        (json!({ "vocab_size": null }), "vocab_size: expected a positive integer, found null"),
         (json!({ "max_position_embeddings": 1u64 << 31 }), "max_position_embeddings: expected 1 to"),
         (json!({ "rms_norm_eps": 0.0 }), "norm epsilon: expected a finite number above 0"),
         (json!({ "rms_norm_eps": 1e300 }), "norm epsilon: expected a finite number above 0"),
@@ -59,23 +59,20 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "rope_theta": 1e300 }), "RoPE base: expected a finite number above 0"),
         (json!({ "hidden_act": "gelu" }), "hidden_act: expected \"silu\""),
         (json!({ "partial_rotary_factor": 0.5 }), "partial_rotary_factor: expected 1, found 0.5"),
-        (rope(json!({ "partial_rotary_factor": 0.5 })), "partial_rotary_factor in rope_scaling: expected 1, found 0.5"),
+        (rope(json!({ "partial_rotary_factor": 0.5 })), "rope_scaling: partial_rotary_factor: expected 1, found 0.5"),
         (json!({ "attention_bias": 1 }), "attention_bias: expected true or false"),
         (json!({ "rope_scaling": 4 }), "rope_scaling: expected an object"),
         (rope(json!({ "rope_type": "wobble", "factor": 2.0 })), "found \"wobble\""),
         (rope(json!({ "type": null, "rope_type": "wobble", "factor": 2.0 })), "found \"wobble\""),
-        (rope(json!({ "rope_type": "dynamic", "alpha": 2.0 })), "found \"alpha\""),
-        (rope(json!({ "type": null, "factor": 2.0 })), "found \"factor\""),
-        (rope(json!({ "rope_type": "linear" })), "factor in rope_scaling: expected a number, found nothing"),
-        (
-            rope(json!({ "rope_type": "linear", "factor": "2" })),
-            "factor in rope_scaling: expected a number, found \"2\"",
-        ),
+        (rope(json!({ "rope_type": "dynamic", "alpha": 2.0 })), "rope_scaling: unsupported key \"alpha\""),
+        (rope(json!({ "type": null, "factor": 2.0 })), "rope_scaling: unsupported key \"factor\""),
+        (rope(json!({ "rope_type": "linear" })), "rope_scaling: factor: expected a number, found nothing"),
+        (rope(json!({ "rope_type": "linear", "factor": "2" })), "rope_scaling: factor: expected a number, found \"2\""),
         (
             rope(json!({ "rope_type": "linear", "factor": 0.0 })),
             "RoPE scaling factor: expected a finite number above 0",
         ),
-        (rope(json!({ "rope_type": "linear", "factor": 2.0, "warp": 9 })), "found \"warp\""),
+        (rope(json!({ "rope_type": "linear", "factor": 2.0, "warp": 9 })), "rope_scaling: unsupported key \"warp\""),
         (rope(json!({ "rope_type": "yarn", "factor": 2.0, "truncate": false })), "truncate"),
         (rope(json!({ "rope_type": "yarn", "factor": 2.0, "beta_fast": 1.0, "beta_slow": 2.0 })), "beta_fast"),
         (long(json!(1e30)), "original context of the RoPE scaling"),
@@ -86,7 +83,7 @@ fn descriptions_that_lie_are_refused() {
             "original_max_position_embeddings": 32 })),
             "high_freq_factor",
         ),
-        (rope(json!({ "rope_type": "llama3", "factor": 8.0 })), "low_freq_factor in rope_scaling: expected a number"),
+        (rope(json!({ "rope_type": "llama3", "factor": 8.0 })), "rope_scaling: low_freq_factor: expected a number"),
     ];
     expect_refusals(cases);
 }
@@ -128,7 +125,7 @@ fn descriptions_of_other_classes_that_lie_are_refused() {
         ),
         (
             json!({ "architectures": ["Cohere2ForCausalLM"], "sliding_window": null }),
-            "sliding_window: expected a count, found null",
+            "sliding_window: expected a positive integer, found null",
         ),
         (
             json!({ "architectures": ["MistralForCausalLM"], "sliding_window": null,
@@ -151,7 +148,7 @@ fn descriptions_of_other_classes_that_lie_are_refused() {
         ),
         (
             json!({ "architectures": ["StableLMEpochForCausalLM"], "rope_pct": 0.01 }),
-            "rotated elements must be even and at most the head size 16, found 0",
+            "RoPE dimensions: expected an even number from 2 to 16, found 0",
         ),
         (
             json!({ "architectures": ["GPT2LMHeadModel"], "scale_attn_by_inverse_layer_idx": true }),
@@ -218,36 +215,34 @@ fn descriptions_of_more_decoders_that_lie_are_refused() {
         (open_elm(json!({ "ffn_multipliers": [1.0, -1.0] })), "ffn_multipliers: expected positive numbers, found -1"),
         (open_elm(json!({ "ffn_multipliers": [1.0, 1e9] })), "ffn_multipliers: expected positive numbers"),
         (open_elm(json!({ "num_kv_heads": [1, 3] })), "KV heads that divides the 4 attention heads, found 3"),
-        (phi3(long(json!([1, 2])), json!(64)), "long_factor in rope_scaling: expected 8 numbers, found 2"),
-        (phi3(long(json!([])), json!(64)), "long_factor in rope_scaling: expected a list of numbers"),
-        (
-            phi3(long(json!([1, 1, 1, 1, 1, 1, 1, 0])), json!(64)),
-            "long_factor in rope_scaling: expected finite numbers",
-        ),
+        (phi3(long(json!([1, 2])), json!(64)), "rope_scaling: long_factor: expected 8 numbers, found 2"),
+        (phi3(long(json!([])), json!(64)), "rope_scaling: long_factor: expected a list of numbers, found []"),
+        (phi3(long(json!([1, 1, 1, 1, 1, 1, 1, 0])), json!(64)), "rope_scaling: long_factor: expected finite numbers"),
         (phi3(long(json!([1, 1, 1, 1, 1, 1, 1, 1])), json!(0)), "original_max_position_embeddings: expected 1 to"),
-        (phi3(long(json!([1, 1, 1, 1, 1, 1, 1, 1])), json!(null)), "original_max_position_embeddings in rope_scaling"),
+        (phi3(long(json!([1, 1, 1, 1, 1, 1, 1, 1])), json!(null)), "rope_scaling: original_max_position_embeddings"),
     ]);
 }
 
 #[test]
 fn state_spaces_that_lie_are_refused() {
     let cases = [
-        (json!({ "conv_kernel": 1 }), "the convolution must have 2 to 64 taps, found 1"),
-        (json!({ "conv_kernel": 65536 }), "2 to 64 taps, found 65536"),
+        (json!({ "conv_kernel": 1 }), "conv_kernel: expected 2 to 64, found 1"),
+        (json!({ "conv_kernel": 65536 }), "conv_kernel: expected 2 to 64, found 65536"),
         (json!({ "conv_kernel": 0 }), "conv_kernel: expected 1 to 65536, found 0"),
-        (json!({ "conv_kernel": "x" }), "conv_kernel: expected a count, found \"x\""),
+        (json!({ "conv_kernel": "x" }), "conv_kernel: expected a positive integer, found \"x\""),
         (json!({ "use_bias": true }), "use_bias: expected false, found true"),
         (json!({ "use_conv_bias": 2 }), "use_conv_bias: expected true or false, found 2"),
         (json!({ "hidden_act": "gelu" }), "hidden_act: expected \"silu\""),
         (json!({ "state_size": 0 }), "state_size: expected 1 to 65536, found 0"),
-        (json!({ "state_size": -8 }), "state_size: expected a count, found -8"),
+        (json!({ "state_size": -8 }), "state_size: expected a positive integer, found -8"),
         (
             json!({ "intermediate_size": 4_194_304, "state_size": 65536 }),
-            "a state of 4194304 channels * 65536 elements exceeds the limit of 16777216 elements",
+            "state space: expected at most 16777216 elements in each state and an inner size of at most 4194304, found \
+             274877906944 (scan), 12582912 (convolution) and inner size 4194304",
         ),
         (json!({ "intermediate_size": 0 }), "intermediate_size: expected 1 to 4194304, found 0"),
-        (json!({ "time_step_rank": "half" }), "time_step_rank: expected a count, found \"half\""),
-        (json!({ "time_step_rank": -1 }), "time_step_rank: expected a count, found -1"),
+        (json!({ "time_step_rank": "half" }), "time_step_rank: expected a positive integer, found \"half\""),
+        (json!({ "time_step_rank": -1 }), "time_step_rank: expected a positive integer, found -1"),
         (json!({ "layer_norm_epsilon": 0 }), "epsilon"),
         (json!({ "num_hidden_layers": 65536 }), "expected at least one tensor for each of 65536 layers"),
         (json!({ "quantization_config": {} }), "quantization_config"),
@@ -280,7 +275,7 @@ fn state_spaces_that_lie_are_refused() {
     };
     for (message, expected) in [
         (said(|keys, _| drop(keys.insert("mamba.ssm.state_size", 0u32))), "mamba.ssm.state_size: expected 1 to"),
-        (said(|keys, _| drop(keys.insert("mamba.ssm.conv_kernel", 1u32))), "2 to 64 taps, found 1"),
+        (said(|keys, _| drop(keys.insert("mamba.ssm.conv_kernel", 1u32))), "conv_kernel: expected 2 to 64, found 1"),
         (said(|keys, _| drop(keys.insert("mamba.ssm.inner_size", 95u32))), "blk.0.ssm_in.weight: expected shape"),
         (said(|keys, _| drop(keys.insert("mamba.ssm.dt_b_c_rms", true))), "ssm.dt_b_c_rms) are not supported"),
         (said(|_, tensors| tensors.retain(|tensor| tensor.name != "blk.1.ssm_a")), "tensor blk.1.ssm_a is missing"),
@@ -453,7 +448,7 @@ fn files_that_lie_are_refused() {
         ),
         (
             |m, _| drop(m.insert("llama.attention.head_count", vec![4u32; 3])),
-            "expected a count for each of 2 layers, found 3",
+            "expected 2 integers, one for each layer, found 3",
         ),
         (|m, _| drop(m.insert("llama.feed_forward_length", Vec::<u32>::new())), "found an empty list"),
         (|m, _| drop(m.insert("llama.embedding_length", vec![64u32, 64])), "llama.embedding_length"),
@@ -465,8 +460,11 @@ fn files_that_lie_are_refused() {
             |m, _| drop(m.insert("llama.attention.value_length", 8u32)),
             "tensor blk.0.attn_v.weight: expected shape [64, 16], found [64, 32]",
         ),
-        (|m, _| drop(m.insert("llama.rope.dimension_count", 7u32)), "rotated elements must be even"),
-        (|m, _| drop(m.insert("llama.rope.dimension_count", 32u32)), "at most the head size 16"),
+        (
+            |m, _| drop(m.insert("llama.rope.dimension_count", 7u32)),
+            "RoPE dimensions: expected an even number from 2 to",
+        ),
+        (|m, _| drop(m.insert("llama.rope.dimension_count", 32u32)), "an even number from 2 to 16, found 32"),
         (|m, _| drop(m.insert("llama.rope.freq_base", f32::NAN)), "RoPE base"),
         (|m, _| drop(m.insert("llama.rope.scaling.type", "longrope")), "found \"longrope\""),
         (|m, _| drop(m.insert("llama.attention.layer_norm_rms_epsilon", f32::INFINITY)), "epsilon"),
@@ -485,7 +483,7 @@ fn files_that_lie_are_refused() {
                 m.insert("llama.rope.scaling.factor", 2.0f32);
                 m.insert("llama.rope.dimension_count", 0u32);
             },
-            "rotated elements must be even",
+            "RoPE dimensions: expected an even number from 2 to",
         ),
         (|m, _| drop(m.insert("llama.rope.scaling.yarn_attn_factor", 0.5f64)), "llama.rope.scaling.yarn_attn_factor"),
         (
@@ -554,14 +552,8 @@ fn files_with_wrong_keys_of_experts_are_refused() {
                 |m, _| drop(m.insert("qwen2moe.expert_count", 8u32)),
                 "tensor blk.0.ffn_gate_inp.weight: expected shape [64, 8], found [64, 4]",
             ),
-            (
-                |m, _| drop(m.insert("qwen2moe.expert_count", 1u32)),
-                "experts that each token uses: expected 1 to 1, found 2",
-            ),
-            (
-                |m, _| drop(m.insert("qwen2moe.expert_used_count", 5u32)),
-                "experts that each token uses: expected 1 to 4, found 5",
-            ),
+            (|m, _| drop(m.insert("qwen2moe.expert_count", 1u32)), "experts per token: expected 1 to 1, found 2"),
+            (|m, _| drop(m.insert("qwen2moe.expert_used_count", 5u32)), "experts per token: expected 1 to 4, found 5"),
             (
                 |m, _| drop(m.insert("qwen2moe.expert_used_count", 0u32)),
                 "expert_used_count: expected 1 to 65536, found 0",
@@ -652,15 +644,15 @@ fn descriptions_that_lie_about_experts_are_refused() {
         ),
         (
             mixtral(json!({ "num_local_experts": 11 })),
-            "num_local_experts: expected at least one tensor for each of 11 experts in 2 layers, found 21 tensors",
+            "num_local_experts: 11 experts require at least 22 tensors, found 21",
         ),
         (mixtral(json!({ "num_local_experts": 0 })), "num_local_experts: expected 1 to 65536, found 0"),
-        (mixtral(json!({ "num_local_experts": "8" })), "num_local_experts: expected a count, found \"8\""),
+        (mixtral(json!({ "num_local_experts": "8" })), "num_local_experts: expected a positive integer, found \"8\""),
         (
             mixtral(json!({ "num_local_experts": 4, "num_experts_per_tok": 5 })),
-            "experts that each token uses: expected 1 to 4, found 5",
+            "experts per token: expected 1 to 4, found 5",
         ),
-        (mixtral(json!({ "num_experts_per_tok": -2 })), "num_experts_per_tok: expected a count, found -2"),
+        (mixtral(json!({ "num_experts_per_tok": -2 })), "num_experts_per_tok: expected a positive integer, found -2"),
         (mixtral(json!({ "hidden_act": "gelu" })), "hidden_act: expected \"silu\""),
         (
             qwen(json!({ "num_experts": 4, "mlp_only_layers": [2] })),
@@ -687,7 +679,7 @@ fn descriptions_that_lie_about_experts_are_refused() {
         (class("OlmoeForCausalLM", json!({ "num_experts": 4, "clip_qkv": 8.0 })), "clip_qkv: expected no such key"),
         (
             class("GraniteMoeSharedForCausalLM", json!({ "shared_intermediate_size": -8 })),
-            "shared_intermediate_size: expected a count, found -8",
+            "shared_intermediate_size: expected an integer of at least 0, found -8",
         ),
     ]);
 }
@@ -711,11 +703,11 @@ fn descriptions_that_lie_about_latent_attention_are_refused() {
     expect_refusals([
         (deepseek(json!({ "kv_lora_rank": 0 })), "kv_lora_rank: expected 1 to 4194304, found 0"),
         (deepseek(json!({ "q_lora_rank": 0 })), "q_lora_rank: expected 1 to 4194304, found 0"),
-        (deepseek(json!({ "q_lora_rank": "48" })), "q_lora_rank: expected a count, found \"48\""),
+        (deepseek(json!({ "q_lora_rank": "48" })), "q_lora_rank: expected a positive integer, found \"48\""),
         (deepseek(json!({ "qk_rope_head_dim": 0 })), "qk_rope_head_dim: expected 1 to 65536, found 0"),
-        (deepseek(json!({ "qk_rope_head_dim": 15 })), "rotated elements must be even"),
+        (deepseek(json!({ "qk_rope_head_dim": 15 })), "RoPE dimensions: expected an even number from 2 to"),
         (deepseek(json!({ "qk_nope_head_dim": 0 })), "qk_nope_head_dim: expected 1 to 65536, found 0"),
-        (deepseek(json!({ "v_head_dim": -1 })), "v_head_dim: expected a count, found -1"),
+        (deepseek(json!({ "v_head_dim": -1 })), "v_head_dim: expected a positive integer, found -1"),
         (deepseek(json!({ "num_attention_heads": 65536, "kv_lora_rank": 512 })), "in total, found 65536 heads"),
         (deepseek(json!({ "first_k_dense_replace": "1" })), "first_k_dense_replace: expected an integer of at least 0"),
         (deepseek(json!({ "first_k_dense_replace": -1 })), "expected an integer of at least 0, found -1"),
@@ -724,13 +716,17 @@ fn descriptions_that_lie_about_latent_attention_are_refused() {
             "first_k_dense_replace: expected 0 to 65536, found 65537",
         ),
         (deepseek(json!({ "moe_layer_freq": 2 })), "moe_layer_freq: expected 1, found 2"),
-        (deepseek(json!({ "n_group": 3 })), "groups of experts: expected a number that divides 8"),
-        (deepseek(json!({ "n_group": 8 })), "into groups of at least 2, found 8"),
+        (
+            deepseek(json!({ "n_group": 3 })),
+            "number of expert groups: expected a divisor of 8 (the number of experts) with at least 2 experts per group, \
+             found 3",
+        ),
+        (deepseek(json!({ "n_group": 8 })), "with at least 2 experts per group, found 8"),
         (deepseek(json!({ "n_group": 0 })), "n_group: expected 1 to 65536, found 0"),
-        (deepseek(json!({ "topk_group": 3 })), "groups of experts that each token uses: expected 1 to 2, found 3"),
+        (deepseek(json!({ "topk_group": 3 })), "expert groups per token: expected 1 to 2, found 3"),
         (
             deepseek(json!({ "num_experts_per_tok": 5 })),
-            "groups of experts that each token uses: expected groups with at least 5 experts, found 1 groups of 4",
+            "expert groups per token: expected at least 5 experts in the selected groups, found 4 (1 x 4)",
         ),
         // The class has 8 groups, of which each token uses 4.
         (deepseek(json!({ "n_group": null })), "found 8"),
@@ -738,7 +734,7 @@ fn descriptions_that_lie_about_latent_attention_are_refused() {
         (
             deepseek(json!({ "architectures": ["DeepseekV2ForCausalLM"], "n_group": null,
                 "topk_method": "group_limited_greedy" })),
-            "n_group: expected a count, found null",
+            "n_group: expected a positive integer, found null",
         ),
         (deepseek(json!({ "n_shared_experts": -1 })), "n_shared_experts: expected an integer of at least 0, found -1"),
         (deepseek(json!({ "scoring_func": "softmax" })), "scoring_func: expected \"sigmoid\""),
@@ -767,7 +763,7 @@ fn files_with_wrong_keys_of_latent_attention_are_refused() {
             ),
             (
                 |m, _| drop(m.insert("deepseek2.attention.key_length_mla", 16u32)),
-                "rotated elements of a key of 16: expected 1 to 15, found 16",
+                "RoPE dimensions of a key of 16 elements: expected 1 to 15, found 16",
             ),
             (
                 |m, _| drop(m.insert("deepseek2.attention.value_length_mla", 32u32)),
@@ -779,7 +775,7 @@ fn files_with_wrong_keys_of_latent_attention_are_refused() {
             ),
             (
                 |m, _| drop(m.insert("deepseek2.expert_group_count", 3u32)),
-                "groups of experts: expected a number that divides 8",
+                "number of expert groups: expected a divisor of 8",
             ),
             (
                 |m, _| drop(m.insert("deepseek2.expert_group_used_count", 0u32)),
@@ -859,8 +855,8 @@ fn equal_counts_of_all_layers_are_one_count() {
     let sizes = read(&config(json!({ "head_dim": [16, 8] }))).unwrap_err();
     assert!(sizes.contains("head_dim: layers with different sizes of heads"), "{sizes}");
     for (value, part) in [
-        (json!([96]), "expected a count for each of 2 layers, found 1"),
-        (json!([96, "x"]), "intermediate_size: expected a count"),
+        (json!([96]), "expected 2 integers, one for each layer, found 1"),
+        (json!([96, "x"]), "intermediate_size: expected a positive integer"),
         (json!(trueup_formats::json::INFINITY), "found Infinity"),
     ] {
         let message = read(&config(json!({ "intermediate_size": value }))).unwrap_err();

@@ -280,20 +280,17 @@ impl ModelFile {
         )))
     }
 
-    /// Fails for an encoder-decoder model; `what` does not support it.
+    /// Fails for an encoder-decoder model, which `what` does not support; `help` says what to do.
     ///
     /// # Errors
     /// An encoder reads a text before the model writes.
-    pub fn expect_no_encoder(&self, what: &str) -> Result<()> {
+    pub fn expect_no_encoder(&self, what: &str, help: &str) -> Result<()> {
         let spec = self.model().spec();
         if !spec.has_encoder() {
             return Ok(());
         }
         let (path, name) = (quote(&self.path().display().to_string()), spec.architecture().gguf_name);
-        Err(Error::Request(format!(
-            "{path}: expected a model without an encoder, found an encoder-decoder model ({name}), which {what} does not \
-             support; use `trueup run` or `trueup verify`"
-        )))
+        Err(Error::Request(format!("{path}: {what} does not support encoder-decoder models ({name}); {help}")))
     }
 
     /// Fails when the file, or what its name leads to, changed since it was opened.

@@ -102,7 +102,7 @@ impl Model {
     }
 
     /// The logits after each token, of shape `(tokens, vocabulary)`. In an encoder-decoder model, the encoder reads the
-    /// tokens, and the one row has the logits after the decoder's first token.
+    /// tokens, and the one row has the logits after the decoder's start token.
     pub fn logits(&self, ids: &[u32]) -> Result<Array2<f32>> {
         let options = GenerateOptions { tokens_max: Some(0), keep_logits: true, ..GenerateOptions::default() };
         let generated =

@@ -69,6 +69,6 @@ fn stretched(report: &Report) -> Report {
     }
     (long.coverage.nodes, long.coverage.checked) = (long.nodes.len(), long.nodes.len());
     (long.coverage.checked_prompt, long.coverage.checked_decode) = (long.nodes.len(), long.nodes.len());
-    long.coverage.on_device = long.nodes.len();
+    (long.coverage.nodes_decode, long.coverage.on_device) = (long.nodes.len(), long.nodes.len());
     long
 }

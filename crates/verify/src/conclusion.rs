@@ -108,6 +108,12 @@ impl Report {
         count as f64 >= self.coverage_wanted() * self.coverage.nodes as f64
     }
 
+    /// Whether enough nodes were judged while decoding.
+    pub(crate) fn is_decode_covered(&self) -> bool {
+        let coverage = &self.coverage;
+        coverage.checked_decode as f64 >= self.coverage_wanted() * coverage.nodes_decode as f64
+    }
+
     /// Whether any node passed: waived ones do not.
     pub(crate) fn something_passes(&self) -> bool {
         self.nodes.iter().any(|node| node.verdict.passes())
@@ -123,7 +129,7 @@ impl Report {
             && self.something_passes()
             && self.is_covered(coverage.checked)
             && self.is_covered(coverage.checked_prompt)
-            && (self.is_covered(coverage.checked_decode) || self.steps == 0)
+            && (self.is_decode_covered() || self.steps == 0)
             && (coverage.fell_back == 0 || !self.require_device)
             && !others.contains(&Outcome::Inconclusive)
             && self.undecided().is_none()

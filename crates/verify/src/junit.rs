@@ -19,7 +19,7 @@ impl Report {
             format!("{} of {} most likely tokens differ", self.tokens.flips, self.tokens.positions)
         }));
         suite.add_test_case(case("repeat", "repeat", self.repeat.outcome(&self.tokens), || {
-            "runs on the same tokens differ, or observing the nodes changes the logits".to_owned()
+            "runs on the same tokens differ, or recording the nodes changes the logits".to_owned()
         }));
         if let Some(trace) = &self.trace {
             suite.add_test_case(case("trace", "trace", trace.result, || trace.sentence.clone()));

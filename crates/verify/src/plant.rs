@@ -451,7 +451,7 @@ pub fn planted(choice: &str, model: &ModelFile, device: Arc<dyn Device>) -> Resu
 pub fn planted_in(choice: &str, model: &ModelFile, device: Arc<dyn Device>, fusion: bool) -> Result<PlantedDevice> {
     let (name, wanted) = choice.split_once('@').map_or((choice, None), |(name, node)| (name, Some(node)));
     let plant = known(name)?;
-    model.expect_no_encoder("--inject-fault")?;
+    model.expect_no_encoder("--inject-fault", "omit the option")?;
     expect_f32(&*device)?;
     let unfused = graph(model)?;
     let (fused, answers) =

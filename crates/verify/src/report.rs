@@ -171,9 +171,10 @@ pub struct Coverage {
     pub checked: usize,
     /// Nodes with such a verdict on the tokens of a prompt.
     pub checked_prompt: usize,
-    /// Nodes with such a verdict while decoding, and those of an encoder, which only reads prompts, with one there; 0
-    /// if no steps were requested.
+    /// Nodes with such a verdict while decoding; 0 if no steps were requested.
     pub checked_decode: usize,
+    /// Nodes that a decode step computes: all except those of an encoder.
+    pub nodes_decode: usize,
     /// Nodes computed on the device that was asked for.
     pub on_device: usize,
     /// Nodes computed elsewhere, because the device cannot.
@@ -472,10 +473,8 @@ impl Report {
 fn coverage(records: &Records) -> Coverage {
     let all = records.all();
     let says = |verdict: Verdict| verdict.passes() || verdict.fails();
-    let has_decoded = all.iter().flat_map(|record| &record.phases).any(|found| found.phase == Phase::Decode);
     let checked = |phase: Phase| {
         let judged = |record: &Record| {
-            let phase = if record.is_of_encoder && has_decoded { Phase::Prompt } else { phase };
             let mut verdicts = record.phases.iter().filter(move |found| found.phase == phase).map(PhaseRecord::verdict);
             verdicts.next().is_some_and(says) && verdicts.all(says)
         };
@@ -490,6 +489,7 @@ fn coverage(records: &Records) -> Coverage {
         checked: all.iter().filter(|record| says(record.verdict())).count(),
         checked_prompt: checked(Phase::Prompt),
         checked_decode: checked(Phase::Decode),
+        nodes_decode: all.iter().filter(|record| !record.is_of_encoder).count(),
         on_device: seen.filter(|record| record.fell_back.is_none()).count(),
         fell_back: all.iter().filter(|record| record.fell_back.is_some()).count(),
         waived: 0,

@@ -112,12 +112,9 @@ fn doubt(report: &Report) -> Option<String> {
             "the reference's logits are not finite for {} of {} tokens",
             tokens.reference_not_finite, tokens.positions
         )
-    } else if report.steps > 0 && !report.is_covered(coverage.checked_decode) {
-        format!(
-            "{} of {} nodes were not judged while decoding",
-            coverage.nodes - coverage.checked_decode,
-            coverage.nodes
-        )
+    } else if report.steps > 0 && !report.is_decode_covered() {
+        let (nodes, checked) = (coverage.nodes_decode, coverage.checked_decode);
+        format!("{} of {nodes} nodes were not judged while decoding", nodes.saturating_sub(checked))
     } else if !report.is_covered(coverage.checked_prompt) {
         format!("{} of {} nodes were not judged on a prompt", coverage.nodes - coverage.checked_prompt, coverage.nodes)
     } else if coverage.fell_back > 0 && report.require_device {
@@ -198,8 +195,8 @@ fn right_phase(node: &NodeReport) -> &'static str {
 fn differs_when_observed(report: &Report, node: Option<&NodeReport>) -> &'static str {
     let known = node.and_then(NodeReport::explanation).is_some_and(|found| found.known);
     if !known && report.repeat.deterministic && !report.repeat.taps_neutral {
-        "; results differ between runs of the same input: the observed run gave different logits than the plain \
-            runs"
+        "; results differ between runs of the same input: the run that recorded the nodes gave different logits than \
+            the runs without recording"
     } else {
         ""
     }
@@ -210,7 +207,10 @@ fn next_of_failure(report: &Report, bad: &BadNode) -> String {
     let prompt = bad.worst.as_ref().map(|worst| worst.prompt);
     if let Some(planted) = &report.planted {
         let again = verify_again(report, prompt, "");
-        return format!("run {again} without the fault {}, which was injected at {}", planted.name, planted.node);
+        return format!(
+            "the fault {} was injected at {}; to verify without it, run {again}",
+            planted.name, planted.node
+        );
     }
     match &bad.repro {
         Some(file) => format!("reproduce it with `{}`", repro_alone(report, file)),
@@ -227,7 +227,7 @@ fn no_node(report: &Report) -> String {
     let (device, tokens) = (&report.device.name, &report.tokens);
     if report.repeat.outcome(tokens) == Outcome::Fail {
         let what = if report.repeat.deterministic {
-            "gives different logits when its nodes are observed, although repeated runs agree: its nodes depend \
+            "gives different logits when its nodes are recorded, although repeated runs agree: its nodes depend \
                 on stale memory"
         } else {
             "gives different logits in runs on the same tokens, by more than its error: suspected data race"

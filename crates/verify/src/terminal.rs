@@ -12,6 +12,8 @@ use trueup_formats::counted;
 
 /// Nodes that are shown; the rest are in the JSON.
 const NODES_SHOWN: usize = 8;
+/// Width of the column with the names of nodes, unless a name is longer.
+const NAME_WIDTH_MIN: usize = 19;
 /// Flips that are shown, beside the first unexplained one.
 const FLIPS_SHOWN: usize = 3;
 
@@ -81,15 +83,21 @@ impl Report {
         nodes.sort_by(|(a, worst_a), (b, worst_b)| {
             rank(b).cmp(&rank(a)).then(severity(worst_b).total_cmp(&severity(worst_a)))
         });
+        nodes.truncate(NODES_SHOWN);
+        let width = name_width(nodes.iter().map(|(node, _)| node.node.as_str()));
+        let title = "worst nodes";
         line(
             text,
-            "\nworst nodes           operator       verdict               max |z|   rms z    local     inherited",
+            &format!(
+                "\n{title:0$} operator       verdict               max |z|   rms z    local     inherited",
+                width.saturating_add(2)
+            ),
         );
-        for (node, phase) in nodes.iter().take(NODES_SHOWN) {
+        for (node, phase) in nodes {
             line(
                 text,
                 &format!(
-                    "  {:19} {:14} {:20} {:>8} {:>7} {:>9} {:>9}",
+                    "  {:width$} {:14} {:20} {:>8} {:>7} {:>9} {:>9}",
                     node.node,
                     node.op,
                     phase.verdict.to_string(),
@@ -136,11 +144,11 @@ impl Report {
         let repeat = &self.repeat;
         let deterministic = if repeat.deterministic { "the same bits" } else { "different bits" };
         let taps = match (repeat.deterministic, repeat.taps_neutral) {
-            (true, true) => "; observing the nodes changes nothing",
-            (true, false) => "; observing the nodes changes the logits",
+            (true, true) => "; recording the nodes does not change them",
+            (true, false) => "; recording the nodes changes the logits",
             (false, _) => " (not deterministic)",
         };
-        line(text, &format!("repeat     {} plain runs give {deterministic}{taps}", repeat.runs));
+        line(text, &format!("repeat     {} runs without recording give {deterministic}{taps}", repeat.runs));
         self.batch_line(text);
     }
 
@@ -156,8 +164,15 @@ impl Report {
             (Some(false), false) => "different bits than when computed separately, which the device permits",
             (None, _) => "not compared bit for bit with separate runs",
         };
-        let (lengths, steps) = (lengths.join(", "), counted(batch.steps, "step"));
-        line(text, &format!("batch      sequences of {lengths} tokens and {steps} in one batch; {bits}"));
+        let lengths = match lengths.split_last() {
+            Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+            _ => lengths.join(""),
+        };
+        let steps = match batch.steps {
+            0 => String::new(),
+            steps => format!(", then {},", counted(steps, "decode step")),
+        };
+        line(text, &format!("batch      prompts of {lengths} tokens{steps} in one batch; {bits}"));
     }
 
     fn asked_lines(&self, text: &mut String) {
@@ -188,8 +203,8 @@ pub(crate) fn compared(tokens: &TokenReport) -> String {
     let Some(vectors) = tokens.vectors else {
         let divergence = divergence(tokens);
         return format!(
-            "{top1_equal} of {positions} most likely tokens equal, {flips_expected:.2} flips expected; divergence \
-             {divergence}"
+            "most likely token equal at {top1_equal} of {positions} positions ({flips_expected:.2} differences expected); \
+             KL divergence {divergence}"
         );
     };
     match (vectors.cosine_min, tokens.logit_sigma) {
@@ -199,6 +214,11 @@ pub(crate) fn compared(tokens: &TokenReport) -> String {
         ),
         (None, _) | (_, None) => format!("{positions} compared, not all finite"),
     }
+}
+
+/// The width of a column with these names of nodes.
+pub(crate) fn name_width<'a>(names: impl Iterator<Item = &'a str>) -> usize {
+    names.map(|name| name.chars().count()).max().unwrap_or(0).max(NAME_WIDTH_MIN)
 }
 
 /// `mean 1.00e-4, max 2.00e-3 nats`, or that it is not finite.

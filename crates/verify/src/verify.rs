@@ -169,14 +169,22 @@ pub(crate) fn pool(threads: Option<usize>) -> Result<Arc<ThreadPool>> {
 fn with_decoder(model: &ModelFile, mut options: VerifyOptions) -> Result<(VerifyOptions, Vec<Vec<u32>>)> {
     let given = std::mem::take(&mut options.decoder_prompts);
     let Some(start) = model.model().spec().decoder_start() else {
-        let problem = "the ids of a decoder were given, but the model has no encoder; remove them";
+        let problem =
+            "--decoder-ids: expected an encoder-decoder model, found a model without an encoder; omit the option";
         return if given.is_empty() { Ok((options, Vec::new())) } else { Err(Error::Request(problem.to_owned())) };
     };
     let count = options.prompts.len();
     if !given.is_empty() && given.len() != count {
-        let (prompts, found) = (counted(count, "prompt"), given.len());
+        let found = given.len();
+        let each = if count == 1 { "the prompt".to_owned() } else { format!("each of {count} prompts") };
         return Err(Error::Request(format!(
-            "expected token IDs of the decoder for {prompts}, found them for {found}; pass them once for each prompt"
+            "--decoder-ids: expected one list for {each}, found {found}; pass the option once per prompt, or omit it"
+        )));
+    }
+    if let Some(number) = given.iter().position(Vec::is_empty) {
+        return Err(Error::Request(format!(
+            "--decoder-ids: expected at least one token ID for each prompt, found none for prompt {number}; pass the \
+             decoder start token {start}, or omit the option"
         )));
     }
     let decoder = if given.is_empty() { vec![vec![start]; count] } else { given };

@@ -148,11 +148,40 @@ fn a_waiver_needs_its_day_and_its_node() {
 }
 
 #[test]
+fn the_terminal_report_has_straight_columns_and_full_sentences() {
+    let mut report = report(None);
+    report.nodes[0].node = "ffn_moe_group_distance-10".to_owned();
+    report.nodes[0].phases[0].worst_z = Some(1e3);
+    let text = report.to_terminal();
+    let mut lines = text.lines().skip_while(|line| !line.starts_with("worst nodes"));
+    let column = lines.next().and_then(|line| line.find("operator")).unwrap();
+    let first = lines.next().unwrap();
+    assert!(first.starts_with("  ffn_moe_group_distance-10 "), "{text}");
+    assert_eq!(first[2..].find(' ').map(|end| end + 3), Some(column), "{text}");
+    let rows = lines.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+    for row in rows {
+        let around = row.get(column - 1..=column).unwrap_or_default();
+        assert!(around.starts_with(' ') && !around.ends_with(' '), "{text}");
+    }
+    for line in [
+        "repeat     3 runs without recording give the same bits; recording the nodes does not change them\n",
+        "batch      prompts of 7 and 4 tokens, then 2 decode steps, in one batch; each has the same bits",
+        " positions (",
+        " differences expected); KL divergence mean ",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    report.batch.steps = 0;
+    assert!(report.to_terminal().contains("batch      prompts of 7 and 4 tokens in one batch; "));
+}
+
+#[test]
 fn all_waived_is_no_pass() {
     let mut bad = report(Some("output-f16@ffn_gate-0"));
     bad.nodes.retain(|node| node.verdict.fails());
     (bad.coverage.nodes, bad.coverage.checked) = (bad.nodes.len(), bad.nodes.len());
     (bad.coverage.checked_prompt, bad.coverage.checked_decode) = (bad.nodes.len(), bad.nodes.len());
+    bad.coverage.nodes_decode = bad.nodes.len();
     let judged = gate(&bad, &waiver("*", "undeclared_precision", "2027-01-01"));
     assert_eq!(judged.result, Outcome::Inconclusive);
     assert!(judged.sentence.contains("every node that passes is waived"), "{}", judged.sentence);

@@ -81,7 +81,7 @@ pub fn run(arguments: Arguments) -> Result {
     let started = Instant::now();
     let target = arguments.json.as_deref();
     let model = open(&arguments.model, target)?;
-    model.expect_no_encoder("bench")?;
+    model.expect_no_encoder("bench", "use `trueup run` or `trueup verify`")?;
     let weights = arguments.place.weights(model)?;
     let options = BenchOptions {
         prompt: arguments.prompt,

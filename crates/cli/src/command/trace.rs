@@ -67,7 +67,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result {
     let opened = ModelWithTokenizer::open(&arguments.model, arguments.tokenizer.as_deref())?;
     let model = opened.model.clone();
-    model.expect_no_encoder("trace")?;
+    model.expect_no_encoder("trace", "use `trueup run` or `trueup verify`")?;
     if arguments.out.as_deref() == Some(Path::new("-")) {
         return Err(Failure::new("--out -: a trace is not text; pass a file name, or print a summary with --print"));
     }

@@ -116,10 +116,10 @@ pub fn run(arguments: Arguments) -> Result {
     let model = opened.model.clone();
     let trace = open_trace(&arguments.reference)?;
     if trace.is_some() {
-        model.expect_no_encoder("--ref FILE")?;
+        model.expect_no_encoder("--ref FILE", "omit the option")?;
     }
     if arguments.dump.is_some() {
-        model.expect_no_encoder("--dump")?;
+        model.expect_no_encoder("--dump", "omit the option")?;
     }
     expect_decoder(&arguments, &model)?;
     let read = trace.iter().map(|_| Path::new(&arguments.reference)).chain(arguments.input.files());
@@ -201,7 +201,7 @@ fn expect_decoder(arguments: &Arguments, model: &ModelFile) -> Result<()> {
         return Ok(());
     }
     Err(Failure::new(
-        "--decoder-ids: expected an encoder-decoder model, found a model without an encoder; remove the option",
+        "--decoder-ids: expected an encoder-decoder model, found a model without an encoder; omit the option",
     ))
 }
 

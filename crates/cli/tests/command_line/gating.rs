@@ -193,7 +193,10 @@ fn commands_repeat_how_the_device_computes() {
     let outcome = trueup(&call).exits(1);
     let how = how.join(" ");
     assert!(
-        outcome.stdout.contains(&format!("--steps 1 {how}` on the same prompts without the fault gain")),
+        outcome.stdout.contains("Next: the fault gain was injected at ")
+            && outcome
+                .stdout
+                .contains(&format!("to verify without it, run `trueup verify {model} --steps 1 {how}` on the")),
         "{outcome:?}"
     );
     let next = format!("trueup verify {model} --steps 1 {how}");
@@ -205,8 +208,7 @@ fn commands_repeat_how_the_device_computes() {
     assert!(alone.stdout.contains(&format!("with {how}, with the fault gain")), "{alone:?}");
     // A fault that is waived is no silent pass.
     let gate = scratch.path("gate.toml");
-    let node =
-        outcome.stdout.split("which was injected at ").nth(1).and_then(|rest| rest.split('.').next()).expect("a node");
+    let node = outcome.stdout.split("was injected at ").nth(1).and_then(|rest| rest.split(';').next()).expect("a node");
     let waiver = "verdict = \"structural_bug\"\nreason = \"known\"\nexpires = 2999-01-01\n";
     fs::write(&gate, format!("[[waiver]]\nnode = \"{node}\"\n{waiver}")).expect("a file");
     let outcome =

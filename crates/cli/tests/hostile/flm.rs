@@ -402,8 +402,8 @@ const MEANING: &[Lie] = &[
     ("width 2^40", "hidden_size: expected 1 to 4194304, found 1099511627776", |p, _| {
         p.set("hidden_size", "1099511627776")
     }),
-    ("width of words", "hidden_size: expected a count, found \"wide\"", |p, _| p.set("hidden_size", "wide")),
-    ("width -64", "hidden_size: expected a count, found -64", |p, _| p.set("hidden_size", "-64")),
+    ("width of words", "hidden_size: expected a positive integer, found \"wide\"", |p, _| p.set("hidden_size", "wide")),
+    ("width -64", "hidden_size: expected a positive integer, found -64", |p, _| p.set("hidden_size", "-64")),
     ("one layer more", "tensor model.layers.3.input_layernorm.weight is missing", |p, _| {
         p.set("num_hidden_layers", "4")
     }),
@@ -423,14 +423,14 @@ const MEANING: &[Lie] = &[
         "tensor model.embed_tokens.weight: expected shape [511, 64], found [512, 64]",
         |p, _| p.set("vocab_size", "511"),
     ),
-    ("vocabulary missing", "vocab_size: expected a count, found nothing", |p, _| p.drop_key("vocab_size")),
+    ("vocabulary missing", "vocab_size: expected a positive integer, found nothing", |p, _| p.drop_key("vocab_size")),
     ("epsilon nothing", "rms_norm_eps: expected a number, found []", |p, _| p.set("rms_norm_eps", "[]")),
     ("rope scaling of a list", "rope_scaling: expected an object, found [1,2]", |p, _| p.set("rope_scaling", "[1, 2]")),
     ("unknown rope scaling", "found \"sideways\"", |p, _| {
         p.drop_key("rope_scaling");
         p.set("rope_scaling.type", "sideways");
     }),
-    ("linear rope scaling without a factor", "factor in rope_scaling: expected a number, found nothing", |p, _| {
+    ("linear rope scaling without a factor", "rope_scaling: factor: expected a number, found nothing", |p, _| {
         p.drop_key("rope_scaling");
         p.set("rope_scaling.type", "linear");
     }),
@@ -470,9 +470,11 @@ const MEANING: &[Lie] = &[
     ("a tensor without a name", "tensor model.layers.1.self_attn.o_proj.weight is missing", |p, _| {
         p.tensor(CODES).name = text("")
     }),
-    ("an empty width", "hidden_size: expected a count, found nothing", |p, _| p.set("hidden_size", "")),
-    ("half a layer", "num_hidden_layers: expected a count, found 1.5", |p, _| p.set("num_hidden_layers", "1.5")),
-    ("heads that are true", "num_attention_heads: expected a count, found true", |p, _| {
+    ("an empty width", "hidden_size: expected a positive integer, found nothing", |p, _| p.set("hidden_size", "")),
+    ("half a layer", "num_hidden_layers: expected a positive integer, found 1.5", |p, _| {
+        p.set("num_hidden_layers", "1.5")
+    }),
+    ("heads that are true", "num_attention_heads: expected a positive integer, found true", |p, _| {
         p.set("num_attention_heads", "True")
     }),
     ("epsilon that is no number", "rms_norm_eps: expected a number, found \"nan\"", |p, _| {

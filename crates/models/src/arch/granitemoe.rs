@@ -21,10 +21,8 @@ pub static GRANITEMOE: Architecture = Architecture {
         let layers = vec![true; decoder.layers];
         let mut sparse = SparseLayers::from_config(config, &decoder, &EXPERTS, (Routing::RENORMALIZED, layers));
         // 0 means that there is no shared expert.
-        if config.number_or("shared_intermediate_size", 0.0) != 0.0 {
-            let size = config.size_or("shared_intermediate_size", 1);
-            sparse.experts.shared = Some(SharedExpert { size, is_gated: false });
-        }
+        let shared = config.size_unless_zero("shared_intermediate_size");
+        sparse.experts.shared = shared.map(|size| SharedExpert { size, is_gated: false });
         multipliers.applied(decoder.spec(&Style::LLAMA)).with_experts(Some(sparse))
     },
     from_metadata: granite_from_metadata,

@@ -65,7 +65,8 @@ pub static T5: Architecture = Architecture {
         let note = |buckets: Buckets| {
             let found = buckets.distance_max;
             format!(
-                "distances share buckets up to {found} (t5.{DISTANCE_KEY}); llama.cpp uses {DISTANCE_MAX}, and its results differ"
+                "relative distances are bucketed up to {found} (t5.{DISTANCE_KEY}); llama.cpp always uses {DISTANCE_MAX}, \
+                 and its results differ"
             )
         };
         other.map(note).into_iter().collect()

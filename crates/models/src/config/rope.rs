@@ -50,14 +50,14 @@ impl Config<'_> {
         match self.nested_share() {
             Some((place, found)) => found
                 .as_f64()
-                .unwrap_or_else(|| self.wrong(&format!("{NESTED_SHARE} in {place}"), "a number", &found, absent)),
+                .unwrap_or_else(|| self.wrong(&format!("{place}: {NESTED_SHARE}"), "a number", &found, absent)),
             None => self.number_or(key, absent),
         }
     }
 
     /// Refuses a rotated share of a head other than `share`, for a class that does not read one.
     pub fn only_share(&mut self, share: f64) {
-        let nested = self.nested_share().map(|(place, found)| (format!("{NESTED_SHARE} in {place}"), found));
+        let nested = self.nested_share().map(|(place, found)| (format!("{place}: {NESTED_SHARE}"), found));
         let outer = self.value(NESTED_SHARE).cloned().map(|found| (NESTED_SHARE.to_owned(), found));
         for (key, found) in nested.into_iter().chain(outer) {
             if found.as_f64() != Some(share) {
@@ -144,7 +144,7 @@ impl ScalingReader<'_> {
         let Some((_, keys)) = SCALING_KEYS.iter().find(|(name, _)| *name == kind) else {
             let known: Vec<&str> = SCALING_KEYS.iter().map(|(name, _)| *name).collect();
             let (place, found) = (self.place, quote(kind));
-            self.diagnostics.add(format!("rope_type in {place}: expected {}, found \"{found}\"", known.join(", ")));
+            self.diagnostics.add(format!("{place}: rope_type: expected {}, found \"{found}\"", known.join(", ")));
             return;
         };
         self.check_keys(kind, keys);
@@ -168,11 +168,11 @@ impl ScalingReader<'_> {
             let is_read = key == NESTED_SHARE;
             if !known && !value.is_null() && !is_neutral && !is_read {
                 let place = self.place;
-                self.diagnostics.add(format!("{place}: expected only supported keys, found \"{}\"", quote(key)));
+                self.diagnostics.add(format!("{place}: unsupported key \"{}\"", quote(key)));
             }
         }
-        if self.object.get("truncate").is_some_and(|value| value != &Value::Bool(true)) {
-            self.diagnostics.add(format!("truncate in {}: expected true, found another value", self.place));
+        if let Some(found) = self.object.get("truncate").filter(|value| *value != &Value::Bool(true)) {
+            self.diagnostics.add(format!("{}: truncate: expected true, found {}", self.place, shown(found)));
         }
     }
 
@@ -207,10 +207,12 @@ impl ScalingReader<'_> {
 
     /// A list of numbers that is not empty.
     fn numbers(&mut self, key: &str) -> Vec<f32> {
-        let list = self.object.get(key).and_then(Value::as_array).filter(|list| !list.is_empty());
+        let found = self.object.get(key);
+        let list = found.and_then(Value::as_array).filter(|list| !list.is_empty());
         let numbers: Option<Vec<f64>> = list.and_then(|list| list.iter().map(Value::as_f64).collect());
         if numbers.is_none() {
-            self.diagnostics.add(format!("{key} in {}: expected a list of numbers", self.place));
+            let found = found.map_or("nothing".to_owned(), shown);
+            self.diagnostics.add(format!("{}: {key}: expected a list of numbers, found {found}", self.place));
         }
         numbers.unwrap_or_default().into_iter().map(nearest_f32).collect()
     }
@@ -240,7 +242,7 @@ impl ScalingReader<'_> {
         let before = self.diagnostics.list().len();
         self.optional(key).unwrap_or_else(|| {
             if self.diagnostics.list().len() == before {
-                self.diagnostics.add(format!("{key} in {}: expected a number, found nothing", self.place));
+                self.diagnostics.add(format!("{}: {key}: expected a number, found nothing", self.place));
             }
             1.0
         })
@@ -251,7 +253,7 @@ impl ScalingReader<'_> {
         let number = found.as_f64();
         if number.is_none() {
             let found = shown(found);
-            self.diagnostics.add(format!("{key} in {}: expected a number, found {found}", self.place));
+            self.diagnostics.add(format!("{}: {key}: expected a number, found {found}", self.place));
         }
         number
     }

@@ -190,7 +190,7 @@ impl Attention {
         match &self.position {
             Position::Rope(rope) => rope.check(key_size, diagnostics),
             Position::Alibi(_) | Position::None if self.latent.is_some() => {
-                diagnostics.add("latent attention without rotated positions is not supported");
+                diagnostics.add("latent attention without RoPE is not supported");
             }
             Position::Alibi(exponent) if !(exponent.is_finite() && *exponent > 0.0) => {
                 diagnostics.add(format!("largest ALiBi exponent: expected a finite number above 0, found {exponent}"));
@@ -198,7 +198,7 @@ impl Attention {
             Position::Alibi(_) if self.window.is_some() => {
                 diagnostics.add("a sliding window together with ALiBi is not supported");
             }
-            Position::Buckets(buckets) => buckets.check(self.is_bidirectional, diagnostics),
+            Position::Buckets(buckets) => buckets.check(diagnostics),
             Position::Alibi(_) | Position::None => {}
         }
         if self.is_bidirectional

@@ -173,9 +173,8 @@ fn count_of(config: &mut Config, (key, absent): (&str, usize), layers: usize) ->
     if experts.saturating_mul(layers) <= tensors {
         return experts;
     }
-    config.problem(format!(
-        "{key}: expected at least one tensor for each of {experts} experts in {layers} layers, found {tensors} tensors"
-    ));
+    let required = experts.saturating_mul(layers);
+    config.problem(format!("{key}: {experts} experts require at least {required} tensors, found {tensors}"));
     1
 }
 
@@ -192,14 +191,16 @@ impl ExpertGroups {
         let size = experts.checked_div(count).unwrap_or(0);
         if size < best || !experts.is_multiple_of(count) {
             diagnostics.add(format!(
-                "groups of experts: expected a number that divides {experts} into groups of at least {best}, found {count}"
+                "number of expert groups: expected a divisor of {experts} (the number of experts) with at least {best} \
+                 experts per group, found {count}"
             ));
         } else if groups == 0 || groups > count {
-            diagnostics.add(format!("groups of experts that each token uses: expected 1 to {count}, found {groups}"));
+            diagnostics.add(format!("expert groups per token: expected 1 to {count}, found {groups}"));
         } else if groups.saturating_mul(size) < used {
+            let found = groups.saturating_mul(size);
             diagnostics.add(format!(
-                "groups of experts that each token uses: expected groups with at least {used} experts, found {groups} \
-                 groups of {size}"
+                "expert groups per token: expected at least {used} experts in the selected groups, found {found} \
+                 ({groups} x {size})"
             ));
         }
     }
@@ -316,12 +317,12 @@ impl Experts {
     pub fn check(&self, hidden_size: usize, diagnostics: &mut Diagnostics) {
         let Experts { count, used, .. } = *self;
         if used == 0 || used > count {
-            diagnostics.add(format!("experts that each token uses: expected 1 to {count}, found {used}"));
+            diagnostics.add(format!("experts per token: expected 1 to {count}, found {used}"));
         }
         if self.widest_row(hidden_size) > SIZE_MAX {
             let size = self.size.max(hidden_size);
             diagnostics.add(format!(
-                "experts that each token uses: expected at most {SIZE_MAX} elements, found {used} experts of {size}"
+                "experts per token: expected at most {SIZE_MAX} elements, found {used} experts of {size}"
             ));
         }
         if let Some(groups) = self.groups {

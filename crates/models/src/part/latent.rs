@@ -106,7 +106,8 @@ impl Latent {
         let (size, [rotated, plain]) = (self.key_size, self.key_parts(attention));
         if plain == 0 || rotated == 0 {
             let most = size.saturating_sub(1);
-            diagnostics.add(format!("rotated elements of a key of {size}: expected 1 to {most}, found {rotated}"));
+            diagnostics
+                .add(format!("RoPE dimensions of a key of {size} elements: expected 1 to {most}, found {rotated}"));
         }
         self.norm.check(diagnostics);
         let multiplier = self.scale_multiplier;

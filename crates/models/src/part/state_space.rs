@@ -46,7 +46,7 @@ pub(crate) enum Rates {
     Heads { heads: usize, norm: Norm },
 }
 
-/// Maximum number of state elements of a sequence.
+/// Maximum number of elements of the scan's state, and of that of the convolution.
 const STATE_MAX: usize = 1 << 24;
 /// Maximum number of convolution taps.
 const TAPS_MAX: usize = 64;
@@ -144,18 +144,18 @@ impl StateSpace {
             norm.check(diagnostics);
             if heads == 0 || !self.inner_size.is_multiple_of(heads) {
                 let inner = self.inner_size;
-                diagnostics.add(format!(
-                    "the {inner} channels of the state space cannot be divided evenly among {heads} heads"
-                ));
+                diagnostics
+                    .add(format!("number of heads: expected a divisor of the inner size {inner}, found {heads}"));
             }
         }
         if !(2..=TAPS_MAX).contains(&self.taps) {
-            diagnostics.add(format!("the convolution must have 2 to {TAPS_MAX} taps, found {}", self.taps));
+            diagnostics.add(format!("conv_kernel: expected 2 to {TAPS_MAX}, found {}", self.taps));
         }
         if self.state_elements() > STATE_MAX || self.widest_row() > STATE_MAX || self.inner_size > SIZE_MAX {
-            let (inner, state) = (self.inner_size, self.state_size);
+            let (scan, tail, inner) = (self.state_elements(), self.tail_elements(), self.inner_size);
             diagnostics.add(format!(
-                "a state of {inner} channels * {state} elements exceeds the limit of {STATE_MAX} elements"
+                "state space: expected at most {STATE_MAX} elements in each state and an inner size of at most {SIZE_MAX}, \
+                 found {scan} (scan), {tail} (convolution) and inner size {inner}"
             ));
         }
     }

@@ -1,6 +1,7 @@
 //! The comparison with a trace on a few lines of a terminal.
 
 use super::{TraceNode, TraceReport};
+use crate::terminal::name_width;
 use std::fmt::Write;
 use trueup_formats::quote;
 
@@ -47,12 +48,15 @@ impl TraceReport {
         let mut nodes: Vec<&TraceNode> = self.nodes.iter().filter(|node| node.elements > 0).collect();
         let severity = |node: &TraceNode| node.worst_z.unwrap_or(f64::INFINITY);
         nodes.sort_by(|a, b| b.verdict.fails().cmp(&a.verdict.fails()).then(severity(b).total_cmp(&severity(a))));
-        line(text, "  worst nodes         operator       verdict               max |z|   device's distance");
-        for node in nodes.iter().take(NODES_SHOWN) {
+        nodes.truncate(NODES_SHOWN);
+        let width = name_width(nodes.iter().map(|node| node.node.as_str()));
+        let title = "worst nodes";
+        line(text, &format!("  {title:width$} operator       verdict               max |z|   device's distance"));
+        for node in nodes {
             let z = node.worst_z.map_or("-".to_owned(), |z| format!("{z:.2}"));
             let distance = self.free.distance(&node.node).map_or("-".to_owned(), |distance| format!("{distance:.1e}"));
             let verdict = node.verdict.to_string();
-            line(text, &format!("  {:19} {:14} {verdict:20} {z:>8} {distance:>19}", node.node, node.op));
+            line(text, &format!("  {:width$} {:14} {verdict:20} {z:>8} {distance:>19}", node.node, node.op));
         }
     }
 }
