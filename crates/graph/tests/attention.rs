@@ -56,7 +56,7 @@ fn inputs_that_do_not_fit_are_refused_with_the_rule() {
         (ATTENTION.into(), vec![ty(F32, &[32, 7, 8]), k, v], "k has rows of 64, q of 32"),
         (ATTENTION.into(), vec![ty(F32, &[64, 7, 8]), k, ty(F16, &[48, 39, 2])], "v [48, 39, 2] must have"),
         (FlashAttn { softcap: -1.0, ..ATTENTION }.into(), vec![ty(F32, &[64, 7, 8]), k, v], "softcap must be"),
-        (rope(16), vec![ty(F32, &[16, 4, 7]), ty(I32, &[7, 2])], "32 rotated elements must be even and at most"),
+        (rope(16), vec![ty(F32, &[16, 4, 7]), ty(I32, &[7, 2])], "32 RoPE dimensions must be even and at most"),
         (rope(4), vec![ty(F32, &[16, 4, 7]), ty(I32, &[7, 3])], "positions must be i32[7] or i32[7, 2]"),
     ];
     for (op, inputs, problem) in cases {

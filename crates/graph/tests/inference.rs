@@ -80,7 +80,7 @@ fn inputs_that_do_not_fit_are_refused_with_the_rule() {
         (Op::reshape(&[16, 4, 7]), vec![ty(F32, &[64, 8])], "[64, 8] has 512 elements, [16, 4, 7] has 448"),
         (RmsNorm { epsilon: 0.0 }.into(), vec![ty(F32, &[16]), ty(F32, &[16])], "epsilon must be positive"),
         (RmsNorm { epsilon: 1e-5 }.into(), vec![ty(F32, &[16]), ty(F32, &[8])], "w must be floating point and [16]"),
-        (rope(7), vec![ty(F32, &[16, 4, 7]), ty(I32, &[7])], "7 rotated elements must be even"),
+        (rope(7), vec![ty(F32, &[16, 4, 7]), ty(I32, &[7])], "7 RoPE dimensions must be even"),
         (rope(32), vec![ty(F32, &[16, 4, 7]), ty(I32, &[7])], "at most the head size 16"),
         (rope(16), vec![ty(F32, &[16, 4, 7]), ty(I32, &[6])], "positions must be i32[7] or i32[7, 2], not i32[6]"),
         (rope(16), vec![ty(F32, &[16, 4, 7]), ty(I32, &[7]), ty(F32, &[4])], "factors must be [8]"),

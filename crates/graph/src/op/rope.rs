@@ -91,7 +91,7 @@ impl Rule for Rope {
         expect(fits, || format!("positions must be i32[{0}] or i32[{0}, 2], not {positions}", x.shape[2]))?;
         expect(self.dimensions.is_multiple_of(2) && self.dimensions * rows <= x.shape[0], || {
             let dimensions = self.dimensions * rows;
-            format!("{dimensions} rotated elements must be even and at most the head size {}", x.shape[0])
+            format!("{dimensions} RoPE dimensions must be even and at most the head size {}", x.shape[0])
         })?;
         if let Some(factors) = factors {
             let fits = factors.dtype.is_float() && factors.shape == Shape::new(&[self.dimensions / 2]);
