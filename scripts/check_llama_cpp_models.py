@@ -27,6 +27,7 @@ DIFFERENT = {
     "bitnet-2b": "computes silu in place of relu2",
     "chatglm1": "has no such architecture",
     "command-r": "expects norms of heads only in models with at least 64 layers",
+    "falcon-rw": "expects parallel layers without biases",
     "glm4": "expects heads of hidden_size / heads elements",
     "internlm2": "does not load the bias of the attention's output",
     "mistral": "ignores the sliding window",

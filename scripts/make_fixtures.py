@@ -86,9 +86,9 @@ def spread(name, shape, one_plus):
 
 def spread_of_class(model_type, name, mean, deviation):
     """The spread in classes whose tokens would drown in biases of every part, or repeat because of a tied head."""
-    if name.endswith("bias") and model_type in ("bloom", "gpt2"):
+    if name.endswith("bias") and model_type in ("bloom", "falcon-alibi", "gpt2"):
         return mean, 0.15 if model_type == "gpt2" else 0.05
-    if name in {"bloom": ("transformer.ln_f.weight",), "mpt": ("transformer.norm_f.weight",),
+    if name in {"bloom": ("transformer.ln_f.weight",), "falcon-alibi": ("transformer.ln_f.weight",), "mpt": ("transformer.norm_f.weight",),
                 "openelm": ("transformer.norm.weight",)}.get(model_type, ()):
         return 0.0, 1.4
     if model_type == "bloom" and ".dense" in name:
@@ -99,6 +99,7 @@ def spread_of_class(model_type, name, mean, deviation):
 def fill(model, seed, pad_rows):
     generator = torch.Generator().manual_seed(seed)
     model_type = model.config["model_type"] if isinstance(model.config, dict) else getattr(model.config, "model_type", "")
+    model_type += "-alibi" if getattr(model.config, "alibi", False) else ""
     one_plus = model_type.startswith("gemma")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -210,7 +211,9 @@ def without(model, feature):
         config.query_pre_attn_scalar = config.head_dim
     if feature == "expert_groups":
         config.topk_group = config.n_group
-    other = build(config)
+    if feature == "alibi":
+        config.alibi = False
+    other = build(config, model.config._attn_implementation)
     other.load_state_dict(model.state_dict())
     for name, buffer in other.named_buffers():
         if feature == "selection_bias" and name.endswith("e_score_correction_bias"):
@@ -307,7 +310,7 @@ def golden_chat(tokenizer, prompt):
 
 def build_spec(spec, tokenizer, size):
     if "remote" not in spec:
-        return build(configuration(spec, tokenizer, size))
+        return build(configuration(spec, tokenizer, size), spec.get("attention", "eager"))
     return remote(spec["remote"], dict(spec["config"], **{spec.get("rows", "vocab_size"): size + spec["pad_rows"]}))
 
 
@@ -315,8 +318,8 @@ def remote(kind, config):
     return (getattr(remote_models, kind, None) or getattr(ternary_models, kind))(config).double().eval()
 
 
-def build(config):
-    config._attn_implementation = "eager"
+def build(config, attention="eager"):
+    config._attn_implementation = attention
     # The initialization of some classes fails at norms without a bias; `fill` sets every weight anyway.
     with no_init_weights():
         model = transformers.AutoModelForCausalLM.from_config(config).double().eval()
@@ -426,7 +429,7 @@ def make(name, spec, out):
 
 def load_saved(folder, model):
     if not hasattr(model, "logits"):
-        return widened(transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64).eval())
+        return widened(transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation=model.config._attn_implementation, dtype=torch.float64).eval())
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         saved = type(model)(json.load(file)).double().eval()
     saved.load_state_dict({name: value.double() for name, value in load_file(os.path.join(folder, "model.safetensors")).items()})

@@ -136,7 +136,6 @@ fn descriptions_of_other_classes_that_lie_are_refused() {
             json!({ "architectures": ["OlmoForCausalLM"], "clip_qkv": -1.0 }),
             "attention clamp: expected a finite number above 0, found -1",
         ),
-        (json!({ "architectures": ["FalconForCausalLM"], "alibi": true }), "alibi: expected false"),
         (
             json!({ "architectures": ["FalconForCausalLM"], "new_decoder_architecture": true, "num_kv_heads": 3 }),
             "expected a number of KV heads that divides the 4 attention heads, found 3",
@@ -347,6 +346,58 @@ fn ternary_models_that_lie_are_refused() {
         ),
     ];
     expect_files_refused(|| gguf_of(json!({ "architectures": ["BitnetForCausalLM"] })), cases);
+}
+
+#[test]
+fn falcon_models_that_lie_are_refused() {
+    let falcon = |more: Value| {
+        let mut config = json!({ "architectures": ["FalconForCausalLM"], "multi_query": false, "alibi": true });
+        config.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+        config
+    };
+    expect_refusals([
+        (falcon(json!({ "alibi": "yes" })), "alibi: expected true or false, found \"yes\""),
+        (falcon(json!({ "bias": 2 })), "bias: expected true or false, found 2"),
+        (falcon(json!({ "parallel_attn": "no" })), "parallel_attn: expected true or false, found \"no\""),
+        (falcon(json!({ "activation": "relu" })), "activation: expected \"gelu\", found \"relu\""),
+        (falcon(json!({ "num_attention_heads": 0 })), "num_attention_heads: expected 1 to 65536, found 0"),
+        (
+            falcon(json!({ "new_decoder_architecture": true, "parallel_attn": false })),
+            "parallel_attn: expected true with new_decoder_architecture, found false",
+        ),
+    ]);
+    let cases: &[(Change, &str)] = &[
+        (
+            |m, _| drop(m.insert("falcon.attention.alibi_scale", 0.0f32)),
+            "scale of ALiBi: expected a finite number above 0, found 0",
+        ),
+        (|m, _| drop(m.insert("falcon.attention.alibi_scale", f32::NAN)), "scale of ALiBi: expected a finite number"),
+        (|m, _| drop(m.insert("falcon.attention.alibi_scale", -1.0f32)), "above 0, found -1"),
+        (|m, _| drop(m.insert("falcon.attention.alibi_scale", "1")), "falcon.attention.alibi_scale"),
+        (|m, _| drop(m.insert("falcon.attention.alibi_scale", 1e300f64)), "above 0, found inf"),
+        (
+            |m, _| drop(m.insert("falcon.attention.max_alibi_bias", -8.0f32)),
+            "largest ALiBi exponent: expected a finite number above 0, found -8",
+        ),
+        (|m, _| drop(m.insert("falcon.attention.max_alibi_bias", f32::INFINITY)), "above 0, found inf"),
+        (|m, _| drop(m.insert("falcon.attention.max_alibi_bias", true)), "falcon.attention.max_alibi_bias"),
+        (|_, t| t.retain(|tensor| tensor.name != "blk.1.ffn_norm.weight"), "tensor blk.1.ffn_norm.weight is missing"),
+        (|_, t| t.retain(|tensor| tensor.name != "blk.1.ffn_norm.bias"), "tensor blk.1.ffn_norm.bias is missing"),
+        (|_, t| t.retain(|tensor| tensor.name != "blk.0.attn_qkv.bias"), "tensor blk.0.attn_qkv.bias is missing"),
+        (|_, t| t.retain(|tensor| tensor.name != "blk.1.attn_output.bias"), "blk.1.attn_output.bias is missing"),
+        (|_, t| t.retain(|tensor| tensor.name != "blk.1.ffn_down.bias"), "tensor blk.1.ffn_down.bias is missing"),
+        (|_, t| shape_of(t, "blk.1.attn_qkv.bias")[0] = 64, "expected shape [192], found [64]"),
+        (|_, t| shape_of(t, "blk.0.ffn_norm.weight")[0] = 65, "expected shape [64], found [65]"),
+        (
+            |_, t| t.push(TensorInfo { name: "blk.0.attn_norm_2.weight".to_owned(), ..t[1].clone() }),
+            "blk.0.attn_norm_2.bias is missing",
+        ),
+    ];
+    let file = || {
+        gguf_of(json!({ "architectures": ["FalconForCausalLM"], "multi_query": false, "alibi": true, "bias": true,
+            "parallel_attn": false }))
+    };
+    expect_files_refused(file, cases);
 }
 
 fn expect_refusals(cases: impl IntoIterator<Item = (Value, &'static str)>) {

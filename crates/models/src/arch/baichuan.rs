@@ -91,12 +91,12 @@ const ALIBI_LAYERS: usize = 40;
 const ROPE_LAYERS: usize = 32;
 
 fn with_alibi(spec: ModelSpec, exponent: f32) -> ModelSpec {
-    spec.with_attention(|_, attention| attention.position = Position::Alibi(exponent))
+    spec.with_attention(|_, attention| attention.position = Position::alibi(exponent))
 }
 
 fn alibi(spec: &ModelSpec) -> Option<f32> {
     match spec.attention(0)?.position {
-        Position::Alibi(exponent) => Some(exponent),
+        Position::Alibi(alibi) => Some(alibi.max_bias),
         Position::Rope(_) | Position::Buckets(_) | Position::None => None,
     }
 }

@@ -52,7 +52,7 @@ const STYLE: Style = Style { is_fused: true, is_rotated: false, ..Style::GPT };
 const MAX_BIAS: f32 = 8.0;
 
 fn finished(decoder: &Decoder) -> ModelSpec {
-    let mut spec = decoder.spec(&STYLE).with_attention(|_, attention| attention.position = Position::Alibi(MAX_BIAS));
+    let mut spec = decoder.spec(&STYLE).with_attention(|_, attention| attention.position = Position::alibi(MAX_BIAS));
     spec.embedding.norm = Some(decoder.norm(STYLE.norm));
     spec
 }

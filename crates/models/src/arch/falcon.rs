@@ -1,15 +1,24 @@
-//! Falcon of 7 and 40 billion parameters: attention and feed-forward in parallel, heads that share keys and values,
-//! no biases but those of the norms.
+//! Falcon: of 7 and 40 billion parameters with attention and feed-forward in parallel and heads that share keys and
+//! values; Falcon-RW like BLOOM, with layers in sequence, biases and ALiBi.
 //!
 //! ```text
 //! 7B    one norm                                           attn_norm
 //! 40B   one norm for attention, one for the feed-forward   attn_norm_2, attn_norm
+//! RW    the same, in sequence                              attn_norm, ffn_norm
 //! ```
+//!
+//! In Falcon-RW, scores are `(q k - slope distance) / sqrt(head size)`: the scale applies to ALiBi too. transformers
+//! rounds `slope position` to bf16, which is exact at up to 256 positions of models with up to 8 heads; trueup computes
+//! it in f32. The eager attention of transformers 4.57.6 adds ALiBi twice, its default attention once.
 
 use crate::architecture::Architecture;
 use crate::checkpoint::{TensorRule, split_by_kv_head};
 use crate::compatibility::gelu_note;
+use crate::config::Config;
 use crate::decoder::{Decoder, Style, Usual};
+use crate::metadata::Keys;
+use crate::number::nearest_f32;
+use crate::part::attention::{Alibi, Position};
 use crate::part::feed_forward::Activation;
 use crate::part::norm::{NamedNorm, Norm};
 use crate::spec::{Arrangement, ModelSpec};
@@ -19,33 +28,21 @@ use trueup_graph::op::RopePairs;
 pub static FALCON: Architecture = Architecture {
     gguf_name: "falcon",
     classes: &["FalconForCausalLM"],
-    from_config: |config| {
-        config.only("activation", &["\"gelu\""]);
-        config.only("alibi", &["false"]);
-        config.only("bias", &["false"]);
-        config.only("parallel_attn", &["true"]);
-        let is_new = config.flag_or("new_decoder_architecture", false);
-        let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
-        let heads = decoder.heads.first().copied().unwrap_or(1);
-        let kv_heads = match (is_new, config.flag_or("multi_query", true)) {
-            (true, _) => config.count_or("num_kv_heads", heads),
-            (false, true) => 1,
-            (false, false) => heads,
-        };
-        decoder.kv_heads.fill(kv_heads);
-        let has_two_norms = is_new && config.count_or("num_ln_in_parallel_attn", 2) == 2;
-        decoder.spec(if has_two_norms { &TWO_NORMS } else { &ONE_NORM })
+    from_config,
+    from_metadata,
+    more_keys: |spec, writer| {
+        if let Some(Alibi { max_bias, scale }) = alibi(spec) {
+            writer.value(MAX_BIAS, max_bias);
+            writer.value(BIAS_SCALE, scale);
+        }
     },
-    from_metadata: |keys| {
-        let style = if keys.has_tensor("blk.{l}.attn_norm_2.weight") { &TWO_NORMS } else { &ONE_NORM };
-        Decoder::from_keys(keys, RopePairs::Halves, style.norm).spec(style)
-    },
-    compatibility: |_| vec![gelu_note()],
+    compatibility: |spec| [gelu_note()].into_iter().chain(layer_note(spec)).collect(),
     tensors: &[&[
         TensorRule::new("token_embd", "transformer.word_embeddings"),
         TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.ln_mlp").when(has_two_norms),
         TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.input_layernorm"),
         TensorRule::new("blk.{l}.attn_norm_2", "transformer.h.{l}.ln_attn"),
+        TensorRule::new("blk.{l}.ffn_norm", "transformer.h.{l}.post_attention_layernorm"),
         TensorRule::new("blk.{l}.attn_qkv", "transformer.h.{l}.self_attention.query_key_value").with(split_by_kv_head),
         TensorRule::new("blk.{l}.attn_output", "transformer.h.{l}.self_attention.dense"),
         TensorRule::new("blk.{l}.ffn_up", "transformer.h.{l}.mlp.dense_h_to_4h"),
@@ -64,6 +61,15 @@ const USUAL: Usual = Usual {
     tied_absent: true,
     ..Usual::LLAMA
 };
+/// The largest exponent of ALiBi's slopes, absent if positions rotate heads, and what scales it.
+const MAX_BIAS: &str = "attention.max_alibi_bias";
+const BIAS_SCALE: &str = "attention.alibi_scale";
+/// The exponent of every published model.
+const USUAL_MAX_BIAS: f32 = 8.0;
+/// Positions and heads of models for which ALiBi is exact in bf16.
+const POSITIONS_OF_BF16: usize = 256;
+const HEADS_OF_BF16: usize = 8;
+
 const ONE_NORM: Style = Style {
     arrangement: Arrangement::parallel,
     is_fused: true,
@@ -73,7 +79,73 @@ const ONE_NORM: Style = Style {
     feed_forward_bias: false,
     ..Style::GPT
 };
-const TWO_NORMS: Style = Style { arrangement: two_norms, ..ONE_NORM };
+
+fn from_config(config: &mut Config) -> ModelSpec {
+    config.only("activation", &["\"gelu\""]);
+    let is_new = config.flag_or("new_decoder_architecture", false);
+    let is_parallel = config.flag_or("parallel_attn", true);
+    if is_new && !is_parallel {
+        config.problem("parallel_attn: expected true with new_decoder_architecture, found false");
+    }
+    let has_alibi = config.flag_or("alibi", false);
+    let has_bias = config.flag_or("bias", false);
+    let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
+    let heads = decoder.heads.first().copied().unwrap_or(1);
+    let kv_heads = match (is_new, config.flag_or("multi_query", true)) {
+        (true, _) => config.count_or("num_kv_heads", heads),
+        (false, true) => 1,
+        (false, false) => heads,
+    };
+    decoder.kv_heads.fill(kv_heads);
+    let has_two_norms = is_new && config.count_or("num_ln_in_parallel_attn", 2) == 2;
+    let arrangement = match (is_parallel, has_two_norms) {
+        (true, true) => two_norms,
+        (true, false) => Arrangement::parallel,
+        (false, _) => Arrangement::pre,
+    };
+    let mut spec = decoder.spec(&style(arrangement, has_bias, !has_alibi));
+    if has_alibi {
+        config.note(format!(
+            "ALiBi is computed in f32; transformers rounds it to bf16, so logits differ after {POSITIONS_OF_BF16} \
+             positions, and at all positions of models with more than {HEADS_OF_BF16} heads"
+        ));
+        spec = spec.with_attention(|_, attention| {
+            let scale = nearest_f32(attention.scale);
+            attention.position = Position::Alibi(Alibi { max_bias: USUAL_MAX_BIAS, scale });
+        });
+    }
+    spec
+}
+
+fn from_metadata(keys: &mut Keys) -> ModelSpec {
+    let arrangement = match (keys.has_tensor("blk.{l}.attn_norm_2.weight"), keys.has_tensor("blk.{l}.ffn_norm.weight"))
+    {
+        (true, _) => two_norms,
+        (false, true) => Arrangement::pre,
+        (false, false) => Arrangement::parallel,
+    };
+    let max_bias = keys.number_if_present(MAX_BIAS).map(nearest_f32).filter(|bias| *bias != 0.0);
+    let scale = nearest_f32(keys.number(BIAS_SCALE, Some(1.0)));
+    let style = style(arrangement, keys.has_tensor("blk.{l}.attn_qkv.bias"), max_bias.is_none());
+    let spec = Decoder::from_keys(keys, RopePairs::Halves, style.norm).spec(&style);
+    match max_bias {
+        None => spec,
+        Some(max_bias) => spec.with_attention(|_, attention| {
+            attention.position = Position::Alibi(Alibi { max_bias, scale });
+        }),
+    }
+}
+
+fn style(arrangement: fn(Norm) -> Arrangement, has_bias: bool, is_rotated: bool) -> Style {
+    Style {
+        arrangement,
+        is_rotated,
+        attention_bias: has_bias,
+        output_bias: has_bias,
+        feed_forward_bias: has_bias,
+        ..ONE_NORM
+    }
+}
 
 fn two_norms(norm: Norm) -> Arrangement {
     Arrangement {
@@ -84,5 +156,30 @@ fn two_norms(norm: Norm) -> Arrangement {
 }
 
 fn has_two_norms(spec: &ModelSpec) -> bool {
-    spec.layers.iter().any(|layer| layer.arrangement.before_feed_forward.is_some())
+    let parallel = |arrangement: &Arrangement| arrangement.is_parallel && arrangement.before_feed_forward.is_some();
+    spec.layers.iter().any(|layer| parallel(&layer.arrangement))
+}
+
+fn alibi(spec: &ModelSpec) -> Option<Alibi> {
+    spec.attention(0).and_then(|attention| match attention.position {
+        Position::Alibi(alibi) => Some(alibi),
+        Position::Rope(_) | Position::Buckets(_) | Position::None => None,
+    })
+}
+
+/// What llama.cpp does not know of this architecture.
+fn layer_note(spec: &ModelSpec) -> Option<String> {
+    let is_sequential = spec.layers.iter().any(|layer| !layer.arrangement.is_parallel);
+    let has_bias = spec.attentions().any(|(_, attention)| attention.has_bias);
+    if is_sequential || has_bias {
+        let found = if is_sequential { "layers in sequence" } else { "biases" };
+        return Some(format!(
+            "the model has {found}, which llama.cpp does not expect for falcon; it does not load the file"
+        ));
+    }
+    alibi(spec).map(|_| {
+        format!(
+            "positions are encoded with ALiBi (falcon.{MAX_BIAS}); llama.cpp rotates heads, and its results are wrong"
+        )
+    })
 }

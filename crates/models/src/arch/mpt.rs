@@ -39,8 +39,8 @@ pub static MPT: Architecture = Architecture {
     },
     more_keys: |spec, writer| {
         let Some(attention) = spec.attention(0) else { return };
-        if let Position::Alibi(bias) = attention.position {
-            writer.value(MAX_BIAS, bias);
+        if let Position::Alibi(alibi) = attention.position {
+            writer.value(MAX_BIAS, alibi.max_bias);
         }
         if let Some(clamp) = attention.clamp {
             writer.value(CLAMP, clamp);
@@ -100,7 +100,7 @@ fn attention(config: &mut Config) -> (f32, Option<f32>) {
 
 fn finished(decoder: &Decoder, max_bias: f32, clamp: Option<f32>) -> ModelSpec {
     decoder.spec(&STYLE).with_attention(|_, attention| {
-        attention.position = Position::Alibi(max_bias);
+        attention.position = Position::alibi(max_bias);
         attention.clamp = clamp;
     })
 }

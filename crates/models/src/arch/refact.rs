@@ -67,5 +67,5 @@ fn two_thirds(size: usize) -> usize {
 }
 
 fn finished(decoder: &Decoder) -> ModelSpec {
-    decoder.spec(&STYLE).with_attention(|_, attention| attention.position = Position::Alibi(MAX_BIAS))
+    decoder.spec(&STYLE).with_attention(|_, attention| attention.position = Position::alibi(MAX_BIAS))
 }

@@ -62,13 +62,29 @@ pub(crate) struct Attention {
 pub(crate) enum Position {
     /// They rotate queries and keys.
     Rope(RopeSpec),
-    /// They lower scores by distance; the largest exponent of the slopes (ALiBi, Press et al. 2022).
-    Alibi(f32),
+    /// They lower scores by distance (ALiBi, Press et al. 2022).
+    Alibi(Alibi),
     /// They add a learned number to scores, by head and by bucket of the distance (Raffel et al. 2020). The first layer
     /// has the table of all.
     Buckets(Buckets),
     /// Not at all.
     None,
+}
+
+/// What distances add to scores: `-scale * slope * distance`, with a slope for each head.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Alibi {
+    /// The largest exponent of the slopes: heads have the slopes `2^(-max_bias i / heads)`.
+    pub max_bias: f32,
+    /// 1 in most models.
+    pub scale: f32,
+}
+
+impl Position {
+    /// ALiBi whose scores are not scaled.
+    pub const fn alibi(max_bias: f32) -> Position {
+        Position::Alibi(Alibi { max_bias, scale: 1.0 })
+    }
 }
 
 /// The norm of queries and keys before the rotation.
@@ -192,14 +208,18 @@ impl Attention {
             Position::Alibi(_) | Position::None if self.latent.is_some() => {
                 diagnostics.add("latent attention without RoPE is not supported");
             }
-            Position::Alibi(exponent) if !(exponent.is_finite() && *exponent > 0.0) => {
-                diagnostics.add(format!("largest ALiBi exponent: expected a finite number above 0, found {exponent}"));
-            }
-            Position::Alibi(_) if self.window.is_some() => {
-                diagnostics.add("a sliding window together with ALiBi is not supported");
+            Position::Alibi(alibi) => {
+                for (what, value) in [("largest ALiBi exponent", alibi.max_bias), ("scale of ALiBi", alibi.scale)] {
+                    if !(value.is_finite() && value > 0.0) {
+                        diagnostics.add(format!("{what}: expected a finite number above 0, found {value}"));
+                    }
+                }
+                if self.window.is_some() {
+                    diagnostics.add("a sliding window together with ALiBi is not supported");
+                }
             }
             Position::Buckets(buckets) => buckets.check(diagnostics),
-            Position::Alibi(_) | Position::None => {}
+            Position::None => {}
         }
         if self.is_bidirectional
             && (self.has_prefix || self.window.is_some() || matches!(self.position, Position::Alibi(_)))
@@ -297,12 +317,16 @@ impl Attention {
             let bias = self.position_bias(builder)?;
             scores = builder.node("kq_b", Arithmetic::Add, &[scores, bias])?;
         }
-        let max_bias = match self.position {
-            Position::Alibi(exponent) => exponent,
-            Position::Rope(_) | Position::Buckets(_) | Position::None => 0.0,
-        };
         let mask = builder.input(mask);
-        builder.node("kq_soft_max", SoftMax { scale, max_bias }, &[scores, mask])
+        let Position::Alibi(Alibi { max_bias, scale: of_distances }) = self.position else {
+            return builder.node("kq_soft_max", SoftMax { scale, max_bias: 0.0 }, &[scores, mask]);
+        };
+        let distances = match builder.of_first_layer("kq_distances") {
+            Some(known) => known,
+            None if of_distances == 1.0 => mask,
+            None => builder.scaled("kq_distances", of_distances, mask)?,
+        };
+        builder.node("kq_soft_max", SoftMax { scale, max_bias }, &[scores, distances])
     }
 
     /// What positions add to scores, `[capacity, tokens, heads]`: computed in the first layer, for all.
