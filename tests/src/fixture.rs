@@ -64,9 +64,21 @@ pub fn plain_fixture() -> Fixture {
     fixture("llama-linear")
 }
 
-/// Models that a short test looks at: a common one, and one whose positions lower scores by distance.
+/// Models for a short test: a common one, and one with ALiBi.
 pub fn few_fixtures() -> Vec<Fixture> {
     vec![plain_fixture(), fixture("baichuan2-13b")]
+}
+
+/// One small model of each further kind: an encoder, an encoder-decoder, a mixture of experts and latent attention.
+pub fn fixtures_of_other_kinds() -> Vec<Fixture> {
+    let first = |fixtures: Vec<Fixture>| fixtures.into_iter().next();
+    let kinds = [first(encoders()), first(encoder_decoders()), Some(fixture("olmoe")), Some(fixture("deepseek2"))];
+    kinds.into_iter().flatten().collect()
+}
+
+/// Every model: decoders, the trained model, encoders and encoder-decoders.
+pub fn all_fixtures() -> Vec<Fixture> {
+    fixtures().into_iter().chain([stories()]).chain(encoders()).chain(encoder_decoders()).collect()
 }
 
 /// The model of that name.
@@ -107,6 +119,12 @@ impl Fixture {
         let golden = serde_json::from_slice(&json).unwrap_or_else(|error| panic!("{name}/golden.json: {error}"));
         let goldens = fs::read(folder.join("golden.safetensors")).unwrap_or_else(|error| panic!("{name}: {error}"));
         Fixture { name, folder, golden, goldens }
+    }
+
+    /// Whether it is a decoder alone, without an encoder.
+    pub fn is_decoder(&self) -> bool {
+        let kind = self.folder.parent().and_then(Path::file_name);
+        !kind.is_some_and(|kind| kind == "encoders" || kind == "encoder-decoders")
     }
 
     /// Prompts with ids and greedy continuation.

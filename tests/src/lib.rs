@@ -6,16 +6,18 @@ pub mod fuzz;
 mod llama2c;
 mod storage;
 mod traced;
+mod verdict;
 mod way;
 
 pub use caches::caches;
 pub use fixture::{
-    Fixture, Prompt, Text, encoder_decoders, encoders, few_fixtures, fixture, fixtures, flm, plain_fixture, root,
-    stories,
+    Fixture, Prompt, Text, all_fixtures, encoder_decoders, encoders, few_fixtures, fixture, fixtures,
+    fixtures_of_other_kinds, flm, plain_fixture, root, stories,
 };
 pub use llama2c::{Version, write_llama2c};
 pub use storage::{NewTensor, Storage, write_renamed, write_variant};
 pub use traced::{compared, quantized_fixture, with_number, with_tensor};
+pub use verdict::{VERIFIED_TYPES, fell_back, verdict};
 pub use way::{Said, convert, quantize, say};
 
 /// `sum (y - r)^2 / sum r^2` over all elements. The reference divides, so an inflated result does not look better; NaN

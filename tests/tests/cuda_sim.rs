@@ -2,10 +2,11 @@
 //! the fixtures.
 //!
 //! ```text
-//!  cargo test -p trueup-tests --test cuda_sim -- [--all] [--seed S] [--sanitize]
+//!  cargo test -p trueup-tests --test cuda_sim -- [--all] [--seed S] [--model NAME] [--sanitize]
 //!
 //!  --all        all cases of the suite, not one in ten, and all fixtures in all types
 //!  --seed       what the numbers follow from, and which cases are drawn
+//!  --model      only the verdicts on this fixture, in all types
 //!  --sanitize   in a process with the address and undefined behaviour sanitizers, which end it where a kernel touches what is not its own
 //! ```
 //!
@@ -41,16 +42,15 @@ use trueup::blocks::DType;
 use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
 use trueup::runtime::device::cuda::{CudaOptions, Place};
-use trueup::runtime::{DeviceOptions, Linear, ModelFile, open_device};
+use trueup::runtime::{DeviceOptions, Linear, open_device};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
-use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
-use trueup_tests::{Fixture, caches, convert, few_fixtures, fixtures, plain_fixture, quantize, stories};
+use trueup_tests::{
+    Fixture, VERIFIED_TYPES, all_fixtures, caches, convert, fell_back, few_fixtures, fixtures_of_other_kinds,
+    plain_fixture, quantize, verdict,
+};
 
 /// One case in so many is tried, unless all are.
 const ONE_OF: u64 = 10;
-
-/// Steps behind each prompt: enough for the decode phase to be seen.
-const STEPS: usize = 2;
 
 /// The cards of this process.
 const CARDS: &str = "cuda-simx2";
@@ -84,6 +84,10 @@ fn main() {
     // All devices of a process have the same simulated cards.
     let name = format!("{CARDS}:0");
     let device = open_device(&name, &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    if let Some(model) = argument("--model") {
+        let only = all_fixtures().into_iter().filter(|fixture| fixture.name == model);
+        return finish(&models(&device, only.map(|fixture| (fixture, &VERIFIED_TYPES[..], &[true, false][..]))));
+    }
     let mut faults = operators(&*device, "the fast ways", &Selection::default(), one_of, seed);
     let products = Selection::new(Some("get_rows|mul_mat.*"), None).unwrap_or_else(|error| panic!("{error}"));
     for (ways, options) in [
@@ -98,7 +102,7 @@ fn main() {
     faults.extend(transfers::transfers(&*device));
     faults.extend(products::products(&*device));
     faults.extend(plans::plans(&CARD));
-    faults.extend(models(&device, all));
+    faults.extend(models(&device, cases(all)));
     faults.extend(caches("cuda-sim, simulated", &device));
     faults.extend(groups::groups(&CARD));
     faults.extend(launches::launches(&CARD));
@@ -106,6 +110,10 @@ fn main() {
     faults.extend(with_model(|model| {
         [replay::replay(model, &CARD), cards::cards(model, CARDS), gathered::gathered(model, CARDS)].concat()
     }));
+    finish(&faults);
+}
+
+fn finish(faults: &[String]) {
     if !faults.is_empty() {
         println!("{}", faults.join("\n"));
         exit(1);
@@ -132,10 +140,16 @@ fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/cuda_sim.sh")
 }
 
+/// The value of an option.
+fn argument(name: &str) -> Option<String> {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let place = given.iter().position(|argument| argument == name)?;
+    given.get(place + 1).cloned()
+}
+
 /// Whether everything is wanted, and the seed.
 fn arguments() -> (bool, u64) {
-    let given: Vec<String> = std::env::args().skip(1).collect();
-    let seed = given.iter().position(|argument| argument == "--seed").and_then(|place| given.get(place + 1));
+    let seed = argument("--seed");
     let seed = seed.map_or(SEED_DEFAULT, |seed| seed.parse().unwrap_or_else(|_| panic!("{seed} is no seed")));
     (has("--all"), seed)
 }
@@ -191,41 +205,38 @@ fn with_model(test: impl Fn(&Path) -> Vec<String>) -> Vec<String> {
     test(&target)
 }
 
+/// A fixture, and the types and choices of fusion to verify it with.
+type Case = (Fixture, &'static [DType], &'static [bool]);
+
+fn cases(all: bool) -> Vec<Case> {
+    if all {
+        return all_fixtures().into_iter().map(|fixture| (fixture, &VERIFIED_TYPES[..], &[true, false][..])).collect();
+    }
+    let few = few_fixtures().into_iter().map(|fixture| (fixture, &VERIFIED_TYPES[1..], &[true, false][..]));
+    few.chain(fixtures_of_other_kinds().into_iter().map(|fixture| (fixture, &[DType::Q8_0][..], &[true][..]))).collect()
+}
+
 /// The verdict on fixtures, fused and plain; what is not right.
-fn models(device: &Arc<dyn Device>, all: bool) -> Vec<String> {
+fn models(device: &Arc<dyn Device>, cases: impl IntoIterator<Item = Case>) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a scratch folder");
-    let mut wrong = Vec::new();
-    let (mut count, every) = (0, if all { fixtures() } else { few_fixtures() });
-    for fixture in every.into_iter().chain(all.then(stories)) {
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for (fixture, types, fusions) in cases {
         let source = scratch.path().join(format!("{}.gguf", fixture.name));
         convert(&fixture.folder, &source, None, None);
-        for dtype in [DType::F16, DType::Q8_0, DType::Q4_0] {
+        for dtype in types {
             let target = scratch.path().join(format!("{}-{dtype}.gguf", fixture.name));
-            quantize(&source, &target, dtype, Layout::Block);
-            for fusion in [true, false] {
-                wrong.extend(
-                    verdict(device, &fixture, &target, fusion)
-                        .map(|sentence| format!("{} as {dtype}, fusion {fusion}: {sentence}", fixture.name)),
-                );
+            quantize(&source, &target, *dtype, Layout::Block);
+            for fusion in fusions {
+                let problems = match verdict(device, &fixture, &target, *fusion, None) {
+                    Ok(report) => fell_back(&report).collect(),
+                    Err(problem) => vec![problem],
+                };
+                let name = format!("{} as {dtype}, fusion {fusion}", fixture.name);
+                wrong.extend(problems.into_iter().map(|problem| format!("{name}: {problem}")));
                 count += 1;
             }
         }
     }
     println!("cuda-sim, simulated: {count} verdicts on fixtures, {} not right", wrong.len());
     wrong
-}
-
-/// What is not right with a model on the device.
-fn verdict(device: &Arc<dyn Device>, fixture: &Fixture, model: &Path, fusion: bool) -> Option<String> {
-    let prompts = fixture.prompts().into_iter().take(1).map(|prompt| prompt.ids).collect();
-    let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
-    let options = VerifyOptions { prompts, steps: STEPS, fusion, ..VerifyOptions::default() };
-    match verify(model, Arc::clone(device), Reference::Oracle, &options, &mut |_| {}) {
-        Ok(report) if report.result != Outcome::Pass => Some(report.sentence),
-        Ok(report) if report.coverage.checked != report.coverage.nodes => {
-            Some("not every node was looked at".to_owned())
-        }
-        Ok(_) => None,
-        Err(error) => Some(error.to_string()),
-    }
 }

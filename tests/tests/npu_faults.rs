@@ -13,8 +13,6 @@
 
 #[path = "npu_sim/peer.rs"]
 mod peer;
-#[path = "npu_sim/verdict.rs"]
-mod verdict;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,8 +22,7 @@ use trueup::blocks::DType;
 use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
 use trueup::runtime::device::ascend::{Ascend, AscendOptions, Chip, Place};
-use trueup_tests::{convert, plain_fixture, quantize};
-use verdict::verdict;
+use trueup_tests::{convert, plain_fixture, quantize, verdict};
 
 /// A mistake, and who names it how.
 struct Misuse {
@@ -128,7 +125,7 @@ fn verified(dtype: DType) -> Option<String> {
     let fixture = plain_fixture();
     convert(&fixture.folder, &source, None, None);
     quantize(&source, &target, dtype, Layout::Block);
-    verdict(&open(0), &fixture, &target, None)
+    verdict(&open(0), &fixture, &target, true, None).err()
 }
 
 /// Plants mistakes, and fails where one is not named, or where the same work is not right without it.
