@@ -53,8 +53,8 @@ pub enum Input {
     StateTargets,
     /// Which tokens' logits are wanted, i32 `[outputs]`.
     OutputRows,
-    /// Mean-pooling weights `[tokens, outputs]` in the type of activations: 1 / length for the tokens of each text,
-    /// otherwise 0.
+    /// Mean-pooling weights `[tokens, 1]` in the type of activations: one over the number of tokens, because a batch is
+    /// one text.
     PoolShares,
     /// As `WholeBatch`, for the rows of texts, i32 `[outputs]`.
     PoolBatch,
@@ -67,7 +67,8 @@ pub enum Input {
     MaskPrefix,
     /// As `Mask`, with the distance to the position, as a negative number, instead of 0: for ALiBi.
     MaskDistance,
-    /// f32 `[tokens, tokens]`: 0 where two tokens of the batch belong to one text, else -inf.
+    /// f32 `[tokens, tokens]`: 0 everywhere, because a batch is one text and every token sees all of it. Fused
+    /// attention requires a mask.
     MaskText,
     /// f32 `[source, tokens]`: 0 at the positions of the encoder's text of a token's sequence, else -inf.
     MaskSource,

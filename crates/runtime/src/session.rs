@@ -7,8 +7,9 @@
 //! One batch can contain tokens of several sequences with different lengths, without padding. Each token finds its
 //! sequence in the KV cache by an index. A model with recurrent states computes batches of one sequence, or of one
 //! token of each of several sequences. On a batch-invariant device, a batch gives the same bits as each sequence
-//! alone. Long prompts are split into chunks, which changes no bit either. Plans are made for cache capacities in
-//! units of 64 positions; positions are inputs, so one plan serves many steps.
+//! alone. Long prompts are split into chunks, which changes no bit either. An encoder computes each text as a separate
+//! batch: texts of one batch would need masks or padding, and their bits would depend on each other. Plans are made for
+//! cache capacities in units of 64 positions; positions are inputs, so one plan serves many steps.
 
 mod batch;
 mod bound;

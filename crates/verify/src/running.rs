@@ -115,8 +115,8 @@ impl Inputs {
             Input::Sequences => each(&|entry, _| index(entry.sequence)),
             Input::TokenTypes | Input::WholeBatch => each(&|_, _| 0),
             Input::PoolBatch => HostTensor::indices(&vec![0; self.outputs().len()]),
-            Input::PoolShares => self.shares(ty),
-            Input::MaskText => self.mask_text(ty),
+            Input::PoolShares => HostTensor::real(*ty, vec![1.0 / self.entries.len() as f64; ty.shape.elements()]),
+            Input::MaskText => HostTensor::real(*ty, vec![0.0; ty.shape.elements()]),
             Input::MaskSource => self.mask_source(ty),
             Input::Buckets => self.distances(ty, false),
             Input::BucketsText => self.distances(ty, true),
@@ -131,10 +131,12 @@ impl Inputs {
     }
 
     /// The tokens with wanted logits; the last one where none is wanted, for a graph computes at least one row. In a
-    /// model with one row for each text, the token that stands for it: its first or last one.
+    /// model that pools, the token that stands for the text: its first or last one.
     fn outputs(&self) -> Vec<i32> {
         if let ModelResult::Pooled(pooling) = self.result {
-            return self.texts().into_iter().map(|text| index(text.end(pooling))).collect();
+            // The batch is one text.
+            let place = if pooling == Pooling::First { 0 } else { self.entries.len().saturating_sub(1) };
+            return vec![index(place)];
         }
         let wanted = |place: &usize| self.entries[*place].wants_logits;
         let mut outputs: Vec<i32> = (0..self.entries.len()).filter(wanted).map(index).collect();
@@ -151,45 +153,6 @@ impl Inputs {
         let firsts = self.entries.iter().zip(&self.positions).step_by(each);
         let slot = |(entry, position): (&Entry, &usize)| if starts(*position) { 0 } else { index(entry.sequence + 1) };
         HostTensor::indices(&firsts.map(slot).collect::<Vec<i32>>())
-    }
-
-    /// The texts with a wanted row, in the order of their first tokens.
-    fn texts(&self) -> Vec<Text> {
-        let mut order: Vec<usize> = Vec::new();
-        for entry in &self.entries {
-            if !order.contains(&entry.sequence) {
-                order.push(entry.sequence);
-            }
-        }
-        let places = |sequence: usize| {
-            let own = self.entries.iter().enumerate().filter(move |(_, entry)| entry.sequence == sequence);
-            own.map(|(place, _)| place).collect()
-        };
-        let texts: Vec<Text> = order.into_iter().map(|sequence| Text { places: places(sequence) }).collect();
-        let is_wanted = |text: &Text| text.places.iter().any(|place| self.entries[*place].wants_logits);
-        // A graph computes at least one row, and all of them if none is wanted.
-        if texts.iter().any(is_wanted) { texts.into_iter().filter(is_wanted).collect() } else { texts }
-    }
-
-    /// For each text, one over its length for its tokens.
-    fn shares(&self, ty: &TensorType) -> HostTensor {
-        let mut values = vec![0.0; ty.shape.elements()];
-        for (row, text) in values.chunks_mut(ty.shape[0].max(1)).zip(self.texts()) {
-            let share = 1.0 / text.places.len() as f64;
-            text.places.iter().filter_map(|place| row.get_mut(*place).map(|value| *value = share)).count();
-        }
-        HostTensor::real(*ty, values)
-    }
-
-    /// A token looks at all tokens of its text.
-    fn mask_text(&self, ty: &TensorType) -> HostTensor {
-        let tokens = ty.shape[0];
-        let sequence = |place: usize| self.entries.get(place).map(|entry| entry.sequence);
-        let value = |index: usize| {
-            let (seen, own) = (sequence(index % tokens), sequence(index / tokens));
-            if own.is_some() && seen == own { 0.0 } else { f64::NEG_INFINITY }
-        };
-        HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
     }
 
     /// A token of the decoder looks at all tokens that the encoder has read for its sequence.
@@ -249,21 +212,6 @@ impl Inputs {
             distance.map_or(f64::NEG_INFINITY, shown)
         };
         HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
-    }
-}
-
-/// Places of a text's tokens in a batch.
-struct Text {
-    places: Vec<usize>,
-}
-
-impl Text {
-    fn end(&self, pooling: Pooling) -> usize {
-        let place = match pooling {
-            Pooling::First => self.places.first(),
-            Pooling::Mean | Pooling::Last => self.places.last(),
-        };
-        place.copied().unwrap_or_default()
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) struct PlacedBatch {
     pub tokens: Vec<TokenPlace>,
     /// The text of each token, where texts have a beginning that sees itself.
     pub divisions: Vec<Division>,
-    /// Tokens whose output rows are computed; at least one. With pooling, one token of each text.
+    /// Tokens whose output rows are computed; at least one. With pooling, the token that stands for the text.
     pub outputs: Vec<usize>,
     /// Positions of the cache that are looked at.
     pub capacity: usize,
@@ -87,7 +87,9 @@ impl PlacedBatch {
             ModelResult::Logits | ModelResult::Hidden => {
                 (0..entries.len()).filter(|index| entries[*index].wants_logits).collect()
             }
-            ModelResult::Pooled(pooling) => outputs_of_texts(entries, pooling),
+            // The batch is one text.
+            ModelResult::Pooled(Pooling::First) => vec![0],
+            ModelResult::Pooled(Pooling::Mean | Pooling::Last) => vec![entries.len() - 1],
         };
         if outputs.is_empty() {
             outputs.push(entries.len() - 1);
@@ -121,7 +123,7 @@ impl PlacedBatch {
             Input::TokenTypes | Input::WholeBatch => each(|_| 0),
             Input::PoolBatch => integers(self.outputs.iter().map(|_| 0)),
             Input::PoolShares => self.shares(dtype),
-            Input::MaskText => self.mask_text(),
+            Input::MaskText => vec![0; self.tokens.len() * self.tokens.len() * size_of::<f32>()],
             Input::MaskSource => self.mask_source(),
             Input::Buckets => self.buckets_backwards(),
             Input::BucketsText => self.buckets_of_text(),
@@ -160,16 +162,6 @@ impl PlacedBatch {
         self.divided().flat_map(row).collect()
     }
 
-    /// f32 `[tokens, tokens]`: 0 for the tokens of the same text, else -inf.
-    fn mask_text(&self) -> Vec<u8> {
-        let value = |token: &TokenPlace, other: &TokenPlace| match token.sequence == other.sequence {
-            true => 0f32,
-            false => f32::NEG_INFINITY,
-        };
-        let row = |token| self.tokens.iter().flat_map(move |other| value(token, other).to_le_bytes());
-        self.tokens.iter().flat_map(row).collect()
-    }
-
     /// f32 `[source, tokens]`: 0 for the tokens of the encoder's text, else -inf.
     fn mask_source(&self) -> Vec<u8> {
         let source = if let Stage::Decoder { source } = self.stage { source } else { 0 };
@@ -205,21 +197,13 @@ impl PlacedBatch {
         integers(self.tokens.iter().flat_map(of))
     }
 
-    /// `[tokens, outputs]`: one over the length of the text of each output for its tokens, else 0.
+    /// `[tokens]`: one over the number of tokens.
     fn shares(&self, dtype: DType) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.outputs.len() * self.tokens.len() * size_of::<f64>());
-        for output in &self.outputs {
-            let is_own = |token: &&TokenPlace| token.sequence == self.tokens[*output].sequence;
-            let share = 1.0 / self.tokens.iter().filter(is_own).count() as f64;
-            for token in &self.tokens {
-                let value = if is_own(&token) { share } else { 0.0 };
-                match dtype {
-                    DType::F64 => bytes.extend(value.to_le_bytes()),
-                    _ => bytes.extend((value as f32).to_le_bytes()),
-                }
-            }
+        let share = 1.0 / self.tokens.len() as f64;
+        match dtype {
+            DType::F64 => share.to_le_bytes().repeat(self.tokens.len()),
+            _ => (share as f32).to_le_bytes().repeat(self.tokens.len()),
         }
-        bytes
     }
 
     /// f32 `[capacity, tokens]`: for the `window` positions up to the token's own what is said of their distance, else
@@ -248,26 +232,6 @@ fn bucket_of(distance: usize, count: usize, buckets: Buckets) -> usize {
     }
     let share = (distance as f64 / exact as f64).ln() / (buckets.distance_max as f64 / exact as f64).ln();
     (exact + (share * (count - exact) as f64) as usize).min(count - 1)
-}
-
-/// One token of each text of which any token is wanted, in the order of the texts: the first or the last.
-fn outputs_of_texts(entries: &[Entry], pooling: Pooling) -> Vec<usize> {
-    let mut texts: Vec<(usize, usize, bool)> = Vec::new();
-    let any_is_wanted = entries.iter().any(|entry| entry.wants_logits);
-    for (index, entry) in entries.iter().enumerate() {
-        // One row is computed even if none is wanted.
-        let wants = entry.wants_logits || !any_is_wanted;
-        match texts.iter_mut().find(|(sequence, ..)| *sequence == entry.sequence) {
-            None => texts.push((entry.sequence, index, wants)),
-            Some((_, place, is_wanted)) => {
-                *is_wanted |= wants;
-                if pooling != Pooling::First {
-                    *place = index;
-                }
-            }
-        }
-    }
-    texts.into_iter().filter(|(_, _, is_wanted)| *is_wanted).map(|(_, place, _)| place).collect()
 }
 
 /// The text of each entry: what its sequence holds and what this batch puts behind it.
@@ -358,29 +322,22 @@ mod tests {
         assert_eq!(after, [0, 17, 23, 24, 25, 26, 27, 28, 29, 30, 30, 31, 31, 31]);
     }
 
-    /// Two texts of 1 and 3 tokens whose tokens stand in turns: a row for each, and no token sees the other text.
+    /// A batch of an encoder is one text: it has one row, and its tokens see each other.
     #[test]
-    fn texts_are_pooled_one_by_one() {
-        let entry = |token, sequence, wants_logits| Entry { token, sequence, wants_logits };
-        let entries = [entry(5, 1, false), entry(6, 0, true), entry(7, 1, false), entry(8, 1, true)];
+    fn a_text_is_pooled_to_one_row() {
+        let entries = [5, 7, 8].map(|token| Entry { token, sequence: 1, wants_logits: true });
         let batch = |pooling| {
             let rules = TextRules { result: ModelResult::Pooled(pooling), ..PLAIN };
             PlacedBatch::new(&entries, &[vec![], vec![]], rules)
         };
-        assert_eq!(batch(Pooling::First).outputs, [0, 1]);
-        assert_eq!(batch(Pooling::Last).outputs, [3, 1]);
+        assert_eq!(batch(Pooling::First).outputs, [0]);
+        assert_eq!(batch(Pooling::Last).outputs, [2]);
         let batch = batch(Pooling::Mean);
         let shares = floats(&batch.input_bytes(Input::PoolShares, DType::F32, 64, None));
-        let third = 1.0 / 3.0;
-        assert_eq!(shares, [third, 0.0, third, third, 0.0, 1.0, 0.0, 0.0]);
+        assert_eq!(shares, [1.0 / 3.0; 3]);
         let wide = batch.input_bytes(Input::PoolShares, DType::F64, 64, None);
-        assert_eq!(wide[..8], (1f64 / 3.0).to_le_bytes());
-        let mask = floats(&batch.input_bytes(Input::MaskText, DType::F32, 64, None));
-        let seen: Vec<bool> = mask[..8].iter().map(|value| *value == 0.0).collect();
-        assert_eq!(seen, [true, false, true, true, false, true, false, false]);
-        assert_eq!(batch.input_bytes(Input::PoolBatch, DType::I32, 64, None), integers([0, 0].into_iter()));
-        let only = [entry(5, 1, false), entry(6, 0, true)];
-        let rules = TextRules { result: ModelResult::Pooled(Pooling::Mean), ..PLAIN };
-        assert_eq!(PlacedBatch::new(&only, &[vec![], vec![]], rules).outputs, [1], "only the wanted text");
+        assert_eq!((wide.len(), &wide[16..]), (24, &(1f64 / 3.0).to_le_bytes()[..]));
+        assert_eq!(floats(&batch.input_bytes(Input::MaskText, DType::F32, 64, None)), [0.0; 9]);
+        assert_eq!(batch.input_bytes(Input::PoolBatch, DType::I32, 64, None), [0; 4]);
     }
 }
