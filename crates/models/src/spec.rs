@@ -351,6 +351,11 @@ impl ModelSpec {
         self.layers.iter().any(|layer| matches!(layer.mixer, Mixer::StateSpace(_)))
     }
 
+    /// Whether any layer keeps the keys and values of earlier tokens.
+    pub fn has_kv_cache(&self) -> bool {
+        self.cached_head_sizes().next().is_some()
+    }
+
     /// Sizes of the heads that the KV cache holds: keys and values of each layer. Encoders have no cache.
     pub fn cached_head_sizes(&self) -> impl Iterator<Item = usize> {
         let cached = self.attentions().filter(|(_, attention)| !attention.is_bidirectional);

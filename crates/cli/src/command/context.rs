@@ -24,6 +24,11 @@ pub struct ContextArguments {
 }
 
 impl ContextArguments {
+    /// The first option that was given, for models to which it does not apply.
+    pub fn given(&self) -> Option<&'static str> {
+        self.context_shift.then_some("--context-shift")
+    }
+
     /// The options in the form that generation takes.
     pub fn shift(&self) -> Option<ContextShift> {
         self.context_shift.then_some(ContextShift { keep: self.keep.0 })

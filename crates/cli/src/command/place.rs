@@ -129,6 +129,16 @@ impl Shares {
         if self.kv_device == KvPlace::Cpu { vec!["--kv-device cpu".to_owned()] } else { Vec::new() }
     }
 
+    /// Fails if the place of the KV cache was given and the model has no KV cache.
+    pub fn expect_use(&self, model: &ModelFile) -> Result<()> {
+        match self.kv_device {
+            KvPlace::Cpu if !model.model().spec().has_kv_cache() => {
+                Err(Failure::new("--kv-device: the model has no KV cache; remove the option"))
+            }
+            KvPlace::Cpu | KvPlace::Same => Ok(()),
+        }
+    }
+
     fn options(&self, machine: &Machine) -> DeviceOptions {
         let kv_device = match self.kv_device {
             KvPlace::Same => KvDevice::Same,
@@ -243,6 +253,7 @@ enum Switch {
 impl Place {
     /// Places the weights of a model on the devices.
     pub fn weights(&self, model: Arc<ModelFile>) -> Result<Arc<Weights>> {
+        self.shares.expect_use(&model)?;
         let (devices, fallback) =
             (self.shares.open(&self.device, &self.machine)?, self.shares.fallback(&self.device, &self.machine)?);
         Ok(Arc::new(Weights::over(model, devices, fallback)))

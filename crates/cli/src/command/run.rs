@@ -75,6 +75,16 @@ pub struct Arguments {
     place: Place,
 }
 
+impl Arguments {
+    /// The first given option that only affects generation.
+    fn for_generation(&self) -> Option<&'static str> {
+        let generates = self.tokens.is_some_and(|TokensMax(most)| most != Some(0));
+        let options = [("--n-predict", generates), ("--ignore-eos", self.ignore_eos)];
+        let option = options.into_iter().find_map(|(name, is_given)| is_given.then_some(name));
+        option.or(self.context.given()).or(self.sampling.given())
+    }
+}
+
 /// Runs `trueup run`.
 pub fn run(arguments: Arguments) -> Result {
     let opened = ModelWithTokenizer::open(&arguments.model, arguments.tokenizer.as_deref())?;
@@ -84,8 +94,8 @@ pub fn run(arguments: Arguments) -> Result {
     let is_encoder = !model.model().spec().has_logits();
     if arguments.logits.is_none() {
         model.expect_generation()?;
-    } else if is_encoder && arguments.tokens.is_some_and(|TokensMax(most)| most != Some(0)) {
-        return Err(Failure::new("--n-predict: an encoder generates no tokens; remove the option"));
+    } else if let Some(option) = arguments.for_generation().filter(|_| is_encoder) {
+        return Err(Failure::new(format!("{option}: an encoder generates no tokens; remove the option")));
     }
     let prompts = arguments.input.encode(|| opened.tokenizer(), !arguments.no_special)?;
     let continues = !model.model().spec().has_encoder();

@@ -122,6 +122,7 @@ pub fn run(arguments: Arguments) -> Result {
         model.expect_no_encoder("--dump", "omit the option")?;
     }
     expect_decoder(&arguments, &model)?;
+    arguments.shares.expect_use(&model)?;
     let read = trace.iter().map(|_| Path::new(&arguments.reference)).chain(arguments.input.files());
     let read: Vec<&Path> = read.chain(arguments.tokenizer.as_deref()).collect();
     let gates = arguments.reports.open(&model, &folders(&arguments), &read)?;

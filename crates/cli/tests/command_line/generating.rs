@@ -300,4 +300,43 @@ fn an_encoder_writes_vectors() {
         assert_eq!(said.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{call:?}: {said}");
         assert!(said.contains("encoder") || said.contains("has no KV cache"), "{call:?}: {said}");
     }
+    let run = ["run", &model, "-p", "Hana", "--logits", &out];
+    for (option, value) in [
+        ("--temp", "0"),
+        ("--top-k", "40"),
+        ("--top-p", "0.9"),
+        ("--min-p", "0"),
+        ("--repeat-penalty", "1"),
+        ("--repeat-last-n", "64"),
+        ("--seed", "0"),
+        ("-n", "-1"),
+    ] {
+        let name = if option == "-n" { "--n-predict" } else { option };
+        trueup(&[&run[..], &[option, value]].concat())
+            .refuses(&[&format!("{name}: an encoder generates no tokens; remove the option")]);
+    }
+    for option in ["--ignore-eos", "--context-shift"] {
+        let expected = format!("{option}: an encoder generates no tokens; remove the option");
+        trueup(&[&run[..], &[option]].concat()).refuses(&[&expected]);
+    }
+    trueup(&[&run[..], &["-n", "0", "-q"]].concat()).exits(0);
+}
+
+/// A model of recurrent states only has no KV cache to choose a type or a place for.
+#[test]
+fn a_model_without_attention_has_no_kv_cache() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&tiny("mamba"), "mamba.gguf");
+    for call in [
+        &["run", &model, "--ids", "1", "--kv", "f16"][..],
+        &["bench", &model, "--kv", "f16"],
+        &["verify", &model, "--kv", "f32"],
+        &["trace", &model, "--print", "--kv", "f32"],
+        &["plan", &model, "--kv", "q8_0"],
+    ] {
+        trueup(call).refuses(&["a model without attention has no KV cache; remove the KV cache type (--kv)"]);
+    }
+    for call in [&["run", &model, "--ids", "1", "--kv-device", "cpu"][..], &["verify", &model, "--kv-device", "cpu"]] {
+        trueup(call).refuses(&["--kv-device: the model has no KV cache; remove the option"]);
+    }
 }
