@@ -9,17 +9,21 @@
 use crate::normalizer::Normalizer;
 use crate::special_names::RoleDefault;
 use crate::tokenizer_json::{self, Read};
-use crate::vocabulary::{Algorithm, Parts, ids_by_text};
+use crate::vocabulary::{Algorithm, Parts, TOKENS_MAX, Token, TokenKind, ids_by_text, padding_token};
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 use std::path::Path;
 use trueup_formats::{Error, Result, TokenizerFiles, quote};
 
 /// What errors call the file.
 pub(crate) const VOCABULARY: &str = "vocab.txt";
 
+/// The token of unknown words.
+const UNKNOWN: &str = "[UNK]";
+
 /// Tokens of roles that no file names.
 pub(crate) const DEFAULTS: &[RoleDefault] = &[
-    ("unk_token", "[UNK]", false),
+    ("unk_token", UNKNOWN, false),
     ("sep_token", "[SEP]", false),
     ("pad_token", "[PAD]", false),
     ("cls_token", "[CLS]", false),
@@ -87,11 +91,7 @@ pub(crate) fn read(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usiz
         let error = Error::new(path, "expected a token on each line, found none").at(VOCABULARY);
         return Err(error.help("get the file of the original model"));
     }
-    let mut vocab = Map::new();
-    for (line, id) in text.lines().zip(0u32..) {
-        // A text on several lines has the id of the last, as in transformers.
-        vocab.insert(line.trim_end_matches('\r').to_owned(), id.into());
-    }
+    let tokens = tokens(text, vocab_size, path)?;
     let Settings { lowercase, strip_accents, handle_chinese_chars } = Settings::of(config);
     let file = json!({
         "normalizer": {
@@ -100,10 +100,36 @@ pub(crate) fn read(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usiz
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
-        "model": {"type": "WordPiece", "vocab": vocab},
+        "model": {"type": "WordPiece", "vocab": {}},
     });
-    tokenizer_json::read(file.to_string().as_bytes(), vocab_size, path, &mut Vec::new())
-        .map_err(|error| error.help("check that vocab.txt is the file of the original model"))
+    let Read { mut parts, beyond } =
+        tokenizer_json::read(file.to_string().as_bytes(), vocab_size, path, &mut Vec::new())?;
+    parts.special.unknown = (0u32..).zip(&tokens).find(|(_, token)| token.text == UNKNOWN).map(|(id, _)| id);
+    parts.tokens = tokens;
+    Ok(Read { parts, beyond })
+}
+
+/// The tokens, one for each line. A file with more lines than the embedding has rows is refused before any is stored.
+fn tokens(text: &str, vocab_size: Option<usize>, path: &Path) -> Result<Vec<Token>> {
+    let (count, most) = (text.lines().count(), vocab_size.unwrap_or(TOKENS_MAX).min(TOKENS_MAX));
+    if count > most {
+        let rows = if vocab_size == Some(most) { " (the rows of the embedding)" } else { "" };
+        let error = Error::new(path, format!("expected at most {most} tokens{rows}, found {count}"));
+        return Err(error.at(VOCABULARY).help("check that vocab.txt is the file of the original model"));
+    }
+    let mut tokens: Vec<Token> = Vec::with_capacity(count);
+    let mut ids: HashMap<&str, usize> = HashMap::with_capacity(count);
+    for (id, line) in text.lines().enumerate() {
+        let line = line.trim_end_matches('\r');
+        // A text on several lines has the id of the last, as in transformers.
+        if let Some(earlier) = ids.insert(line, id)
+            && let Some(token) = tokens.get_mut(earlier)
+        {
+            *token = padding_token(earlier);
+        }
+        tokens.push(Token { text: line.to_owned(), score: 0.0, kind: TokenKind::Normal });
+    }
+    Ok(tokens)
 }
 
 /// Puts the tokens of BERT around every text, once all tokens have ids.
@@ -173,6 +199,8 @@ mod tests {
         let texts: Vec<&str> = parts.tokens.iter().map(|token| token.text.as_str()).collect();
         assert_eq!(texts, ["[UNK]", "a", "##b"]);
         assert_eq!(parts.special.unknown, Some(0));
+        let twice = read_lines(b"a\nb\na\n", json!({})).unwrap().parts.tokens;
+        assert_eq!([0, 1, 2].map(|id: usize| twice[id].text.as_str()), ["[PAD0]", "b", "a"], "the last line counts");
         let cased = read_lines(b"[UNK]\n", json!({"do_lower_case": false, "strip_accents": true})).unwrap();
         let expected = Normalizer::BertNormalizer {
             clean_text: true,
