@@ -3,9 +3,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use trueup::blocks::DType;
 use trueup::formats::{Checkpoint, Gguf};
-use trueup::runtime::{DeviceOptions, Entry, ModelFile, Session, SessionOptions, Weights, open_device};
+use trueup::graph::TensorType;
+use trueup::runtime::device::{Buffer, Decorator, Device, Usage};
+use trueup::runtime::{DeviceOptions, Entry, Error, ModelFile, Session, SessionOptions, Weights, open_device};
 use trueup::verify::{Outcome, Reference, VerifyOptions, planted, verify};
 use trueup_tests::{convert, root};
 
@@ -60,6 +63,43 @@ fn states_are_planned_at_the_size_that_they_keep() {
         let (now, most) = sizes(16);
         assert!(now > 0 && now == most, "{name}: {now} bytes, {most} at most");
         assert_eq!(sizes(256), (now, most), "{name}");
+    }
+}
+
+/// Counts the inputs that plans allocate.
+struct Counted {
+    device: Arc<dyn Device>,
+    inputs: AtomicUsize,
+}
+
+impl Decorator for Counted {
+    fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer, Error> {
+        if usage == Usage::Input {
+            self.inputs.fetch_add(1, Ordering::Relaxed);
+        }
+        self.device.alloc(ty, usage)
+    }
+}
+
+/// A text that grows past several multiples of 64 tokens is computed by the plan of its first token.
+#[test]
+fn a_longer_text_needs_no_new_plan() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for name in NAMES {
+        let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        let counted = Arc::new(Counted { device, inputs: AtomicUsize::new(0) });
+        let weights = Weights::new(model(name, &scratch), Arc::clone(&counted) as Arc<dyn Device>, None);
+        let options = SessionOptions { context: Some(512), ..SessionOptions::default() };
+        let mut session = Session::new(Arc::new(weights), &options).unwrap_or_else(|error| panic!("{error}"));
+        let inputs = || counted.inputs.load(Ordering::Relaxed);
+        compute(&mut session, &[(5, 0)]);
+        let first = inputs();
+        (0..400).for_each(|token| drop(compute(&mut session, &[(token % 300, 0)])));
+        assert!(first > 0 && inputs() == first, "{name}: {first} inputs, then {}", inputs());
     }
 }
 

@@ -145,7 +145,7 @@ impl Session {
     ) -> Result<Plan> {
         let sizes = Sizes::new(weights, options)?;
         sizes.expect_batch(tokens, outputs, length)?;
-        let capacity = length.max(1).next_multiple_of(CAPACITY_UNIT);
+        let capacity = sizes.capacity(length);
         sizes.plan(weights, (tokens, outputs, capacity, 1, sizes.decoder(capacity)), room_of(capacity, sizes.room))
     }
 
@@ -406,7 +406,8 @@ impl Session {
 
     /// The place of the plan for a batch. What fails for lack of memory says so.
     fn plan_of(&mut self, batch: &PlacedBatch) -> Result<usize> {
-        let key = (batch.tokens.len(), batch.outputs.len(), batch.capacity, batch.streams, batch.stage);
+        let capacity = self.sizes.capacity(batch.capacity);
+        let key = (batch.tokens.len(), batch.outputs.len(), capacity, batch.streams, batch.stage);
         self.bound_plan(key).map_err(|error| match error {
             Error::Device { .. } | Error::Request(_) => Error::NoRoom(Box::new(error)),
             other => other,

@@ -71,6 +71,8 @@ pub(super) struct Sizes {
     pub fusion: bool,
     /// Whether the model has recurrent states.
     pub is_recurrent: bool,
+    /// Whether the model has a KV cache. Without one, a graph does not depend on the length of the sequences.
+    pub has_kv_cache: bool,
     /// Whether an encoder reads a text before the model writes.
     pub has_encoder: bool,
 }
@@ -124,8 +126,15 @@ impl Sizes {
             window: spec.window(),
             fusion: options.fusion,
             is_recurrent: spec.is_recurrent(),
+            has_kv_cache: spec.has_kv_cache(),
             has_encoder: spec.has_encoder(),
         })
+    }
+
+    /// The positions of the KV cache in the plan for sequences of up to `length` tokens. Always the same without a
+    /// cache, so that plans are reused.
+    pub fn capacity(&self, length: usize) -> usize {
+        if self.has_kv_cache { length.max(1).next_multiple_of(CAPACITY_UNIT) } else { CAPACITY_UNIT }
     }
 
     /// Whether there is room for a batch of `tokens` tokens, `outputs` of them with logits, in sequences of up to
