@@ -1,12 +1,14 @@
 //! Encoder-decoder models: their graphs, their keys, and what is refused.
 
+mod description;
+
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use trueup_blocks::DType;
 use trueup_formats::TensorInfo;
 use trueup_formats::gguf::Metadata;
 use trueup_graph::{Graph, Op, Origin};
-use trueup_models::{Architecture, Batch, Model, ModelSpec, Stage};
+use trueup_models::{Batch, Model, ModelSpec, Stage};
 
 const BATCH: Batch = Batch {
     tokens: 3,
@@ -25,27 +27,16 @@ fn config(more: Value) -> Map<String, Value> {
         "architectures": ["T5ForConditionalGeneration"], "d_model": 64, "d_ff": 96, "d_kv": 16, "num_layers": 2, "num_heads": 4,
         "vocab_size": 400, "feed_forward_proj": "relu", "decoder_start_token_id": 0, "relative_attention_num_buckets": 32,
     });
-    let (Value::Object(base), Value::Object(more)) = (base, more) else { unreachable!() };
-    base.into_iter().chain(more).collect()
+    description::with(base, more)
 }
 
 fn read(more: Value) -> Result<ModelSpec, String> {
-    let (config, path) = (config(more), Path::new("model"));
-    Architecture::of_config(&config, path)
-        .and_then(|architecture| ModelSpec::from_config(architecture, &config, 60, path))
-        .map_err(|error| error.to_string())
+    description::read(&config(more), 60)
 }
 
 /// A file of this description.
 fn gguf(more: Value) -> (Metadata, Vec<TensorInfo>) {
-    let spec = read(more).unwrap();
-    let mut metadata = Metadata::default();
-    spec.write_metadata(&mut metadata);
-    let tensors = spec.tensors().into_iter().map(|expected| {
-        let bytes = expected.shape.iter().product::<u64>() * 4;
-        TensorInfo { name: expected.name, shape: expected.shape, dtype: DType::F32, bytes }
-    });
-    (metadata, tensors.collect())
+    description::written(&read(more).unwrap())
 }
 
 fn model(more: Value) -> Model {

@@ -1,5 +1,7 @@
 //! Encoders: the graph that their descriptions give, and descriptions, keys and tensors that do not fit.
 
+mod description;
+
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use trueup_blocks::DType;
@@ -27,8 +29,7 @@ fn config(more: Value) -> Map<String, Value> {
         "architectures": ["BertModel"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
         "num_attention_heads": 4, "max_position_embeddings": 128, "vocab_size": 400, "type_vocab_size": 2,
     });
-    let (Value::Object(base), Value::Object(more)) = (base, more) else { unreachable!() };
-    base.into_iter().chain(more).collect()
+    description::with(base, more)
 }
 
 /// The description of a pooling module with these switches.
@@ -38,18 +39,11 @@ fn pooling(switches: Value) -> Value {
 }
 
 fn read(config: &Map<String, Value>) -> Result<ModelSpec, String> {
-    let path = Path::new("model");
-    Architecture::of_config(config, path)
-        .and_then(|architecture| ModelSpec::from_config(architecture, config, 37, path))
-        .map_err(|error| error.to_string())
+    description::read(config, 37)
 }
 
 fn gguf(config: &Map<String, Value>) -> (Metadata, Vec<TensorInfo>) {
-    let spec = read(config).unwrap();
-    let mut metadata = Metadata::default();
-    spec.write_metadata(&mut metadata);
-    let tensor = |name: String, shape: &[u64]| TensorInfo::new(name, shape, DType::F32).unwrap();
-    (metadata, spec.tensors().into_iter().map(|expected| tensor(expected.name, &expected.shape)).collect())
+    description::written(&read(config).unwrap())
 }
 
 fn open(metadata: &Metadata, tensors: &[TensorInfo]) -> Result<Model, String> {

@@ -1,26 +1,24 @@
 //! Descriptions and files that do not fit are refused, with all that is wrong in one message.
 
+mod description;
+
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use trueup_blocks::DType;
 use trueup_formats::TensorInfo;
 use trueup_formats::gguf::{Metadata, Value as GgufValue};
-use trueup_models::{Architecture, Model, ModelSpec};
+use trueup_models::{Model, ModelSpec};
 
 fn config(more: Value) -> Map<String, Value> {
     let base = json!({
         "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "vocab_size": 400,
     });
-    let (Value::Object(base), Value::Object(more)) = (base, more) else { unreachable!() };
-    base.into_iter().chain(more).collect()
+    description::with(base, more)
 }
 
 fn read(config: &Map<String, Value>) -> Result<ModelSpec, String> {
-    let path = Path::new("model");
-    Architecture::of_config(config, path)
-        .and_then(|architecture| ModelSpec::from_config(architecture, config, 21, path))
-        .map_err(|error| error.to_string())
+    description::read(config, 21)
 }
 
 #[test]
@@ -470,17 +468,7 @@ fn gguf() -> (Metadata, Vec<TensorInfo>) {
 }
 
 fn gguf_of(more: Value) -> (Metadata, Vec<TensorInfo>) {
-    let config = &config(more);
-    let path = Path::new("model");
-    let architecture = Architecture::of_config(config, path).unwrap();
-    let spec = ModelSpec::from_config(architecture, config, 100, path).unwrap();
-    let mut metadata = Metadata::default();
-    spec.write_metadata(&mut metadata);
-    let tensors = spec.tensors().into_iter().map(|expected| {
-        let bytes = expected.shape.iter().product::<u64>() * 4;
-        TensorInfo { name: expected.name, shape: expected.shape, dtype: DType::F32, bytes }
-    });
-    (metadata, tensors.collect())
+    description::written(&description::read(&config(more), 100).unwrap())
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! For each architecture: a description becomes numbers, GGUF keys and tensors, and these become the same numbers and a
 //! graph.
 
+mod description;
+
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use trueup_blocks::DType;
@@ -8,7 +10,7 @@ use trueup_formats::TensorInfo;
 use trueup_formats::gguf::Metadata;
 use trueup_graph::op::{RopePairs, RopeScaling};
 use trueup_graph::{Graph, Input, Op, Origin};
-use trueup_models::{Architecture, Batch, Model, ModelSpec, Stage};
+use trueup_models::{Batch, Model, ModelSpec, Stage};
 
 const BATCH: Batch = Batch {
     tokens: 3,
@@ -23,26 +25,18 @@ const BATCH: Batch = Batch {
 };
 
 fn config(class: &str, more: Value) -> Map<String, Value> {
-    let mut config = json!({
+    let base = json!({
         "architectures": [class], "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "vocab_size": 400,
     });
-    let (Value::Object(config), Value::Object(more)) = (config.take(), more) else { unreachable!() };
-    config.into_iter().chain(more).collect()
+    description::with(base, more)
 }
 
 /// What convert writes for a description, without weights.
 fn gguf(config: &Map<String, Value>) -> (Metadata, Vec<TensorInfo>, ModelSpec) {
-    let path = Path::new("model");
-    let architecture = Architecture::of_config(config, path).unwrap();
-    let spec = ModelSpec::from_config(architecture, config, 100, path).unwrap();
-    let mut metadata = Metadata::default();
-    spec.write_metadata(&mut metadata);
-    let tensors = spec.tensors().into_iter().map(|expected| {
-        let bytes = expected.shape.iter().product::<u64>() * 4;
-        TensorInfo { name: expected.name, shape: expected.shape, dtype: DType::F32, bytes }
-    });
-    (metadata, tensors.collect(), spec)
+    let spec = description::read(config, 100).unwrap();
+    let (metadata, tensors) = description::written(&spec);
+    (metadata, tensors, spec)
 }
 
 fn model(config: &Map<String, Value>) -> Model {

@@ -139,42 +139,41 @@ impl Latent {
         let vector = self.norm.build(builder, "KVcur_norm", vector, "attn_kv_a_norm")?;
         let shared = part(builder, "Kcur_pe", compressed, [self.rank, row, row], [rotated, 1, tokens])?;
         let shared = attention.rotated(builder, "Kcur_pe", shared)?;
-        match self.is_split {
-            true => self.split(attention, builder, [query, last, vector, shared]),
-            false => self.whole(attention, builder, [query, last, vector, shared]),
-        }
+        let first = self.first_of_queries(attention, builder, query)?;
+        let query = builder.node("Qcur", Concat { dimension: 0 }, &[first, last])?;
+        let [keys, values] = match self.is_split {
+            true => {
+                let shared = builder.node("Kcur_pe_flat", Op::reshape(&[rotated, tokens]), &[shared])?;
+                [builder.node("Kcur", Concat { dimension: 0 }, &[vector, shared])?, vector]
+            }
+            false => self.keys_and_values(attention, builder, vector, shared)?,
+        };
+        Ok([query, keys, values])
     }
 
-    /// Queries, keys and values in the split form.
-    fn split(
-        &self,
-        attention: &Attention,
-        builder: &mut Builder,
-        [query, last, vector, shared]: [ValueId; 4],
-    ) -> Result<[ValueId; 3], ShapeError> {
-        let (heads, tokens, [rotated, plain]) = (attention.heads, builder.batch().tokens, self.key_parts(attention));
+    /// The part of queries that is not rotated, as the first part of keys has it: `[plain, heads, tokens]`, or `[rank,
+    /// heads, tokens]` if keys are the vectors.
+    fn first_of_queries(&self, attention: &Attention, builder: &mut Builder, query: ValueId) -> Built {
+        let (heads, tokens, [_, plain]) = (attention.heads, builder.batch().tokens, self.key_parts(attention));
         let row = self.key_size.saturating_mul(heads);
+        if !self.is_split {
+            return part(builder, "Qcur_nope", query, [0, self.key_size, row], [plain, heads, tokens]);
+        }
         let first = part(builder, "Qcur_nope", query, [0, row, self.key_size], [plain, tokens, heads])?;
         let weight = builder.weight("attn_k_b", "weight");
         let first = builder.node("Qcur_latent", MulMat, &[weight, first])?;
-        let first = exchanged(builder, "Qcur_latent_heads", first)?;
-        let query = builder.node("Qcur", Concat { dimension: 0 }, &[first, last])?;
-        let shared = builder.node("Kcur_pe_flat", Op::reshape(&[rotated, tokens]), &[shared])?;
-        let keys = builder.node("Kcur", Concat { dimension: 0 }, &[vector, shared])?;
-        Ok([query, keys, vector])
+        exchanged(builder, "Qcur_latent_heads", first)
     }
 
-    /// Queries, keys and values with one matrix for the keys and values of all heads.
-    fn whole(
+    /// Keys and values of each head, of the vectors and the rotated part that keys share.
+    fn keys_and_values(
         &self,
         attention: &Attention,
         builder: &mut Builder,
-        [query, last, vector, shared]: [ValueId; 4],
-    ) -> Result<[ValueId; 3], ShapeError> {
+        vector: ValueId,
+        shared: ValueId,
+    ) -> Result<[ValueId; 2], ShapeError> {
         let (heads, tokens, [rotated, plain]) = (attention.heads, builder.batch().tokens, self.key_parts(attention));
-        let row = self.key_size.saturating_mul(heads);
-        let first = part(builder, "Qcur_nope", query, [0, self.key_size, row], [plain, heads, tokens])?;
-        let query = builder.node("Qcur", Concat { dimension: 0 }, &[first, last])?;
         let both = builder.product("KVcur", "attn_kv_b", vector)?;
         let size = plain.saturating_add(self.value_size);
         let row = size.saturating_mul(heads);
@@ -185,7 +184,7 @@ impl Latent {
         let keys = builder.node("Kcur", Concat { dimension: 0 }, &[first, last])?;
         let keys = builder.node("Kcur_rows", Op::reshape(&[self.query_elements(heads), tokens]), &[keys])?;
         let values = builder.node("Vcur_rows", Op::reshape(&[self.output_elements(heads), tokens]), &[values])?;
-        Ok([query, keys, values])
+        Ok([keys, values])
     }
 
     fn query(&self, builder: &mut Builder, x: ValueId) -> Built {
