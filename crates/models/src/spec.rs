@@ -21,6 +21,9 @@ use crate::part::state_space::StateSpace;
 use crate::rope::RopeSpec;
 use crate::tensor::{TensorKind, TensorList, TensorSpec};
 
+/// Elements of the recurrent states of one sequence in all layers: 16 times those of the largest published model.
+const STATES_MAX: usize = 1 << 30;
+
 /// A model: valid by construction, because the only ways to one are [`ModelSpec::from_config`] and
 /// [`ModelSpec::from_metadata`].
 #[derive(Clone, PartialEq, Debug)]
@@ -474,6 +477,14 @@ impl ModelSpec {
             }
             previous = Some(layer);
         }
+        let states = self.layers.iter().map(LayerSpec::state_elements).fold(0, usize::saturating_add);
+        if states > STATES_MAX {
+            let layers = self.layers.len();
+            diagnostics.add(format!(
+                "recurrent states of {layers} layers: expected at most {STATES_MAX} elements for each sequence, found \
+                 {states}"
+            ));
+        }
         if let Some(encoder) = &self.encoder {
             encoder.check(self, diagnostics);
         }
@@ -485,6 +496,14 @@ impl ModelSpec {
 }
 
 impl LayerSpec {
+    /// Elements of the recurrent states of a sequence.
+    fn state_elements(&self) -> usize {
+        match &self.mixer {
+            Mixer::Attention(_) => 0,
+            Mixer::StateSpace(state_space) => state_space.kept_elements(),
+        }
+    }
+
     pub(crate) fn tensors(&self, hidden_size: usize, list: &mut TensorList) {
         let Arrangement { before_mixer, after_mixer, before_feed_forward, after_feed_forward, .. } = &self.arrangement;
         let norm = |norm: &Option<NamedNorm>, list: &mut TensorList| {

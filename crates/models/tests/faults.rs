@@ -220,6 +220,20 @@ fn descriptions_of_more_decoders_that_lie_are_refused() {
     ]);
 }
 
+/// Each layer is within its limit, but all of them together are not.
+#[test]
+fn recurrent_states_are_limited_in_total() {
+    let read = |layers: usize| {
+        let config = config(json!({ "architectures": ["MambaForCausalLM"], "num_hidden_layers": layers,
+            "intermediate_size": 1_048_576, "state_size": 16, "conv_kernel": 2 }));
+        description::read(&config, 10_000).map(drop)
+    };
+    assert_eq!(read(60), Ok(()));
+    let expected = "recurrent states of 100 layers: expected at most 1073741824 elements for each sequence, found \
+                    1782579200";
+    assert!(read(100).is_err_and(|message| message.contains(expected)), "{:?}", read(100));
+}
+
 #[test]
 fn state_spaces_that_lie_are_refused() {
     let cases = [

@@ -100,6 +100,11 @@ impl StateSpace {
         self.state_size.saturating_mul(self.inner_size)
     }
 
+    /// Elements of both states of a sequence.
+    pub fn kept_elements(&self) -> usize {
+        self.tail_elements().saturating_add(self.state_elements())
+    }
+
     /// The longest row of its activations and states.
     pub fn widest_row(&self) -> usize {
         self.tail_elements().max(self.state_elements()).max(self.channels())
