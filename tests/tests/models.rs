@@ -5,16 +5,21 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use rustix::time::{ClockId, clock_gettime};
 use safetensors::tensor::Dtype;
+use serde_json::{Value, json};
 use trueup::blocks::DType;
 use trueup::convert::{Agreement, Options, Slim, TensorCheck};
-use trueup::formats::gguf::{GgufPlan, GgufWriter, Split};
+use trueup::formats::gguf::{GgufPlan, GgufWriter, Metadata, Split};
 use trueup::formats::{Checkpoint, Gguf, OpenOptions, TensorInfo, open};
+use trueup::models::{Architecture, ModelSpec};
 use trueup::quantize::NoProgress;
 use trueup::runtime::{
     DeviceOptions, GenerateOptions, ModelFile, Sampling, Session, SessionOptions, Weights, generate, open_device,
 };
-use trueup_tests::{Fixture, NewTensor, Prompt, Storage, convert, fixtures, nmse, say, write_renamed, write_variant};
+use trueup_tests::{
+    Fixture, NewTensor, Prompt, Storage, convert, fixture, fixtures, nmse, say, write_renamed, write_variant,
+};
 
 /// What the oracle's logits may differ from those that transformers computed in f64 and stored as f32.
 const NMSE_MAX: f64 = 1e-9;
@@ -249,7 +254,7 @@ fn keys_and_values_of_all_heads_from_one_matrix_compute_the_same() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let mut faults = Vec::new();
     for name in ["deepseek2", "deepseek3"] {
-        let fixture = trueup_tests::fixture(name);
+        let fixture = fixture(name);
         let [split, whole] = ["split", "whole"].map(|form| scratch.path().join(format!("{name}-{form}.gguf")));
         convert(&fixture.folder, &split, Some(DType::F32), None);
         write_with_whole_projection(&split, &whole);
@@ -366,5 +371,69 @@ fn prompts_that_see_themselves_are_not_cut() {
     let golden: Vec<Vec<u32>> = fixture.prompts().into_iter().map(|prompt| prompt.greedy_ids).collect();
     for (prompt_chunk, sequences) in [(512, 1), (4, 1), (4, 2)] {
         assert_eq!(texts(prompt_chunk, sequences), golden, "{prompt_chunk} at once, {sequences} sequences");
+    }
+}
+
+/// The keys and tensors of the fixture with these changes to its description. No tensor has bytes.
+fn described(name: &str, changes: Value) -> (Metadata, Vec<TensorInfo>) {
+    let config = std::fs::read(fixture(name).folder.join("config.json")).expect("a description");
+    let mut config: serde_json::Map<String, Value> = serde_json::from_slice(&config).expect("valid JSON");
+    config.extend(changes.as_object().cloned().expect("an object"));
+    let path = std::path::Path::new("model");
+    let spec = Architecture::of_config(&config, path)
+        .and_then(|architecture| ModelSpec::from_config(architecture, &config, 1 << 20, path))
+        .unwrap_or_else(|error| panic!("{error}"));
+    let mut metadata = Metadata::default();
+    spec.write_metadata(&mut metadata);
+    let tensor = |name: String, shape: &[u64]| TensorInfo::new(name, shape, DType::F32).expect("a small tensor");
+    (metadata, spec.tensors().into_iter().map(|expected| tensor(expected.name, &expected.shape)).collect())
+}
+
+/// Processor seconds that work takes in this thread.
+fn seconds<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let now = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    };
+    let start = now();
+    let result = work();
+    (result, now() - start)
+}
+
+/// Seconds to check a file of these keys and tensors, and to plan the decoding of a token.
+fn seconds_to_plan((metadata, tensors): (Metadata, Vec<TensorInfo>)) -> f64 {
+    let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let plan = || {
+        let model = ModelFile::made("model", metadata, tensors, Box::new(|_| Vec::new()))?;
+        let weights = Weights::new(Arc::new(model), device, None);
+        Session::plan(&weights, &SessionOptions::default(), 1, 1, 1).map(|plan| plan.report().to_string().len())
+    };
+    let (planned, seconds) = seconds(plan);
+    assert!(planned.unwrap_or_else(|error| panic!("{error}")) > 0);
+    seconds
+}
+
+#[test]
+fn many_layers_and_experts_are_planned_at_once() {
+    let experts = json!({ "num_hidden_layers": 61, "first_k_dense_replace": 3, "n_routed_experts": 256,
+        "num_experts_per_tok": 8, "n_group": 8, "topk_group": 4 });
+    let seconds = seconds_to_plan(described("deepseek3", experts));
+    assert!(seconds < 0.3, "61 layers of 256 experts took {seconds} s");
+}
+
+/// Eight times as many layers, or problems, take about eight times as long, not 64 times.
+#[test]
+fn time_grows_with_the_layers_and_not_with_their_square() {
+    let deep = |layers: usize| described("llama-linear", json!({ "num_hidden_layers": layers }));
+    let plan = |layers: usize| seconds_to_plan(deep(layers));
+    let refuse = |layers: usize| {
+        let (metadata, mut tensors) = deep(layers);
+        tensors.iter_mut().for_each(|tensor| tensor.shape.push(3));
+        let (refused, seconds) = seconds(|| ModelFile::made("model", metadata, tensors, Box::new(|_| Vec::new())));
+        assert!(refused.is_err_and(|error| error.to_string().contains("expected shape")));
+        seconds
+    };
+    for (what, few, many) in [("plan", plan(400), plan(3200)), ("refuse", refuse(400), refuse(3200))] {
+        assert!(many < 24.0 * few + 0.1, "{what}: 400 layers took {few} s, 3200 layers {many} s");
     }
 }

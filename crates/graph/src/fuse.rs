@@ -86,8 +86,8 @@ impl Fused {
 
     /// The nodes that a node of the fused graph was made of, by its place; none of a node that is not fused.
     pub fn pieces(&self, node: usize) -> Option<Pieces<'_>> {
-        let group = self.groups.iter().find(|group| group.node == node)?;
-        Some(Pieces { graph: &self.unfused, places: &group.pieces })
+        let place = self.groups.binary_search_by_key(&node, |group| group.node).ok()?;
+        Some(Pieces { graph: &self.unfused, places: &self.groups[place].pieces })
     }
 
     /// The fused node that a node of the unfused graph lies in, by its name: that of its own group for the last piece

@@ -1,5 +1,6 @@
 //! Problems of one file, collected so that one message names them all. Beyond a limit they are only counted.
 
+use std::collections::HashSet;
 use std::path::Path;
 use trueup_formats::{Error, Result, listed};
 
@@ -7,13 +8,15 @@ use trueup_formats::{Error, Result, listed};
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Diagnostics {
     list: Vec<String>,
+    /// The same problems, to find one that was added before: a hostile file may have one for each tensor.
+    known: HashSet<String>,
 }
 
 impl Diagnostics {
     /// Adds a problem, unless the same one was added before. Text from the file must be escaped already.
     pub fn add(&mut self, problem: impl Into<String>) {
         let problem = problem.into();
-        if !self.list.contains(&problem) {
+        if self.known.insert(problem.clone()) {
             self.list.push(problem);
         }
     }

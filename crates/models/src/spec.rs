@@ -459,7 +459,8 @@ impl ModelSpec {
             diagnostics.add(format!("special token: expected an ID from 0 to {last}, found {id}"));
         }
         self.embedding.norm.iter().chain(&self.head.norm).for_each(|norm| norm.check(diagnostics));
-        if self.attentions().any(|(_, attention)| attention.is_bidirectional != self.is_bidirectional()) {
+        let is_bidirectional = self.is_bidirectional();
+        if self.attentions().any(|(_, attention)| attention.is_bidirectional != is_bidirectional) {
             diagnostics.add("models with both bidirectional and causal layers are not supported");
         }
         for factor in [self.embedding.scale, self.head.scale, self.head.softcap].into_iter().flatten() {

@@ -27,7 +27,7 @@ use memory::{Lifetime, lay_out};
 pub use place::PlannedNode;
 use place::{Answer, answers, root};
 pub use report::{PlanReport, ReportedDevice, ReportedNode};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use trueup_graph::fuse::{Fused, Pieces};
 use trueup_graph::{Graph, Op, Origin, TensorType, Value, ValueId};
@@ -194,21 +194,42 @@ fn home(graph: &Graph, nodes: &[PlannedNode], value: ValueId) -> Option<usize> {
     }
 }
 
-/// Bytes that a device takes for a weight of a graph.
-pub(crate) fn weight_bytes(graph: &Graph, weight: &Value, device: &dyn Device) -> u64 {
-    let is_multiplied = all_readers(graph, weight, |op| matches!(op, Op::MulMat(_) | Op::MulMatGated(_)));
-    device.weight_bytes(&weight.ty, is_multiplied)
+/// What the nodes of a graph do with its weights.
+pub(crate) struct WeightUses<'g>(HashMap<&'g str, WeightUse>);
+
+/// What all nodes do that read one weight.
+#[derive(Clone, Copy)]
+struct WeightUse {
+    is_multiplied: bool,
+    is_gathered: bool,
 }
 
-/// Whether a weight is a table of which rows are taken alone, as an embedding is that is not the head too.
-pub(crate) fn is_gathered(graph: &Graph, weight: &Value) -> bool {
-    all_readers(graph, weight, |op| matches!(op, Op::GetRows(_)))
-}
+impl<'g> WeightUses<'g> {
+    pub fn new(graph: &'g Graph) -> WeightUses<'g> {
+        let mut uses = HashMap::new();
+        for node in graph.nodes() {
+            let is_multiplied = matches!(node.op, Op::MulMat(_) | Op::MulMatGated(_));
+            let is_gathered = matches!(node.op, Op::GetRows(_));
+            let values = node.inputs.iter().map(|input| graph.value(*input));
+            for weight in values.filter(|value| value.origin == Origin::Weight) {
+                let all = uses.entry(weight.name.as_str()).or_insert(WeightUse { is_multiplied, is_gathered });
+                all.is_multiplied &= is_multiplied;
+                all.is_gathered &= is_gathered;
+            }
+        }
+        WeightUses(uses)
+    }
 
-fn all_readers(graph: &Graph, weight: &Value, are: impl Fn(&Op) -> bool) -> bool {
-    let is_weight = |id: &ValueId| graph.value(*id).name == weight.name && graph.value(*id).origin == Origin::Weight;
-    let mut readers = graph.nodes().iter().filter(|node| node.inputs.iter().any(is_weight));
-    readers.all(|node| are(&node.op))
+    /// Bytes that a device takes for a weight.
+    pub fn bytes(&self, weight: &Value, device: &dyn Device) -> u64 {
+        let is_multiplied = self.0.get(weight.name.as_str()).is_none_or(|all| all.is_multiplied);
+        device.weight_bytes(&weight.ty, is_multiplied)
+    }
+
+    /// Whether a weight is a table of which rows are taken alone, as an embedding is that is not the head too.
+    pub fn is_gathered(&self, weight: &Value) -> bool {
+        self.0.get(weight.name.as_str()).is_none_or(|all| all.is_gathered)
+    }
 }
 
 /// The rooms that a device takes beside the tensors for its nodes, each for the node that needs most of it.

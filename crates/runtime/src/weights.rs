@@ -8,7 +8,7 @@
 use crate::device::{About, CopyRoom, Device, Tensor, Usage};
 use crate::error::Result;
 use crate::model_file::ModelFile;
-use crate::plan::{LayerHomes, Plan, is_gathered, weight_bytes};
+use crate::plan::{LayerHomes, Plan, WeightUses};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -124,12 +124,13 @@ impl Weights {
     /// with as fast where the file is mapped is not copied, and neither is a table of which a few rows are looked up.
     pub fn copied_bytes(&self, plan: &Plan, device: usize) -> Result<u64> {
         let values = plan.held(device).map(|id| plan.graph().value(id));
+        let uses = WeightUses::new(plan.graph());
         values.filter(|value| value.origin == Origin::Weight).try_fold(0, |sum: u64, value| {
-            let is_read = is_gathered(plan.graph(), value);
+            let is_read = uses.is_gathered(value);
             let room = if is_read { CopyRoom::TooLittle } else { CopyRoom::Enough };
             let mapped =
                 self.model.mapped(&value.name).map(|bytes| self.devices[device].adopt(&bytes, &value.ty, room));
-            let copied = || weight_bytes(plan.graph(), value, &*self.devices[device]);
+            let copied = || uses.bytes(value, &*self.devices[device]);
             Ok(sum.saturating_add(if mapped.transpose()?.flatten().is_some() { 0 } else { copied() }))
         })
     }

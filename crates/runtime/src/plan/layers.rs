@@ -11,7 +11,7 @@
 //! cache stay in place.
 
 use super::place::{Answer, answers, place};
-use super::{PlannedDevice, cut, plan_device, rooms, weight_bytes};
+use super::{PlannedDevice, WeightUses, cut, plan_device, rooms};
 use crate::device::Device;
 use crate::error::Result;
 use trueup_graph::{Graph, Origin};
@@ -97,8 +97,9 @@ fn needed(
     let rooms = rooms(graph, &nodes, index, devices[index]);
     let device = devices[index];
     let taken = |bytes: usize| device.taken_bytes(bytes as u64);
+    let uses = WeightUses::new(graph);
     let values = held.into_iter().map(|id| match graph.value(id) {
-        value if value.origin == Origin::Weight => weight_bytes(graph, value, device),
+        value if value.origin == Origin::Weight => uses.bytes(value, device),
         value => taken(value.ty.bytes()),
     });
     Ok(rooms.into_iter().chain([arena_bytes]).map(taken).chain(values).fold(0, u64::saturating_add))

@@ -42,8 +42,7 @@ pub(super) fn place(
     homes: &[usize],
 ) -> Result<Vec<PlannedNode>> {
     let order = Order { devices: devices.len(), count };
-    let mut places: Vec<Option<usize>> =
-        graph.iter_values().map(|(id, _)| state_home(graph, id, answers, &order, homes)).collect();
+    let mut places = state_homes(graph, answers, &order, homes);
     let mut placed = Vec::with_capacity(graph.nodes().len());
     let mut faults = Vec::new();
     for (index, node) in graph.nodes().iter().enumerate() {
@@ -88,17 +87,23 @@ pub(super) fn answers(graph: &Graph, device: &dyn Device) -> Vec<Answer> {
     graph.nodes().iter().map(answer).collect()
 }
 
-/// The device of a state: of those that compute every node on it the one of its layer, or the next. The layer's when
-/// none does, so that its reasons are reported.
-fn state_home(graph: &Graph, state: ValueId, answers: &[Vec<Answer>], order: &Order, homes: &[usize]) -> Option<usize> {
-    if graph.value(state).origin != Origin::State {
-        return None;
+/// For each value that is a state, its device: of those that compute every node on it the one of its layer, or the
+/// next. The layer's when none does, so that its reasons are reported.
+fn state_homes(graph: &Graph, answers: &[Vec<Answer>], order: &Order, homes: &[usize]) -> Vec<Option<usize>> {
+    let mut touching: Vec<Vec<usize>> = vec![Vec::new(); graph.values().len()];
+    for (index, node) in graph.nodes().iter().enumerate() {
+        let roots = node.inputs.iter().map(|input| root(graph, *input));
+        roots
+            .filter(|root| graph.value(*root).origin == Origin::State)
+            .for_each(|state| touching[state.index()].push(index));
     }
-    let touches = |node: &Node| node.inputs.iter().any(|input| root(graph, *input) == state);
-    let nodes: Vec<usize> = (0..graph.nodes().len()).filter(|index| touches(&graph.nodes()[*index])).collect();
-    let home = nodes.first().map_or(0, |node| homes[*node]);
-    let all = |device: &usize| nodes.iter().all(|node| answers[*device][*node].is_ok());
-    Some(order.from(home).find(all).unwrap_or(home))
+    let home_of = |nodes: &[usize]| {
+        let home = nodes.first().map_or(0, |node| homes[*node]);
+        let all = |device: &usize| nodes.iter().all(|node| answers[*device][*node].is_ok());
+        order.from(home).find(all).unwrap_or(home)
+    };
+    let is_state = |id: ValueId| graph.value(id).origin == Origin::State;
+    graph.iter_values().map(|(id, _)| is_state(id).then(|| home_of(&touching[id.index()]))).collect()
 }
 
 /// The device that an input forces on its node: a state's, or the one an alias is made on.

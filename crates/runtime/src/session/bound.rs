@@ -2,7 +2,7 @@
 
 use crate::device::{ARENA_ALIGN_BYTES, Buffer, Device, Rooms, Step, Tensor, Usage};
 use crate::error::{Error, Result};
-use crate::plan::{Place, Plan, is_gathered, weight_bytes};
+use crate::plan::{Place, Plan, WeightUses};
 use crate::weights::Weights;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,6 +68,7 @@ impl Buffers {
     /// whose weights do not fit stay where the file is mapped, on a device that computes with them there. `largest` is
     /// the largest plan that will come. Fails where too little is free even so.
     pub fn expect_room(&self, plan: &Plan, largest: &dyn Fn() -> Option<Plan>, weights: &Weights) -> Result<()> {
+        let uses = WeightUses::new(plan.graph());
         for (index, device) in weights.devices().iter().enumerate() {
             let about = device.about();
             let free = about.memory.map_or(u64::MAX, |(_, free)| free);
@@ -99,7 +100,7 @@ impl Buffers {
             expect(others)?;
             let to_place: Vec<(&str, TensorType)> = missing().map(|value| (value.name.as_str(), value.ty)).collect();
             if !to_place.is_empty() {
-                let gathered = missing().filter(|value| is_gathered(plan.graph(), value));
+                let gathered = missing().filter(|value| uses.is_gathered(value));
                 gathered
                     .map(|value| (value.name.as_str(), value.ty))
                     .try_for_each(|weight| weights.leave(index, weight))?;
@@ -107,8 +108,7 @@ impl Buffers {
                 let kept_free = others.saturating_add(later).saturating_add(free / FREE_SHARE);
                 weights.place(index, &to_place, free.saturating_sub(kept_free))?;
             }
-            let needed =
-                missing().fold(others, |sum, value| sum.saturating_add(weight_bytes(plan.graph(), value, &**device)));
+            let needed = missing().fold(others, |sum, value| sum.saturating_add(uses.bytes(value, &**device)));
             // A smaller session may find room for what this one would have left in the file.
             expect(needed).inspect_err(|_| weights.forget_mapped(index, &to_place))?;
         }
