@@ -11,7 +11,6 @@ use std::path::Path;
 use trueup_blocks::{DType, DeviationSums};
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Split};
 use trueup_formats::{Checkpoint, Error, Result, TensorInfo, quote};
-use trueup_models::TensorKind;
 use trueup_quantize::{Choice, Loss, Progress, Recipe, Resumed, Rooms, Transcoder, bytes_of, first_bytes};
 use trueup_quantize::{open_writer, stays_f32, take_over, walk_with};
 
@@ -91,9 +90,7 @@ pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progre
 /// One choice per tensor. The recipe sees our names and the types that tensors have without it.
 fn choose(source: &dyn Checkpoint, mapping: &Mapping, recipe: &Recipe) -> Result<Vec<Choice>> {
     let plain = |tensor: &crate::MappedTensor| {
-        let is_matrix = tensor.expected.shape.len() > 1
-            && !matches!(tensor.expected.kind, TensorKind::Router | TensorKind::PositionBias)
-            && !stays_f32(&tensor.expected.name);
+        let is_matrix = tensor.expected.shape.len() > 1 && !stays_f32(&tensor.expected.name);
         let dtype = if is_matrix && tensor.dtype != DType::F64 { tensor.dtype } else { DType::F32 };
         TensorInfo::new(tensor.expected.name.as_str(), &tensor.expected.shape, dtype)
     };

@@ -24,12 +24,8 @@ pub enum TensorKind {
     TokenRows,
     /// One element per token of the vocabulary: the bias of the output head.
     TokenBias,
-    /// A matrix, or a stack of matrices.
+    /// A matrix, or a stack of matrices. `trueup_quantize::stays_f32` names those that are stored as f32.
     Matrix,
-    /// A matrix that chooses experts or weighs them; stored as f32, because small errors change choices.
-    Router,
-    /// What is added to scores, for each head and each bucket of distances; stored as f32, as llama.cpp keeps it.
-    PositionBias,
     /// Weights of a norm, 1 on average.
     NormWeight,
     /// A bias, 0 on average.

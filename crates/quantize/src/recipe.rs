@@ -229,6 +229,25 @@ mod tests {
     }
 
     #[test]
+    fn tables_that_programs_read_as_f32_stay_f32() {
+        let names = [
+            "blk.0.ffn_gate_inp.weight",
+            "blk.0.ffn_gate_inp_shexp.weight",
+            "blk.0.ssm_a",
+            "blk.0.ssm_d",
+            "blk.0.ssm_conv1d.weight",
+            "token_types.weight",
+            "enc.blk.0.attn_rel_b.weight",
+        ];
+        for dtype in [DType::F16, DType::Q8_0, DType::Q4_0] {
+            let tensors = names.map(|name| tensor(name, &[64, 8]));
+            assert_eq!(types(&Recipe::new(Some(dtype)), &tensors), [DType::F32; 7]);
+            let others = [tensor("blk.0.ffn_gate.weight", &[64, 8]), tensor("blk.0.attn_rel.weight", &[64, 8])];
+            assert_eq!(types(&Recipe::new(Some(dtype)), &others), [dtype; 2]);
+        }
+    }
+
+    #[test]
     fn the_first_rule_that_matches_wins_and_an_idle_rule_is_refused() {
         let tensors = [tensor("blk.0.a", &[64, 8]), tensor("blk.1.a", &[64, 8])];
         let rules = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Rule>>();

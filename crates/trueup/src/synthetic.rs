@@ -176,7 +176,7 @@ fn filling(expected: &TensorSpec, spec: &ModelSpec) -> Filling {
         TensorKind::NormWeight => Filling::Random { mean: 1.0, deviation: 0.1 },
         TensorKind::Bias | TensorKind::TokenBias => SMALL,
         TensorKind::Decay => Filling::Random { mean: -1.0, deviation: 0.1 },
-        TensorKind::TokenRows | TensorKind::Matrix | TensorKind::Router | TensorKind::PositionBias => matrix(columns),
+        TensorKind::TokenRows | TensorKind::Matrix => matrix(columns),
     }
 }
 

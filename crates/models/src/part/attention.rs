@@ -179,7 +179,7 @@ impl Attention {
             }
         }
         if let (Position::Buckets(buckets), Some(0)) = (&self.position, list.layer()) {
-            list.add(TABLE, "weight", &[self.heads, buckets.count], TensorKind::PositionBias);
+            list.matrix(TABLE, self.heads, buckets.count);
         }
         if let Some(norm) = &self.output_norm {
             norm.tensors(OUTPUT_NORM, self.output_elements(), list);

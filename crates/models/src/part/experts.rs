@@ -274,7 +274,7 @@ impl Experts {
 
     pub fn tensors(&self, hidden_size: usize, list: &mut TensorList) {
         let Experts { count, size, .. } = *self;
-        list.add(ROUTER, "weight", &[hidden_size, count], TensorKind::Router);
+        list.matrix(ROUTER, hidden_size, count);
         if self.has_selection_bias {
             list.add("exp_probs_b", "bias", &[count], TensorKind::Bias);
         }
@@ -287,7 +287,7 @@ impl Experts {
         }
         if let Some(SharedExpert { size, is_gated }) = self.shared {
             if is_gated {
-                list.add("ffn_gate_inp_shexp", "weight", &[hidden_size, 1], TensorKind::Router);
+                list.matrix("ffn_gate_inp_shexp", hidden_size, 1);
             }
             list.matrix("ffn_gate_shexp", hidden_size, size);
             list.matrix("ffn_up_shexp", hidden_size, size);
