@@ -30,6 +30,12 @@ fn settings_of_modules_are_read_with_them() {
     let modules = open(folder.path()).unwrap();
     assert_eq!(modules[1]["config"], json!({"pooling_mode_mean_tokens": true}));
     assert_eq!(modules[0].get("config"), None);
+    fs::write(folder.path().join("sentence_bert_config.json"), r#"{"max_seq_length": 256}"#).unwrap();
+    assert_eq!(open(folder.path()).unwrap()[0]["config"], json!({"max_seq_length": 256}));
+    fs::write(folder.path().join("modules.json"), r#"[{"path": ""}, {"path": ""}]"#).unwrap();
+    assert_eq!(open(folder.path()).unwrap()[1].get("config"), None, "only the first module is the model");
+    fs::write(folder.path().join("sentence_bert_config.json"), "[]").unwrap();
+    assert!(open(folder.path()).is_err_and(|error| error.contains("sentence_bert_config.json")));
 }
 
 #[test]

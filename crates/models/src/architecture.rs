@@ -45,6 +45,8 @@ pub struct Architecture {
     /// Names of tensors in a checkpoint: tables in order, so that an architecture can put its own rules before a shared
     /// table. The first rule that fits a tensor holds.
     pub tensors: &'static [&'static [TensorRule]],
+    /// What stands before the names of the tables in classes that contain the base model.
+    pub(crate) base_prefix: &'static str,
     /// Tensors of old checkpoints whose values follow from the description.
     pub ignorable: &'static [&'static str],
     /// Whether llama.cpp loads models whose heads do not add up to the hidden size.
@@ -71,6 +73,7 @@ impl Architecture {
         more_keys: |_, _| {},
         compatibility: |_| Vec::new(),
         tensors: &[],
+        base_prefix: "",
         ignorable: &[],
         has_free_head_size: false,
         quantization_methods: &[],

@@ -477,7 +477,7 @@ impl Config<'_> {
 }
 
 /// A value for a message. Python's numbers that are not JSON are strings here.
-fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     match value.as_str() {
         Some(INFINITY) => "Infinity".to_owned(),
         Some(MINUS_INFINITY) => "-Infinity".to_owned(),

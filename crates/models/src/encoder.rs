@@ -4,12 +4,13 @@
 //! modules.json ─ Pooling ─ 1_Pooling/config.json ─┐
 //!                                                 ├─▶ ModelResult: Hidden, Pooled(Mean | First | Last)
 //! attention.causal, pooling_type ─────────────────┘
+//! modules.json ─ Transformer ─ sentence_bert_config.json ─▶ notes: GGUF has no key for these settings
 //! ```
 
-use crate::config::Config;
+use crate::config::{Config, shown};
 use crate::metadata::{KeyWriter, Keys};
 use crate::spec::{ModelResult, ModelSpec, Pooling};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use trueup_formats::gguf::Metadata;
 use trueup_formats::quote;
 
@@ -20,8 +21,10 @@ const POOLING: &str = "pooling_type";
 /// The key of the description with the modules that sentence-transformers applies one after the other.
 pub(crate) const MODULES: &str = "modules.json";
 
-/// What to do about a damaged `modules.json`.
+/// What to do about a damaged file of sentence-transformers.
 const OTHER_FILE: &str = "get the file of the original model, or remove it";
+/// The settings of the Transformer module.
+const SETTINGS: &str = "sentence_bert_config.json";
 
 /// Values of `pooling_type`, as in llama.cpp.
 const POOLINGS: [(u32, ModelResult); 4] = [
@@ -61,7 +64,11 @@ impl Config<'_> {
         for (number, module) in modules.iter().enumerate() {
             let kind = module.get("type").and_then(Value::as_str).unwrap_or_default();
             match (number, kind.rsplit('.').next().unwrap_or_default()) {
-                (0, "Transformer") => {}
+                (0, "Transformer") => {
+                    if let Some(settings) = module.get("config").and_then(Value::as_object) {
+                        self.sentence_settings(settings);
+                    }
+                }
                 (1, "Pooling") => result = self.pooling(module).map_or(ModelResult::Hidden, ModelResult::Pooled),
                 (2, "Normalize") => self.note(
                     "modules.json contains a Normalize module, which GGUF cannot store; the embeddings are not normalized",
@@ -74,6 +81,30 @@ impl Config<'_> {
             }
         }
         result
+    }
+
+    /// Notes on settings that sentence-transformers applies to texts, and that no GGUF key can hold.
+    fn sentence_settings(&mut self, settings: &Map<String, Value>) {
+        for (key, value) in settings {
+            let count = value.as_u64().filter(|count| *count > 0);
+            match (key.as_str(), count, value) {
+                (_, _, Value::Null) | ("do_lower_case", _, Value::Bool(false)) => {}
+                ("max_seq_length", Some(most), _) => self.note(format!(
+                    "{SETTINGS}: sentence-transformers truncates texts to {most} tokens (max_seq_length); GGUF cannot \
+                     store this, and longer texts are computed whole, up to the context of the model"
+                )),
+                ("do_lower_case", _, Value::Bool(true)) => self.note(format!(
+                    "{SETTINGS}: sentence-transformers converts texts to lower case (do_lower_case); GGUF cannot store \
+                     this, so pass lower-case texts unless the tokenizer converts them"
+                )),
+                ("max_seq_length" | "do_lower_case", ..) => {
+                    let expected = if key == "do_lower_case" { "true or false" } else { "a positive integer" };
+                    let problem = format!("{key}: expected {expected}, found {}", shown(value));
+                    self.problem_in(SETTINGS, &problem, OTHER_FILE);
+                }
+                _ => self.note(format!("{SETTINGS}: \"{}\" is ignored", quote(key))),
+            }
+        }
     }
 
     /// The only mode of a pooling module that is switched on.

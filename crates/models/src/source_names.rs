@@ -142,7 +142,8 @@ impl<'a> SourceNames<'a> {
     /// A sentence about the prefix, if names lack or add one.
     pub fn note(&self) -> Option<String> {
         let class = self.architecture.classes.first().copied().unwrap_or_default();
-        match (self.removed, self.added.as_str()) {
+        let added = self.added.strip_suffix(self.architecture.base_prefix).unwrap_or(&self.added);
+        match (self.removed, added) {
             ("", "") => None,
             (removed, "") => {
                 Some(format!("tensor names lack the prefix `{removed}`: this is the base model of {class}"))

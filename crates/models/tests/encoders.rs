@@ -118,10 +118,37 @@ fn tensors_may_have_the_names_of_other_programs() {
         let tensors = expected_tensors(&spec, &names);
         let norm = tensors.into_iter().find(|tensor| tensor.name == "token_embd_norm.bias").unwrap();
         assert_eq!(norm.sources[0].name, stored[1]);
+        let note = names.note().unwrap_or_default();
+        let expected = if start.starts_with("module.") { "the additional prefix `module.`" } else { "" };
+        assert!(note.contains(expected) && note.is_empty() == expected.is_empty(), "{start}: {note}");
         let part = |name: &str| names.unused_part(name, spec.layer_count());
         assert_eq!(part(&format!("{start}pooler.dense.bias")), Some("pooler"));
         assert_eq!(part("cls.predictions.bias"), Some("pre-training head"));
         assert_eq!((part("other.pooler.dense.bias"), part("pooler.other.bias")), (None, None));
+    }
+}
+
+/// The description of a Transformer module with these settings.
+fn settings(settings: Value) -> Value {
+    json!({ "modules.json": [{ "type": "a.Transformer", "config": settings }] })
+}
+
+/// GGUF has no key for what sentence-transformers does to texts, so conversion reports it.
+#[test]
+fn settings_of_sentences_are_reported() {
+    let notes = |given: Value| {
+        let (config, path) = (config(settings(given)), Path::new("model"));
+        let architecture = Architecture::of_config(&config, path).unwrap();
+        ModelSpec::with_notes(architecture, &config, 37, path).unwrap().1
+    };
+    assert_eq!(notes(json!({ "max_seq_length": null, "do_lower_case": false })), [""; 0]);
+    for (given, expected) in [
+        (json!({ "max_seq_length": 100 }), "truncates texts to 100 tokens (max_seq_length)"),
+        (json!({ "do_lower_case": true }), "converts texts to lower case (do_lower_case)"),
+        (json!({ "tokenizer_args": {} }), "sentence_bert_config.json: \"tokenizer_args\" is ignored"),
+    ] {
+        let notes = notes(given);
+        assert!(notes.len() == 1 && notes[0].contains(expected), "{notes:?}");
     }
 }
 
@@ -151,6 +178,13 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "layer_norm_eps": 0.0 }), "norm epsilon: expected a finite number above 0"),
         (json!({ "intermediate_size": null }), "intermediate_size: expected a positive integer, found null"),
         (json!({ "modules.json": {} }), "model: modules.json: expected a list of modules"),
+        (settings(json!({ "max_seq_length": 0 })), "sentence_bert_config.json: max_seq_length: expected a positive"),
+        (settings(json!({ "max_seq_length": -4 })), "max_seq_length: expected a positive integer, found -4"),
+        (
+            settings(json!({ "max_seq_length": "\u{1b}" })),
+            "max_seq_length: expected a positive integer, found \"\\u001b\"",
+        ),
+        (settings(json!({ "do_lower_case": 1 })), "do_lower_case: expected true or false, found 1"),
         (module("sentence_transformers.models.Dense"), "found sentence_transformers.models.Dense"),
         (module("a\u{1b}[2J"), "\\u{1b}"),
         (json!({ "modules.json": [{ "type": "a.Pooling" }] }), "found a.Pooling"),

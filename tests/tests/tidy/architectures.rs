@@ -8,7 +8,7 @@ use trueup::models::ARCHITECTURES;
 const CRATES: [&str; 5] = ["blocks", "formats", "graph", "quantize", "runtime"];
 
 /// Names of programs, formats and publications that contain the name of an architecture.
-const OTHER_NAMES: [&str; 11] = [
+const OTHER_NAMES: [&str; 12] = [
     "llama.cpp",
     "llama2.c",
     "llama2c",
@@ -20,6 +20,7 @@ const OTHER_NAMES: [&str; 11] = [
     "original Llama checkpoints",
     "Gemma Team 2024",
     "published with ChatGLM-6B",
+    "sentence_bert_config.json",
 ];
 
 #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //! modules.json             [{"type": "...Pooling", "path": "1_Pooling"}, ..]
 //! 1_Pooling/config.json    its settings, which become the key "config" of the module
+//! sentence_bert_config.json                           those of the first module if it has no folder: the model itself
 //! ```
 
 use super::tokenizer::open_if_there;
@@ -14,6 +15,8 @@ use std::path::Path;
 
 /// The file, which is also the key of the description that gets its contents.
 pub(super) const MODULES: &str = "modules.json";
+/// The settings of the first module if it has no folder: the model itself.
+const MODEL_SETTINGS: &str = "sentence_bert_config.json";
 /// Modules of one model. Published models have two to four.
 const MODULES_MAX: usize = 32;
 
@@ -32,18 +35,20 @@ pub(super) fn read(folder: &Path, sources: &mut Vec<SourceFile>) -> Result<Optio
         return refused(format!("expected at most {MODULES_MAX} modules, found {}", modules.len()));
     }
     sources.push(source);
-    for module in modules {
+    for (number, module) in modules.iter_mut().enumerate() {
         let Some(object) = module.as_object_mut() else {
             return refused("expected an object for each module, found another value".to_owned());
         };
         let path = object.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
-        if path.is_empty() {
-            continue;
-        }
         if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-') {
             return refused(format!("expected a folder name of letters, digits, _ and -, found \"{}\"", quote(&path)));
         }
-        if let Some(settings) = open_if_there(&folder.join(path).join("config.json"))? {
+        let settings = match path.as_str() {
+            "" if number > 0 => continue,
+            "" => folder.join(MODEL_SETTINGS),
+            path => folder.join(path).join("config.json"),
+        };
+        if let Some(settings) = open_if_there(&settings)? {
             let config = json::read_object(&settings)?;
             object.insert("config".to_owned(), Value::Object(config));
             sources.push(settings);

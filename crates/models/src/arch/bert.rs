@@ -50,6 +50,7 @@ pub static BERT: Architecture = Architecture {
         TensorRule::new("blk.{l}.ffn_down", "encoder.layer.{l}.output.dense"),
         TensorRule::new("blk.{l}.layer_output_norm", "encoder.layer.{l}.output.LayerNorm"),
     ]],
+    base_prefix: "bert.",
     unused: &[
         ("embeddings.position_ids", "position numbers"),
         ("pooler.dense.", "pooler"),
