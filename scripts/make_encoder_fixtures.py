@@ -145,7 +145,7 @@ def ranges(characters):
 
 
 def write_characters(path):
-    """Ranges of characters that are dropped by clean_text, that are accents, that are cut out as punctuation."""
+    """Ranges of characters that clean_text drops or turns into spaces, of accents, ideographs and punctuation."""
     off = dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
     clean, accents = normalizers.BertNormalizer(**dict(off, clean_text=True)), normalizers.BertNormalizer(**dict(off, strip_accents=True))
     ideographs, cut = normalizers.BertNormalizer(**dict(off, handle_chinese_chars=True)), pre_tokenizers.BertPreTokenizer()

@@ -12,6 +12,9 @@ pub(crate) const DROPPED: &[(u32, u32)] = &[
     (0x1d173, 0x1d17a), (0xe0001, 0xe0001), (0xe0020, 0xe007f), (0xf0000, 0xffffd), (0x100000, 0x10fffd),
 ];
 
+/// Matches a character that becomes a space, once `DROPPED` ones are gone.
+pub(crate) const SPACE: &str = r"\s";
+
 /// Marks that do not take space of their own.
 #[rustfmt::skip]
 pub(crate) const ACCENTS: &[(u32, u32)] = &[
@@ -146,7 +149,11 @@ mod tests {
     }
 
     fn matched(set: &[(u32, u32)]) -> Vec<char> {
-        let searcher = Searcher::new(&Pattern::Regex(pattern(set)), &mut CompileBudget::default()).unwrap();
+        matched_by(pattern(set))
+    }
+
+    fn matched_by(pattern: String) -> Vec<char> {
+        let searcher = Searcher::new(&Pattern::Regex(pattern), &mut CompileBudget::default()).unwrap();
         let is_cut = |c: &char| {
             let text = c.to_string();
             searcher.split(&text, Behavior::Removed, false).unwrap().is_empty()
@@ -164,7 +171,11 @@ mod tests {
 
     #[test]
     fn every_character_is_treated_as_in_the_tokenizers_library() {
-        assert_same(&matched(DROPPED), &golden("dropped"), "dropped");
+        let dropped = matched(DROPPED);
+        assert_same(&dropped, &golden("dropped"), "dropped");
+        let mut spaces = matched_by(SPACE.to_owned());
+        spaces.retain(|c| dropped.binary_search(c).is_err());
+        assert_same(&spaces, &golden("spaces"), "spaces");
         assert_same(&matched(PUNCTUATION), &golden("punctuation"), "punctuation");
         let ideographs: Vec<char> = all().filter(|c| is_ideograph(*c)).collect();
         assert_same(&ideographs, &golden("ideographs"), "ideographs");

@@ -147,7 +147,7 @@ pub(crate) fn compile(normalizer: Option<&Normalizer>, budget: &mut CompileBudge
             Normalizer::BertNormalizer { clean_text, handle_chinese_chars, strip_accents, lowercase } => {
                 if *clean_text {
                     steps.push(replaced(&bert::pattern(bert::DROPPED), "", budget)?);
-                    steps.push(replaced(r"\s", " ", budget)?);
+                    steps.push(replaced(bert::SPACE, " ", budget)?);
                 }
                 if *handle_chinese_chars {
                     steps.push(Step::SetIdeographsApart);
