@@ -38,7 +38,7 @@ use driver::{Allocation, BlasLibrary, Card, Library, NcclLibrary};
 use faults::Faults;
 use launches::Target;
 use memory::Memory;
-use operator::{HALVES_CHAIN, Means};
+use operator::Means;
 pub use replay::Launched;
 use replay::Replay;
 use std::ffi::c_int;
@@ -138,13 +138,11 @@ impl Cuda {
                 ));
             }
             let description = format!("{}, sm_{major}{minor}", facts.name);
-            let blas = BlasLibrary::new(&card, path.clone());
-            let tensor_chain = if blas.is_used() { 0 } else { HALVES_CHAIN };
             Ok(Cuda {
                 name: name.clone(),
                 description,
                 carrier: Carrier::new(&card),
-                blas,
+                blas: BlasLibrary::new(&card, path.clone()),
                 nccl: NcclLibrary::new(path.clone()),
                 card,
                 replay: Mutex::default(),
@@ -154,7 +152,6 @@ impl Cuda {
                     repack: options.repack,
                     linear: options.linear,
                     tensor_cores: major >= 8,
-                    tensor_chain,
                     processors: facts.processors,
                     shared_bytes_max: facts.shared_bytes_max,
                 },
@@ -229,7 +226,7 @@ impl Device for Cuda {
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
-        operator::profile(op, inputs, output, &self.means)
+        operator::profile(op, inputs, output, &self.means, &self.blas)
     }
 
     fn scratch_bytes(&self, op: &Op, inputs: &[TensorType]) -> Rooms {

@@ -254,7 +254,7 @@ fn are_declared(target: &Target, steps: &[Step], needed: [usize; ROOMS]) -> bool
 
 fn record_step(recorder: &Recorder, step: &Step) -> Result<(), String> {
     let types: Vec<TensorType> = step.inputs.iter().map(|input| input.ty).collect();
-    operator::profile(&step.op, &types, &step.output.ty, recorder.target.means)?;
+    operator::profile(&step.op, &types, &step.output.ty, recorder.target.means, recorder.target.blas)?;
     // Indices are looked at though there is nothing to fill.
     let is_nothing = step.output.ty.shape.elements() == 0 && !matches!(step.op, Op::IndexFill(_));
     if step.op.is_view() || is_nothing {

@@ -54,7 +54,7 @@ use crate::profile::Profile;
 pub use heads::{HEAD_MAX, HeadsOf, HeadsTail, launch as finish_heads};
 pub use kv_attention::launch_for_products as attention_for_products;
 pub use kv_store::launch_pair as store_pair;
-pub use matrix::{Form, HALVES_CHAIN, Means, Way, multiply_add, multiply_three};
+pub use matrix::{Form, Means, Way, multiply_add, multiply_three};
 pub use mul_mat_gated::launch_for_products as gated_for_products;
 pub use rms_norm::{NormBehind, is_wide, launch_for_products as norm_for_products};
 pub use rope::launch_pair as rotate_pair;
@@ -154,12 +154,18 @@ pub fn needed(op: &Op, inputs: &[TensorType], means: &Means, library: &BlasLibra
 
 /// How an operator is computed on tensors of these types, or why it is not. Results are rounded to the type of the
 /// output.
-pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, means: &Means) -> Result<Profile, String> {
+pub fn profile(
+    op: &Op,
+    inputs: &[TensorType],
+    output: &TensorType,
+    means: &Means,
+    library: &BlasLibrary,
+) -> Result<Profile, String> {
     let named = |problem: String| format!("{}: {problem}", op.name());
     expect_inferred(op, inputs, output)?;
     inputs.iter().try_for_each(can_be_seen).map_err(named)?;
     let profile = declared(op, inputs, means).map_err(named)?;
-    Ok(Profile { output: output.dtype, ..means.declared(op, inputs, profile) })
+    Ok(Profile { output: output.dtype, ..means.declared(op, inputs, output, library.is_used(), profile) })
 }
 
 /// One tensor.

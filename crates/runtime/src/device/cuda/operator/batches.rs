@@ -7,7 +7,7 @@ use std::ops::Range;
 const BATCHES_MAX: usize = 65_535;
 
 /// Tokens that it takes at once, at four of them a block at least.
-const TOKENS_MAX: usize = 4 * 65_535;
+pub const TOKENS_MAX: usize = 4 * 65_535;
 
 /// Launches a product of matrices, the inputs but the last, with batches of tokens, the last one: at once, or in parts.
 pub fn launch_parts(call: &mut Call, launch: impl Fn(&mut Call) -> Result<(), String>) -> Result<(), String> {

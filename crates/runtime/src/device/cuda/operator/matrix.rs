@@ -18,9 +18,10 @@
 //! launch. Blocks that are not stored in planes are not weights; plain kernels multiply them, with sums at least as
 //! exact as declared.
 
+use super::batches::TOKENS_MAX;
 use super::heads::HeadsTail;
 use super::rms_norm::NormBehind;
-use super::{ALIGNMENT, Argument, BlasLibrary, Call, Grid, Operand, Sizes, View, decoded, moved, suffix};
+use super::{ALIGNMENT, Argument, Call, Grid, Operand, Sizes, View, decoded, moved, suffix};
 use crate::devices::Linear;
 use crate::profile::{Accumulator, Activations, Profile, Rounding, Weights};
 use trueup_blocks::DType;
@@ -51,7 +52,7 @@ const TILES_SHARED_BYTES: u32 = 47_616;
 const HALVES_SHARED_BYTES: u32 = 37_632;
 
 /// Products that tensor cores add before their sum is added in f32: `STEPS_AT_ONCE` in `mul_mat_halves.cu`.
-pub const HALVES_CHAIN: usize = 64;
+const HALVES_CHAIN: usize = 64;
 
 /// Bytes of a wide load.
 const LOAD_BYTES: usize = 16;
@@ -76,8 +77,6 @@ pub struct Means {
     pub linear: Linear,
     /// Whether tensor cores multiply 8-bit integers and f16 as the kernels need it: from sm_80 on.
     pub tensor_cores: bool,
-    /// How many products of f16 they add before the sum is added in f32; 0 is all of a row, as in cuBLASLt.
-    pub tensor_chain: usize,
     /// How many processors the card has.
     pub processors: u32,
     /// Shared memory that a block of threads can have, in bytes.
@@ -100,8 +99,15 @@ pub enum Way {
 }
 
 impl Means {
-    /// What an operator declares of which `plain` is declared by the plain kernels.
-    pub fn declared(&self, op: &Op, inputs: &[TensorType], plain: Profile) -> Profile {
+    /// What an operator declares of which `plain` is declared by the plain kernels; `has_library` if cuBLASLt is used.
+    pub fn declared(
+        &self,
+        op: &Op,
+        inputs: &[TensorType],
+        output: &TensorType,
+        has_library: bool,
+        plain: Profile,
+    ) -> Profile {
         let (weights, x) = match op {
             Op::MulMat(_) => (&inputs[..1], &inputs[1]),
             Op::MulMatGated(_) => (&inputs[..2], &inputs[2]),
@@ -113,8 +119,13 @@ impl Means {
         if matches!(op, Op::MulMatId(_)) {
             return plain;
         }
-        let in_tensor_cores = Accumulator::TensorCore { chain: self.tensor_chain };
-        match self.way(weights, x) {
+        let way = self.way(weights, x);
+        // Many tokens are multiplied in parts, which the library may take although it does not take the whole.
+        let is_cut = has_library && output.shape[1] > TOKENS_MAX;
+        let by_library = is_cut || weights.iter().any(|w| takes_library(way, has_library, w, output));
+        // The library adds all products of a row in one chain.
+        let in_tensor_cores = Accumulator::TensorCore { chain: if by_library { 0 } else { HALVES_CHAIN } };
+        match way {
             Way::Rows if !self.takes_codes(weights[0].dtype) => Profile { lanes: WARP * run(&weights[0]), ..plain },
             Way::Plain | Way::Rows => plain,
             Way::Tiles => Profile { lanes: 1, ..plain },
@@ -357,7 +368,7 @@ pub fn multiply(
 pub fn multiply_halves(call: &Call, w: View, taken: u64, y: &Operand) -> Result<(), String> {
     let [rows, tokens, ..] = y.ty.shape.sizes();
     let sizes = Sizes { rows, tokens, len: w.sizes[0] as usize, step: y.view.steps[1] as usize };
-    if by_library(call.library(), &w, taken, y) && call.multiply(sizes, [w.data, taken, y.view.data]) {
+    if by_library(call.library().is_used(), &w, taken, y) && call.multiply(sizes, [w.data, taken, y.view.data]) {
         return Ok(());
     }
     let arguments = [Argument::View(w), Argument::Address(taken), Argument::View(y.view)];
@@ -369,12 +380,12 @@ pub fn is_readable(w: &Operand) -> bool {
     w.divided.is_some() || !has_codes(w.ty.dtype)
 }
 
-/// Whether cuBLASLt computes a product of f16: where it is installed, rows of weights lie behind each other, and all
-/// three matrices begin where buffers may.
-pub fn by_library(library: &BlasLibrary, w: &View, taken: u64, y: &Operand) -> bool {
+/// Whether cuBLASLt, if it is used, computes a product of f16: rows of weights follow each other, and all three
+/// matrices begin where buffers may.
+pub fn by_library(has_library: bool, w: &View, taken: u64, y: &Operand) -> bool {
     let begins = [w.data, taken, y.view.data].iter().all(|address| address.is_multiple_of(ALIGNMENT as u64));
     let one = batches(&y.ty) == 1 && w.steps[1] == w.sizes[0] && y.ty.shape.elements() > 0 && w.sizes[0] > 0;
-    begins && one && library.is_used()
+    has_library && begins && one
 }
 
 /// A grid of tiles of results; with several matrices a tile has its share of the rows of each.
@@ -439,13 +450,13 @@ pub fn weights(w: &Operand) -> Vec<Argument> {
 }
 
 /// Whether a way may compute by cuBLASLt, of tensors that lie where buffers begin.
-pub fn takes_library(way: Way, library: &BlasLibrary, w: &TensorType, y: &TensorType) -> bool {
+pub fn takes_library(way: Way, has_library: bool, w: &TensorType, y: &TensorType) -> bool {
     let result = Operand::unplaced(y);
     match way {
-        Way::Halves => by_library(library, &Operand::unplaced(w).view, 0, &result),
+        Way::Halves => by_library(has_library, &Operand::unplaced(w).view, 0, &result),
         // Matrix by matrix, and batch by batch of the last dimension; decoded rows lie behind each other, whatever the
         // weights do.
-        Way::Decoded => y.shape[2] == w.shape[2] && y.shape.elements() > 0 && w.shape[0] > 0 && library.is_used(),
+        Way::Decoded => has_library && y.shape[2] == w.shape[2] && y.shape.elements() > 0 && w.shape[0] > 0,
         Way::Plain | Way::Rows | Way::Tiles => false,
     }
 }
@@ -476,14 +487,8 @@ pub(super) mod tests {
     use trueup_graph::{Shape, Strides};
 
     /// An H200.
-    pub const FAST: Means = Means {
-        repack: true,
-        linear: Linear::Q8_1,
-        tensor_cores: true,
-        tensor_chain: 0,
-        processors: 132,
-        shared_bytes_max: 227 << 10,
-    };
+    pub const FAST: Means =
+        Means { repack: true, linear: Linear::Q8_1, tensor_cores: true, processors: 132, shared_bytes_max: 227 << 10 };
 
     fn ty(dtype: DType, sizes: &[usize]) -> TensorType {
         TensorType::new(dtype, sizes)
@@ -548,13 +553,13 @@ pub(super) mod tests {
     #[test]
     fn what_is_declared_is_that_of_the_way() {
         let declared = |means: &Means, op: Op, dtype, tokens| {
-            let inputs = [ty(dtype, &[64, 9]), ty(DType::F32, &[64, tokens])];
-            means.declared(&op, &inputs, profile(dtype).unwrap())
+            let (inputs, output) = ([ty(dtype, &[64, 9]), ty(DType::F32, &[64, tokens])], ty(DType::F32, &[9, tokens]));
+            means.declared(&op, &inputs, &output, true, profile(dtype).unwrap())
         };
         assert_eq!(declared(&FAST, MulMat.into(), DType::Q4_0, 1), INTEGERS);
         assert_eq!(declared(&FAST, MulMat.into(), DType::Q4_0, 9), Profile { lanes: 1, ..INTEGERS });
         assert_eq!(declared(&FAST, MulMat.into(), DType::F16, 1), Profile { lanes: 256, ..FLOATS });
-        let accumulator = Accumulator::TensorCore { chain: FAST.tensor_chain };
+        let accumulator = Accumulator::TensorCore { chain: 0 };
         let halves = Profile { activations: Activations::F16, accumulator, lanes: 1, ..FLOATS };
         assert_eq!(declared(&FAST, MulMat.into(), DType::F16, 9), halves);
         assert_eq!(declared(&FAST, MulMatId.into(), DType::Q4_0, 9), INTEGERS);
@@ -565,5 +570,25 @@ pub(super) mod tests {
         assert_eq!(declared(&decoding, MulMat.into(), DType::Q4_0, 8), FLOATS);
         assert_eq!(declared(&decoding, MulMat.into(), DType::Q4_0, 9), decoded);
         assert_eq!(declared(&decoding, MulMatId.into(), DType::Q4_0, 9), FLOATS);
+    }
+
+    /// cuBLASLt sums a row in one chain, the built-in kernels in chains of 64. Batches are left to these.
+    #[test]
+    fn the_chain_of_a_sum_is_that_of_the_product() {
+        let chain = |dtype, has_library, tokens, batches| {
+            let inputs = [ty(dtype, &[256, 16]), ty(DType::F32, &[256, tokens, batches])];
+            let output = ty(DType::F32, &[16, tokens, batches]);
+            let plain = profile(dtype).unwrap();
+            match FAST.declared(&MulMat.into(), &inputs, &output, has_library, plain).accumulator {
+                Accumulator::TensorCore { chain } => chain,
+                other => panic!("{other:?}"),
+            }
+        };
+        for dtype in [DType::F16, DType::Q6K] {
+            assert_eq!(chain(dtype, true, 9, 1), 0, "{dtype}");
+            assert_eq!(chain(dtype, false, 9, 1), HALVES_CHAIN, "{dtype}");
+            assert_eq!(chain(dtype, true, 9, 2), HALVES_CHAIN, "{dtype}");
+            assert_eq!(chain(dtype, true, TOKENS_MAX + 1, 2), 0, "{dtype}: parts of one batch");
+        }
     }
 }

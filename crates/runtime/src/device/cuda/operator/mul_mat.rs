@@ -18,7 +18,7 @@ pub fn needed(inputs: &[TensorType], y: &TensorType, means: &Means, library: &Bl
     Needed {
         operators: means.decoded_bytes(&inputs[..1], x),
         activations: means.taken_bytes(way, w, x),
-        workspace: if matrix::takes_library(way, library, w, y) { WORKSPACE_BYTES } else { 0 },
+        workspace: if matrix::takes_library(way, library.is_used(), w, y) { WORKSPACE_BYTES } else { 0 },
         ..Needed::default()
     }
 }

@@ -51,7 +51,7 @@ fn are_alike(gate: &Operand, up: &Operand) -> bool {
 pub fn needed(inputs: &[TensorType], y: &TensorType, means: &Means, library: &BlasLibrary) -> Needed {
     let ([gate, up], x) = ([&inputs[0], &inputs[1]], &inputs[2]);
     let way = means.way(&inputs[..2], x);
-    let by_library = [gate, up].iter().all(|w| matrix::takes_library(way, library, w, y));
+    let by_library = [gate, up].iter().all(|w| matrix::takes_library(way, library.is_used(), w, y));
     let apart = !is_at_once(way) || gate.dtype != up.dtype || by_library;
     Needed {
         operators: if apart { means.decoded_bytes(&inputs[..2], x) + y.bytes() } else { 0 },
@@ -76,7 +76,8 @@ fn launch_part(op: &MulMatGated, call: &mut Call) -> Result<(), String> {
     let way = call.means.way(&[gate.ty, up.ty], &x.ty);
     let taken = matrix::take(call, way, gate.ty.dtype, &x)?;
     let are_alike = are_alike(&gate, &up);
-    let by_library = |w: &Operand| way == Way::Halves && matrix::by_library(call.library(), &w.view, taken, &y);
+    let by_library =
+        |w: &Operand| way == Way::Halves && matrix::by_library(call.library().is_used(), &w.view, taken, &y);
     let at_once = is_at_once(way) && are_alike;
     if at_once && !(by_library(&gate) && by_library(&up)) {
         return launch_at_once(op, call, way, taken, [0; 2]);
