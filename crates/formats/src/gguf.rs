@@ -34,6 +34,7 @@
 
 mod header;
 mod journal;
+mod layer_name;
 mod map;
 mod metadata;
 mod plan;
@@ -45,6 +46,7 @@ mod value;
 mod writer;
 
 pub use journal::Measure;
+pub use layer_name::layer_of;
 pub use map::{MappedBytes, MappedGguf};
 pub use metadata::{Metadata, MetadataError};
 pub use plan::{GgufPlan, PlannedFile, Split};

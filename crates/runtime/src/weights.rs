@@ -12,6 +12,7 @@ use crate::plan::{LayerHomes, Plan, WeightUses};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use trueup_formats::gguf::layer_of;
 use trueup_graph::{Origin, TensorType};
 
 /// A model, the devices it is computed on, and its weights there.
@@ -175,7 +176,7 @@ impl Weights {
             }
         }
         let mut left = room_bytes;
-        for layer in to_copy.chunk_by(|(one, _), (next, _)| layer(one) == layer(next)) {
+        for layer in to_copy.chunk_by(|(one, _), (next, _)| placed_with(one) == placed_with(next)) {
             let taken = |ty: &TensorType| self.devices[device].taken_bytes(ty.bytes() as u64);
             let bytes = |weights: &[(&str, &TensorType)]| weights.iter().map(|(_, ty)| taken(ty)).sum::<u64>();
             let mut copied = layer.to_vec();
@@ -232,9 +233,7 @@ impl Weights {
     }
 }
 
-/// What is placed together: `blk.3` of `blk.3.ffn_up.weight`, else the tensor by itself.
-fn layer(name: &str) -> &str {
-    let number_at = if name.starts_with("blk.") { Some(4) } else { name.find(".blk.").map(|place| place + 5) };
-    let end = number_at.and_then(|at| Some(at + name[at..].find('.')?));
-    end.map_or(name, |end| &name[..end])
+/// What a tensor is placed with: its layer, or the tensor itself outside of the layers.
+fn placed_with(name: &str) -> &str {
+    layer_of(name).unwrap_or(name)
 }

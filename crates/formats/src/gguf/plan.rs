@@ -7,6 +7,7 @@
 //! Split files: the first has all keys, each has `split.no`, `split.count` and `split.tensors.count`.
 
 use super::header::KEY_BYTES_MAX;
+use super::layer_name::layer_of;
 use super::split_name::SplitName;
 use super::value::write_string;
 use super::{
@@ -47,19 +48,9 @@ impl Split {
         match self {
             Split::Whole => false,
             Split::Bytes(bytes_max) => !fits(bytes_max),
-            Split::Layers => layer(&before.name) != layer(&tensor.name),
+            Split::Layers => layer_of(&before.name) != layer_of(&tensor.name),
         }
     }
-}
-
-/// The part of a tensor's name that says its layer, as `blk.7` or `enc.blk.7`; `None` for what is outside
-/// of all layers.
-fn layer(name: &str) -> Option<&str> {
-    const START: &str = "blk.";
-    let start = if name.starts_with(START) { 0 } else { name.find(".blk.")?.saturating_add(1) };
-    let number_at = start.saturating_add(START.len());
-    let number = name.get(number_at..)?.split_once('.')?.0;
-    name.get(..number_at.saturating_add(number.len()))
 }
 
 /// The layout of a model in one or more files.
