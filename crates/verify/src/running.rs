@@ -225,21 +225,24 @@ pub(crate) fn divided(prefix: &Prefix, text: &[u32]) -> (Option<usize>, usize) {
 }
 
 /// The bucket of the distance from a token at `own` to one at `other`: small distances have one each, larger ones share
-/// some whose borders grow by equal factors (Raffel et al. 2020, section 2.1). Where both directions are seen, the
-/// upper half is for what follows; else what follows has the distance 0.
+/// some whose borders grow by equal factors (Raffel et al. 2020, section 2.1). If both directions are seen, the upper
+/// half is for what follows; else what follows has the distance 0. The borders are those of transformers, which
+/// computes them in f32.
 fn bucket(buckets: Buckets, own: usize, other: usize, both: bool) -> i32 {
-    let offset = own as f64 - other as f64;
-    let (count, distance) = if both { (buckets.count / 2, offset.abs()) } else { (buckets.count, offset.max(0.0)) };
-    let first = if both && offset < 0.0 { count } else { 0 };
-    let near = (count / 2) as f64;
+    let distance = if both { own.abs_diff(other) } else { own.saturating_sub(other) };
+    let count = if both { buckets.count / 2 } else { buckets.count };
+    let first = if both && other > own { count } else { 0 };
+    let near = count / 2;
     let within = if distance < near {
         distance
     } else {
-        let shared = count as f64 - near;
-        let place = shared * (distance / near).ln() / (buckets.distance_max as f64 / near).ln();
-        (near + place.floor()).min(count as f64 - 1.0)
+        // The logarithm is the nearest f32.
+        let log = |ratio: f64| ratio.ln() as f32;
+        let (own_log, log_max) = (log((distance as f32 / near as f32).into()), log(buckets.distance_max as f64 / near as f64));
+        let place = own_log / log_max * (count - near) as f32;
+        (near + place.floor() as usize).min(count - 1)
     };
-    index(first + within as usize)
+    index(first + within)
 }
 
 /// A number as an index; -1, which no table has, where it is too large.
@@ -579,6 +582,20 @@ mod tests {
         assert_eq!(of(before, true), [0, 1, 7, 8, 9, 10, 11, 12, 13, 14, 14, 15, 15, 15]);
         assert_eq!(of(after, true), [0, 17, 23, 24, 25, 26, 27, 28, 29, 30, 30, 31, 31, 31]);
         assert_eq!(of(after, false), [0; 14], "what follows is not seen");
+    }
+
+    #[test]
+    fn buckets_of_unusual_sizes_are_those_of_transformers() {
+        let goldens = include_str!("../../../fixtures/relative-buckets.txt");
+        for line in goldens.lines().filter(|line| !line.starts_with('#')) {
+            let numbers: Vec<usize> = line.split([' ', ':']).map(|number| number.parse().unwrap()).collect();
+            let buckets = Buckets { count: numbers[0], distance_max: numbers[1] };
+            let changes = numbers[2..].as_chunks::<2>().0;
+            for distance in 0..1200 {
+                let expected = changes.iter().rfind(|[first, _]| *first <= distance).unwrap()[1];
+                assert_eq!(bucket(buckets, distance, 0, false), index(expected), "{buckets:?}, distance {distance}");
+            }
+        }
     }
 
     #[test]

@@ -224,14 +224,16 @@ impl PlacedBatch {
 const HIDDEN: f32 = -10_000.0;
 
 /// The bucket of a distance, of `count` for one direction: one for each distance up to half of them, then ever wider
-/// ones (Raffel et al. 2020, section 2.1).
+/// ones (Raffel et al. 2020, section 2.1). Computed in f32 and in this order, as in transformers: for some numbers, f64
+/// puts a distance into the next bucket.
 fn bucket_of(distance: usize, count: usize, buckets: Buckets) -> usize {
     let exact = count / 2;
     if distance < exact {
         return distance;
     }
-    let share = (distance as f64 / exact as f64).ln() / (buckets.distance_max as f64 / exact as f64).ln();
-    (exact + (share * (count - exact) as f64) as usize).min(count - 1)
+    let logarithm = f64::from(distance as f32 / exact as f32).ln() as f32;
+    let share = logarithm / (buckets.distance_max as f64 / exact as f64).ln() as f32;
+    (exact + (share * (count - exact) as f32) as usize).min(count - 1)
 }
 
 /// The text of each entry: what its sequence holds and what this batch puts behind it.
@@ -320,6 +322,29 @@ mod tests {
         assert_eq!(before, [0, 1, 7, 8, 9, 10, 11, 12, 13, 14, 14, 15, 15, 15]);
         let after = DISTANCES.map(|distance| found(bytes.clone(), distance));
         assert_eq!(after, [0, 17, 23, 24, 25, 26, 27, 28, 29, 30, 30, 31, 31, 31]);
+    }
+
+    #[test]
+    fn buckets_of_unusual_sizes_are_those_of_transformers() {
+        let goldens = include_str!("../../../../fixtures/relative-buckets.txt");
+        let mut faults = Vec::new();
+        for line in goldens.lines().filter(|line| !line.starts_with('#')) {
+            let mut words = line.split(' ');
+            let mut number = || words.next().unwrap().parse::<usize>().unwrap();
+            let buckets = Buckets { count: number(), distance_max: number() };
+            let changes: Vec<(usize, usize)> = words
+                .map(|change| change.split_once(':').unwrap())
+                .map(|(distance, bucket)| (distance.parse().unwrap(), bucket.parse().unwrap()))
+                .collect();
+            for distance in 0..1200 {
+                let expected = changes.iter().rfind(|(first, _)| *first <= distance).unwrap().1;
+                let found = bucket_of(distance, buckets.count, buckets);
+                if found != expected {
+                    faults.push(format!("{buckets:?}, distance {distance}: expected {expected}, found {found}"));
+                }
+            }
+        }
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
     }
 
     /// A batch of an encoder is one text: it has one row, and its tokens see each other.
