@@ -112,8 +112,10 @@ pub(crate) fn range_to_read(range: &Range<u64>, offset: u64, len: usize) -> u64 
 pub struct TokenizerFiles {
     /// `tokenizer.json` of the tokenizers library.
     pub tokenizer_json: Option<Vec<u8>>,
-    /// `tokenizer.model` of sentencepiece (protobuf).
+    /// `tokenizer.model` of sentencepiece (protobuf), or `spiece.model`, which is the same format.
     pub tokenizer_model: Option<Vec<u8>>,
+    /// Whether [`TokenizerFiles::tokenizer_model`] was read from `spiece.model`.
+    pub is_spiece: bool,
     /// `ice_text.model`, also of sentencepiece: the pieces that follow ids of images.
     pub ice_text: Option<Vec<u8>>,
     /// The file with the extension `.tiktoken`.
@@ -156,10 +158,20 @@ pub struct RankFile {
     pub bytes: Vec<u8>,
 }
 
+/// A sentencepiece model, as most checkpoints name it.
+pub const TOKENIZER_MODEL: &str = "tokenizer.model";
+/// A sentencepiece model, as some families name it.
+pub const SPIECE_MODEL: &str = "spiece.model";
+
 /// The largest vocabulary file that is read, in bytes.
 pub(crate) const VOCABULARY_BYTES_MAX: u64 = 256 << 20;
 
 impl TokenizerFiles {
+    /// The name of the file with [`TokenizerFiles::tokenizer_model`].
+    pub fn model_name(&self) -> &'static str {
+        if self.is_spiece { SPIECE_MODEL } else { TOKENIZER_MODEL }
+    }
+
     /// Whether there is a vocabulary among them.
     pub fn has_vocabulary(&self) -> bool {
         let in_files = self.tokenizer_json.is_some() || self.tokenizer_model.is_some() || self.tiktoken.is_some();
@@ -179,7 +191,7 @@ impl TokenizerFiles {
         (self.tokenizer_json, self.tokenizer_model, self.tiktoken) = (None, None, None);
         (self.vocab_json, self.merges, self.vocab_txt) = (None, None, None);
         (self.ice_text, self.llama2c, self.flm) = (None, None, None);
-        (self.is_left_out, self.is_replaced) = (false, true);
+        (self.is_left_out, self.is_replaced, self.is_spiece) = (false, true, false);
         self.replacement = Some(path.to_owned());
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => self.tokenizer_json = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
@@ -191,7 +203,10 @@ impl TokenizerFiles {
             Some("model") if path.file_name().is_some_and(|name| name == "ice_text.model") => {
                 self.ice_text = Some(source.read_all(VOCABULARY_BYTES_MAX)?);
             }
-            Some("model") => self.tokenizer_model = Some(source.read_all(VOCABULARY_BYTES_MAX)?),
+            Some("model") => {
+                self.is_spiece = path.file_name().is_some_and(|name| name == SPIECE_MODEL);
+                self.tokenizer_model = Some(source.read_all(VOCABULARY_BYTES_MAX)?);
+            }
             Some(_) | None => {
                 let vocabulary = vocabulary.ok_or_else(|| {
                     Error::new(path, "neither the file nor the model specifies the number of tokens")

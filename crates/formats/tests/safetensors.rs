@@ -159,6 +159,12 @@ fn tokenizer_files_are_read_and_replaced() {
     assert_eq!(files.added_tokens.as_ref().unwrap()["<x>"], 3);
     assert_eq!(files.generation_config.as_ref().unwrap()["eos_token_id"], json!([1, 2]));
     assert_eq!(files.chat_template.as_deref(), Some("{{ 'grüße' }}"));
+    write(path, "spiece.model", b"spiece");
+    let files = open(path, &OpenOptions::default()).unwrap().tokenizer().clone();
+    assert!(files.tokenizer_model.as_deref() == Some(&[0xff, 0x00][..]) && files.model_name() == "tokenizer.model");
+    std::fs::remove_file(path.join("tokenizer.model")).unwrap();
+    let files = open(path, &OpenOptions::default()).unwrap().tokenizer().clone();
+    assert!(files.tokenizer_model.as_deref() == Some(&b"spiece"[..]) && files.model_name() == "spiece.model");
     let other = write(path, "other.model", b"other");
     // The vocabularies of the folder are not read then, so a damaged one does no harm.
     write(path, "added_tokens.json", b"{");

@@ -35,7 +35,7 @@ const TEMPLATE: &str = "{% if messages|length == 1 %}{{ messages[0]['content'] }
 
 /// Reads `ice_text.model`; `path` is the model that errors name.
 pub(crate) fn parts(bytes: &[u8], files: &TokenizerFiles, path: &Path) -> Result<Parts> {
-    let mut parts = sentencepiece_model::read(bytes, path)?;
+    let mut parts = sentencepiece_model::read(bytes, "ice_text.model", path)?;
     let config = files.tokenizer_config.as_ref();
     let images = config.and_then(|config| config.get("num_image_tokens"));
     let images = images.map_or(Some(IMAGES), Value::as_u64).and_then(|images| usize::try_from(images).ok());

@@ -54,6 +54,7 @@ mod role_ids;
 mod rounds;
 mod sentencepiece_model;
 mod sentencepiece_normalizer;
+mod sentinels;
 mod slimmed;
 mod source;
 mod special_names;

@@ -23,9 +23,6 @@ use crate::vocabulary::{AddedToken, Algorithm, Parts, Special, TOKENS_MAX, Token
 use std::path::Path;
 use trueup_formats::{Error, Result};
 
-/// What errors call the file.
-const FILE: &str = "tokenizer.model";
-
 /// What a field holds.
 enum Field<'b> {
     Number(u64),
@@ -114,22 +111,22 @@ struct Settings {
 const UNIGRAM: u64 = 1;
 const BPE: u64 = 2;
 
-/// Reads the file; `path` is the model that errors name.
-pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Parts> {
+/// Reads the file; errors name the model at `path` and `file`.
+pub(crate) fn read(bytes: &[u8], file: &str, path: &Path) -> Result<Parts> {
     let (tokens, settings) = read_message(bytes).map_err(|(offset, problem)| {
         Error::new(path, problem)
-            .at(format!("{FILE}, byte {offset}"))
+            .at(format!("{file}, byte {offset}"))
             .help("the file is damaged or is not a sentencepiece model; download it again")
     })?;
     refuse_unsupported(&settings).map_err(|problem| {
-        Error::new(path, problem).at(FILE).help(
+        Error::new(path, problem).at(file).help(
             "put the tokenizer.json of the model into \
             its folder",
         )
     })?;
     if !(settings.has_trainer && settings.has_normalizer) {
         let problem = "expected trainer_spec and normalizer_spec after the pieces, found the end of the file";
-        return Err(Error::new(path, problem).at(FILE).help("the file is damaged or truncated; download it again"));
+        return Err(Error::new(path, problem).at(file).help("the file is damaged or truncated; download it again"));
     }
     let Settings { model_type, map, add_dummy_prefix, remove_extra_whitespaces, .. } = settings;
     if model_type == UNIGRAM || map.is_some() {
@@ -373,6 +370,8 @@ pub(crate) fn removes_extra_whitespaces(parts: &Parts) -> Option<bool> {
 mod tests {
     use super::*;
 
+    const FILE: &str = "tokenizer.model";
+
     /// Bytes by the protobuf wire format: a piece "a" of score -1.5 and type 6, then a trainer spec of type 2.
     const SMALL: &[u8] = &[
         0x0a, 0x0a, 0x0a, 0x01, b'a', 0x15, 0x00, 0x00, 0xc0, 0xbf, 0x18, 0x06, 0x12, 0x02, 0x18, 0x02, //
@@ -381,7 +380,7 @@ mod tests {
 
     #[test]
     fn reads_the_wire_format() {
-        let parts = read(SMALL, Path::new("m")).unwrap();
+        let parts = read(SMALL, FILE, Path::new("m")).unwrap();
         assert_eq!(parts.tokens, [Token { text: "a".into(), score: -1.5, kind: TokenKind::Byte }]);
         assert_eq!(parts.normalizer, Some(space_normalizer(true, false)));
     }
@@ -389,7 +388,7 @@ mod tests {
     #[test]
     fn truncations_and_lies_name_the_place() {
         for cut in 1..12 {
-            let error = read(&SMALL[..cut], Path::new("m")).unwrap_err().to_string();
+            let error = read(&SMALL[..cut], FILE, Path::new("m")).unwrap_err().to_string();
             assert!(error.starts_with("m: tokenizer.model, byte "), "{cut}: {error}");
         }
         let lies: &[(&[u8], &str)] = &[
@@ -419,7 +418,7 @@ mod tests {
             ),
         ];
         for (bytes, expected) in lies {
-            let error = read(bytes, Path::new("m")).unwrap_err().to_string();
+            let error = read(bytes, FILE, Path::new("m")).unwrap_err().to_string();
             assert!(error.contains(expected) && error.starts_with("m: tokenizer.model"), "{error}");
         }
     }

@@ -27,11 +27,12 @@ use crate::ranked;
 use crate::rounds;
 use crate::sentencepiece_model;
 use crate::special_names::SpecialNames;
+use crate::sentinels;
 use crate::special_tokens::assign;
 use crate::tokenizer_json;
 use crate::vocab_json::{self, first_difference};
 use crate::vocab_txt;
-use crate::vocabulary::{Algorithm, Parts, TokenKind, Vocabulary, pad};
+use crate::vocabulary::{AddedToken, Algorithm, Parts, TokenKind, Vocabulary, pad};
 use std::path::Path;
 use trueup_formats::flm::FlmVocabulary;
 use trueup_formats::{Error, Result, StandIn, TokenizerFiles, quote};
@@ -59,7 +60,10 @@ impl Vocabulary {
     pub fn from_files(files: &TokenizerFiles, model: &ModelTokens, path: &Path) -> Result<Vocabulary> {
         let mut notes = Vec::new();
         refuse_stand_ins(files, path)?;
-        let mut names = SpecialNames::of(files);
+        let mut names = match sentinels::is_here(files, model) {
+            true => sentinels::names(files),
+            false => SpecialNames::of(files),
+        };
         let two_files = files.vocab_json.as_deref().zip(files.merges.as_deref());
         let mut parts = if let Some(bytes) = &files.tokenizer_json {
             from_tokenizer_json(bytes, files, model, path, &mut notes)?
@@ -129,7 +133,7 @@ fn template_of_kind(files: &TokenizerFiles, parts: &mut Parts) -> Option<String>
 fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
     let named = [
         ("tokenizer.json", &files.tokenizer_json),
-        ("tokenizer.model", &files.tokenizer_model),
+        (files.model_name(), &files.tokenizer_model),
         ("ice_text.model", &files.ice_text),
     ];
     let mut found = named.into_iter().filter_map(|(name, bytes)| Some((name, StandIn::of(bytes.as_ref()?)?)));
@@ -138,10 +142,10 @@ fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
 
 /// Takes scores and kinds from `tokenizer.model` where it holds the same pieces, and drops the list of merges when
 /// scores say the same.
-fn with_scores(mut parts: Parts, model: Option<&[u8]>, path: &Path, notes: &mut Vec<String>) -> Parts {
+fn with_scores(mut parts: Parts, files: &TokenizerFiles, path: &Path, notes: &mut Vec<String>) -> Parts {
     // A unigram model has its scores in tokenizer.json.
-    let model = model.filter(|_| !matches!(parts.algorithm, Algorithm::Unigram { .. }));
-    match model.map(|bytes| sentencepiece_model::read(bytes, path)) {
+    let model = files.tokenizer_model.as_deref().filter(|_| !matches!(parts.algorithm, Algorithm::Unigram { .. }));
+    match model.map(|bytes| sentencepiece_model::read(bytes, files.model_name(), path)) {
         None => {}
         Some(Err(problem)) => notes.push(format!("only tokenizer.json is used: {problem}")),
         Some(Ok(pieces)) => {
@@ -214,7 +218,7 @@ fn from_tokenizer_json(
             quote(&text)
         ));
     }
-    Ok(with_scores(parts, files.tokenizer_model.as_deref(), path, notes))
+    Ok(with_scores(parts, files, path, notes))
 }
 
 /// `add_prefix_space` of `tokenizer_config.json` decides over that of `tokenizer.json`, and false where it is absent:
@@ -293,12 +297,18 @@ fn from_tokenizer_model(
 ) -> Result<Parts> {
     let mut parts = match ranked::is_ranks(bytes) {
         true => chatglm::ranked_parts(bytes, files, path)?,
-        false => sentencepiece_model::read(bytes, files.replacement.as_deref().unwrap_or(path))?,
+        false => {
+            sentencepiece_model::read(bytes, files.model_name(), files.replacement.as_deref().unwrap_or(path))?
+        }
     };
     llama_settings::apply(&mut parts, files, model);
+    let sentinels = match sentinels::is_here(files, model) {
+        true => sentinels::tokens(&parts.tokens, files, path)?,
+        false => Vec::new(),
+    };
     let beyond = cut_beyond(&mut parts, model.vocab_size);
     let target = Target {
-        file: "tokenizer.model",
+        file: files.model_name(),
         vocab_size: model.vocab_size,
         path,
         beyond,
@@ -310,6 +320,16 @@ fn from_tokenizer_model(
         let mut listed = if files.is_replaced { Listed::none() } else { Listed::read(files) };
         listed.tokens.extend(chatglm::behind(parts.tokens.len(), &listed.tokens));
         merge(&mut parts, listed, (files, &SpecialNames::none()), target, notes)?;
+    } else if sentinels::is_here(files, model) {
+        let (mut listed, names) = match files.is_replaced {
+            true => (Listed::none(), SpecialNames::none()),
+            false => (Listed::read(files), sentinels::names(files)),
+        };
+        let is_listed = |id: u32| listed.tokens.iter().any(|token| token.id == id);
+        let more: Vec<AddedToken> = sentinels.into_iter().filter(|token| !is_listed(token.id)).collect();
+        listed.tokens.extend(more);
+        notes.extend(sentinels::note(files));
+        merge(&mut parts, listed, (files, &names), target, notes)?;
     } else {
         merge_files(&mut parts, files, &SpecialNames::of(files), target, notes)?;
     }
@@ -359,7 +379,7 @@ fn note_unread(files: &TokenizerFiles, model: &ModelTokens, notes: &mut Vec<Stri
     let present = [
         ("tokenizer.json", files.tokenizer_json.is_some()),
         ("vocab.json with merges.txt", two_files && vocab_json::is_named(files, model)),
-        ("tokenizer.model", files.tokenizer_model.is_some()),
+        (files.model_name(), files.tokenizer_model.is_some()),
         ("ice_text.model", files.ice_text.is_some()),
         ("qwen.tiktoken", files.tiktoken.is_some()),
         ("vocab.json with merges.txt", two_files),
@@ -368,7 +388,7 @@ fn note_unread(files: &TokenizerFiles, model: &ModelTokens, notes: &mut Vec<Stri
     let mut present = present.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name);
     let Some(used) = present.next() else { return };
     // Those next to a tokenizer.json are compared with it.
-    let compared = ["tokenizer.model", "vocab.json with merges.txt", "vocab.txt"];
+    let compared = [files.model_name(), "vocab.json with merges.txt", "vocab.txt"];
     let unread = present.filter(|name| *name != used && !(used == "tokenizer.json" && compared.contains(name)));
     notes.extend(unread.map(|name| format!("{name} is not read, because {used} is used")));
 }
@@ -381,7 +401,7 @@ fn no_vocabulary(files: &TokenizerFiles, path: &Path) -> Error {
     }
     Error::new(
         path,
-        "expected a tokenizer (tokenizer.json, tokenizer.model, ice_text.model, qwen.tiktoken, vocab.json with \
+        "expected a tokenizer (tokenizer.json, tokenizer.model, spiece.model, ice_text.model, qwen.tiktoken, vocab.json with \
          merges.txt, vocab.txt, or tokenizer.bin), found none",
     )
     .help("put the tokenizer of the model into its folder, or pass it with --tokenizer")

@@ -9,6 +9,7 @@
 use crate::chatglm;
 use crate::chatglm1;
 use crate::role_ids::role_ids;
+use crate::sentinels;
 use crate::source::ModelTokens;
 use crate::special_names::SpecialNames;
 use crate::vocabulary::{AddedToken, Algorithm, Parts, Token, TokenKind, ids_by_text};
@@ -193,12 +194,12 @@ pub(crate) fn assign(
     let named_turn_end = named_end(&END_OF_TURN).or_else(|| named_end(&NEXT_TURN));
     special.end_of_turn = special.end_of_turn.or_else(|| named_turn_end.filter(|_| !eos_ends_turn));
     special.end_of_message = named_end(&END_OF_MESSAGE);
-    apply_flags(parts, files);
+    apply_flags(parts, files, model);
     Ok(())
 }
 
 /// What stands around a text by the flags of the tokenizer's class; other classes leave it as the post-processor says.
-fn apply_flags(parts: &mut Parts, files: &TokenizerFiles) {
+fn apply_flags(parts: &mut Parts, files: &TokenizerFiles, model: &ModelTokens) {
     let config = files.tokenizer_config.as_ref();
     let class = config.and_then(|config| config.get("tokenizer_class")).and_then(Value::as_str).unwrap_or_default();
     let class = class.strip_suffix("Fast").unwrap_or(class);
@@ -207,6 +208,10 @@ fn apply_flags(parts: &mut Parts, files: &TokenizerFiles) {
     }
     if chatglm::is_here(files) {
         return chatglm::put_before(parts);
+    }
+    if sentinels::is_here(files, model) {
+        (parts.prefix, parts.suffix) = (Vec::new(), parts.special.eos.into_iter().collect());
+        return;
     }
     let from_json = files.tokenizer_json.is_some();
     let flagged = FLAGGED_CLASSES.iter().find(|(name, _)| *name == class).map(|(_, add_bos)| *add_bos);

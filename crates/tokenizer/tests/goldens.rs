@@ -48,6 +48,7 @@ fn files(folder: &Path) -> TokenizerFiles {
         chat_template: fs::read_to_string(folder.join("chat_template.jinja")).ok(),
         llama2c: None,
         flm: None,
+        is_spiece: false,
         is_replaced: false,
         replacement: None,
         is_left_out: false,

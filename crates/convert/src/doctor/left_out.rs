@@ -8,13 +8,15 @@ use super::patient::{Patient, TOKENS};
 use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
 use trueup_formats::gguf::GgufPart;
-use trueup_formats::{Checkpoint, Description, Facts, FaultKind, FaultList, SCALE_SUFFIX, TensorInfo};
+use trueup_formats::{
+    Checkpoint, Description, Facts, FaultKind, FaultList, SCALE_SUFFIX, SPIECE_MODEL, TOKENIZER_MODEL, TensorInfo,
+};
 use trueup_models::TOKEN_EMBEDDING;
 
 /// The files beside the weights of a folder that say what to compute, and those that say how text becomes tokens.
 const CONFIG: &str = "config.json";
 pub(super) const TOKENIZER_JSON: &str = "tokenizer.json";
-const TOKENIZERS: [&str; 2] = [TOKENIZER_JSON, "tokenizer.model"];
+const TOKENIZERS: [&str; 3] = [TOKENIZER_JSON, TOKENIZER_MODEL, SPIECE_MODEL];
 
 /// The file or folder that describes a model: of a split one its first file, if that was read.
 pub(super) fn described_by(named: &Path, facts: &Facts) -> PathBuf {

@@ -1,6 +1,6 @@
 //! The files of a folder that say how text becomes tokens; each may be absent.
 
-use crate::checkpoint::{RankFile, TokenizerFiles, VOCABULARY_BYTES_MAX};
+use crate::checkpoint::{RankFile, SPIECE_MODEL, TOKENIZER_MODEL, TokenizerFiles, VOCABULARY_BYTES_MAX};
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, OnFault};
 use crate::foreign::names_in;
@@ -34,7 +34,11 @@ pub(super) fn read(
     let reads = vocabularies == Vocabularies::Read;
     if reads {
         files.tokenizer_json = read_file(folder, "tokenizer.json", sources, on_fault, utf8)?;
-        files.tokenizer_model = read_file(folder, "tokenizer.model", sources, on_fault, bytes)?;
+        files.tokenizer_model = read_file(folder, TOKENIZER_MODEL, sources, on_fault, bytes)?;
+        if files.tokenizer_model.is_none() {
+            files.tokenizer_model = read_file(folder, SPIECE_MODEL, sources, on_fault, bytes)?;
+            files.is_spiece = files.tokenizer_model.is_some();
+        }
         files.ice_text = read_file(folder, "ice_text.model", sources, on_fault, bytes)?;
         files.tiktoken = read_ranks(folder, sources, on_fault)?;
         files.vocab_json = read_file(folder, "vocab.json", sources, on_fault, utf8)?;
