@@ -42,6 +42,10 @@ MODELS = {
                                 num_decoder_layers=2,
                                 relative_attention_num_buckets=16, relative_attention_max_distance=20),
                     features=["buckets", "cross"]),
+    # A table of buckets in each layer.
+    "umt5": dict(kind="UMT5", config=dict(d_model=32, d_ff=64, d_kv=16, num_heads=2, num_layers=2, num_decoder_layers=2, dropout_rate=0.0,
+                                          relative_attention_num_buckets=16, relative_attention_max_distance=20),
+                 features=["buckets", "own_tables", "cross", "tied_scale"]),
 }
 
 
@@ -122,10 +126,15 @@ def find_seed(model, prompts, forbidden):
 
 def without(model, feature):
     other = copy.deepcopy(model)
+    if feature == "own_tables":
+        for stack in (other.encoder, other.decoder):
+            tables = [block.layer[0].SelfAttention.relative_attention_bias.weight for block in stack.block]
+            for table in tables[1:]:
+                table.data.copy_(tables[0].data)
     if feature == "tied_scale":
         config = copy.deepcopy(model.config)
         config.tie_word_embeddings = False
-        other = transformers.T5ForConditionalGeneration(config).double().eval()
+        other = type(model)(config).double().eval()
         other.load_state_dict(model.state_dict())
     for name, parameter in other.named_parameters():
         if feature == "buckets" and "relative_attention_bias" in name:
@@ -157,16 +166,18 @@ def make(name, spec, out):
     os.makedirs(folder)
     tokenizer, processor = tokenizer_of(folder, name == "t5")
     texts = hard_texts(["<extra_id_0>", "</s>"]) + WORDS
-    config = transformers.T5Config(vocab_size=len(tokenizer) + 2, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, **spec["config"])
+    kind = spec.get("kind", "T5")
+    config_class, model_class = (getattr(transformers, f"{kind}{end}") for end in ("Config", "ForConditionalGeneration"))
+    config = config_class(vocab_size=len(tokenizer) + 2, decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, **spec["config"])
     config._attn_implementation = "eager"
-    model = transformers.T5ForConditionalGeneration(config).double().eval()
+    model = model_class(config).double().eval()
     prompts = [tokenizer.encode(text) for text in PROMPTS]
     forbidden = {0, 1, 2} | set(range(processor.get_piece_size(), config.vocab_size))
     seed, results = find_seed(model, prompts, forbidden)
     decoders = [[0] + ids[:DECODER_IDS] for ids in reversed(prompts)]
     features = check_features(model, spec["features"], prompts[0], decoders[0])
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder, safe_serialization=True)
-    saved = transformers.T5ForConditionalGeneration.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64).eval()
+    saved = model_class.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64).eval()
     arrays = {}
     for i, (ids, decoder_ids) in enumerate(zip(prompts, decoders)):
         logits = logits_of(saved, ids, decoder_ids)

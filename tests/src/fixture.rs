@@ -98,7 +98,7 @@ pub fn encoders() -> Vec<Fixture> {
 
 /// Encoder-decoder models.
 pub fn encoder_decoders() -> Vec<Fixture> {
-    ["t5", "flan-t5"].map(|name| Fixture::load(root().join("fixtures/encoder-decoders").join(name))).into()
+    ["t5", "flan-t5", "umt5"].map(|name| Fixture::load(root().join("fixtures/encoder-decoders").join(name))).into()
 }
 
 /// A model in a `.flm` file that FastLLM's programs wrote; only ids of its prompts and texts are known.

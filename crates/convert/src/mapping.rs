@@ -13,7 +13,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, counted, listed, quote};
 use trueup_models::{
-    Architecture, ExpectedTensor, ModelSpec, OUTPUT, Piece, SourceNames, SourceTensor, TOKEN_EMBEDDING, TensorKind,
+    Architecture, ExpectedTensor, ModelSpec, Piece, SourceNames, SourceTensor, TOKEN_EMBEDDING, TensorKind,
     ValueChange, expected_tensors,
 };
 
@@ -101,8 +101,9 @@ impl Mapping {
             let sources = tensors.iter().flat_map(|tensor| &tensor.expected.sources);
             stand_in(&spec, &names, sources.map(|source| source.name.as_str()), tensor)
         };
-        let omitted = omit(source, stand_in, &head, unused, &mut mismatch);
+        let mut omitted = omit(source, stand_in, &head, unused, &mut mismatch);
         mismatch.check(source, architecture, &names)?;
+        notes.extend(compare_copies(source, &names, &head, &mut omitted)?);
         notes.extend(notes_of_computed(source, &spec, &omitted)?);
         notes.extend(note_of_unused(source, &omitted));
         Ok(Mapping { spec, tensors, omitted, notes, kept: None })
@@ -247,11 +248,11 @@ enum TiedHead {
 impl TiedHead {
     /// Compares the head with the embedding when the description says that they are one.
     fn of(source: &dyn Checkpoint, names: &SourceNames, spec: &ModelSpec) -> Result<TiedHead> {
-        let number = |name: &str| source.find(&names.source_of(name)?);
-        let (Some(head), Some(embedding)) = (number(OUTPUT), number(TOKEN_EMBEDDING)) else {
+        let number = |name: Option<String>| source.find(&name?);
+        let (Some(head), Some(embedding)) = (number(names.head()), number(names.source_of(TOKEN_EMBEDDING))) else {
             return Ok(TiedHead::Absent);
         };
-        if !spec.is_tied() {
+        if !spec.has_head_of_embedding() {
             return Ok(TiedHead::Absent);
         }
         Ok(first_difference(source, head, embedding)?
@@ -301,6 +302,35 @@ fn omit(
         }
     }
     omitted
+}
+
+/// Why a tensor that the class replaces by the embedding is not used, if its values are others.
+const OTHER_VALUES: &str = "its values differ from those of the embedding, which the class uses instead";
+
+/// Compares copies of the embedding, other than the head, with the embedding. Those with other values become unused
+/// tensors; a note names the equal ones.
+fn compare_copies(
+    source: &dyn Checkpoint,
+    names: &SourceNames,
+    head: &TiedHead,
+    omitted: &mut [OmittedTensor],
+) -> Result<Option<String>> {
+    let Some(embedding) = names.source_of(TOKEN_EMBEDDING) else { return Ok(None) };
+    let Some(number) = source.find(&embedding) else { return Ok(None) };
+    let mut equal = Vec::new();
+    for tensor in omitted.iter_mut().filter(|tensor| tensor.stand_in == StandIn::Embedding) {
+        if matches!(head, TiedHead::Copy(head) if *head == tensor.source) {
+            continue;
+        }
+        match first_difference(source, tensor.source, number)? {
+            None => equal.push(quote(&source.tensors()[tensor.source].name)),
+            Some(_) => tensor.stand_in = StandIn::Nothing(OTHER_VALUES),
+        }
+    }
+    Ok((!equal.is_empty()).then(|| {
+        let (tensors, verb) = (counted(equal.len(), "tensor"), if equal.len() == 1 { "is" } else { "are" });
+        format!("{tensors} with the same values as {embedding} {verb} omitted: {}", listed(&equal, ", "))
+    }))
 }
 
 /// Notes on tables that are computed: that they are omitted, and which ones have other values.
@@ -357,6 +387,9 @@ pub(crate) fn stand_in<'s>(
         return Some(StandIn::Nothing(what));
     }
     let table = names.in_tables(&tensor.name);
+    if spec.architecture().copies.contains(&table.as_ref()) {
+        return Some(StandIn::Embedding);
+    }
     let fits = |pattern: &&str| match pattern.split_once("{l}") {
         None => *pattern == table,
         Some((before, after)) => {

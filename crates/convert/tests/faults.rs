@@ -665,4 +665,69 @@ fn ternary_checkpoints_that_lie_are_refused() {
     draft.set(Q, |values| values[100] = f32::INFINITY);
     let message = draft.refused(&Options::default());
     assert!(message.contains(&format!("tensor {Q}: element 100 is inf, expected a finite number")), "{message}");
+
+/// T5's description, head and copies of the embedding. The factor `d_model^-0.5` is 0.125.
+#[test]
+fn the_head_of_t5_is_the_matrix_that_the_class_uses_times_its_factor() {
+    let (head, shared, scale) = (HEAD.to_owned(), "shared.weight", "scale_decoder_outputs");
+    let draft = |is_tied: bool, is_scaled: Option<bool>| {
+        let mut draft = Draft::of("../encoder-decoders/t5");
+        draft.config.insert("tie_word_embeddings".to_owned(), json!(is_tied));
+        draft.config.extend(is_scaled.map(|is_scaled| (scale.to_owned(), json!(is_scaled))));
+        draft
+    };
+    let other = |draft: &Draft| {
+        let (dtype, shape, bytes) = draft.tensors[shared].clone();
+        (dtype, shape, bytes.chunks_exact(2).rev().flatten().copied().collect::<Vec<u8>>())
+    };
+    // The values of a bf16 matrix, times the factor, in f32.
+    let product = |(_, _, bytes): &Tensor, factor: f32| -> Vec<u8> {
+        let value = |pair: &[u8]| f32::from_bits(u32::from(u16::from_le_bytes([pair[0], pair[1]])) << 16) * factor;
+        bytes.chunks_exact(2).flat_map(|pair| value(pair).to_le_bytes()).collect()
+    };
+    let output = |draft: &Draft| {
+        let file = Gguf::open(draft.output()).unwrap();
+        let number = file.find("output.weight").expect("the file has a head");
+        let mut bytes = vec![0; file.tensors()[number].bytes as usize];
+        file.read(number, 0, &mut bytes).unwrap();
+        bytes
+    };
+    let exact = |checks: &[TensorCheck]| checks.iter().all(|line| line.agreement == Agreement::Exact);
+    let recipe = || Recipe::new(Some(DType::F32));
+
+    let tied = draft(true, Some(false));
+    let (notes, checks) = converted(&tied, recipe());
+    assert!(!has_head(&tied) && exact(&checks), "{notes}");
+
+    let scaled = draft(true, None);
+    let (_, checks) = converted(&scaled, recipe());
+    assert!(output(&scaled) == product(&scaled.tensors[shared], 0.125) && exact(&checks));
+
+    for (is_tied, is_scaled, factor) in
+        [(false, Some(true), 0.125), (false, None, 1.0), (true, None, 0.125), (true, Some(false), 1.0)]
+    {
+        let mut draft = draft(is_tied, is_scaled);
+        draft.tensors.insert(head.clone(), other(&draft));
+        let (notes, checks) = converted(&draft, recipe());
+        assert!(output(&draft) == product(&draft.tensors[&head], factor), "{is_tied} {is_scaled:?}: {notes}");
+        assert!(exact(&checks) && notes.contains("lm_head.weight is kept as output.weight") == is_tied, "{notes}");
+    }
+
+    let mut copied = draft(true, None);
+    for name in [HEAD, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight"] {
+        copied.tensors.insert(name.to_owned(), copied.tensors[shared].clone());
+    }
+    let (notes, checks) = converted(&copied, recipe());
+    assert!(notes.contains("lm_head.weight is omitted: it has the same values as shared.weight"), "{notes}");
+    let equal = "2 tensors with the same values as shared.weight are omitted: decoder.embed_tokens.weight, \
+                 encoder.embed_tokens.weight";
+    assert!(notes.contains(equal) && exact(&checks), "{notes}");
+    assert_eq!(checks.iter().filter(|line| line.omitted).count(), 3);
+
+    copied.tensors.insert("encoder.embed_tokens.weight".to_owned(), other(&copied));
+    let (notes, checks) = converted(&copied, recipe());
+    let different = "encoder.embed_tokens.weight (its values differ from those of the embedding, which the class uses \
+                     instead)";
+    assert!(notes.contains(different) && exact(&checks), "{notes}");
+    assert!(notes.contains("1 tensor with the same values as shared.weight is omitted: decoder.embed_tokens.weight"));
 }

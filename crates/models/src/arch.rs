@@ -108,5 +108,7 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &starcoder::STARCODER,
     &starcoder2::STARCODER2,
     &t5::T5,
+    &t5::MT5,
+    &t5::UMT5,
     &xverse::XVERSE,
 ];

@@ -53,9 +53,14 @@ pub struct Architecture {
     pub(crate) has_free_head_size: bool,
     /// Methods of quantized checkpoints that it reads, by their `quant_method`; all others are refused.
     pub(crate) quantization_methods: &'static [&'static str],
+    /// Names in a checkpoint of further copies of the token embedding, for which the class uses the embedding itself.
+    pub copies: &'static [&'static str],
     /// Tensors that no result of the model depends on: how their names begin, and what they are. `{extra}` stands for
     /// the number of a multi-token prediction layer after the last layer.
     pub unused: &'static [(&'static str, &'static str)],
+    /// Tensors of GGUF files that no result of the model depends on, such as `blk.{l}.attn_q.weight`: names, and what
+    /// they are.
+    pub(crate) unused_in_gguf: &'static [(&'static str, &'static str)],
 }
 
 impl Architecture {
@@ -77,8 +82,22 @@ impl Architecture {
         ignorable: &[],
         has_free_head_size: false,
         quantization_methods: &[],
+        copies: &[],
         unused: &[],
+        unused_in_gguf: &[],
     };
+
+    /// What a tensor of a GGUF file is that no result of the model depends on, by its name.
+    pub fn unused_in_gguf(&self, name: &str) -> Option<&'static str> {
+        let is_one = |pattern: &str| match pattern.split_once("{l}") {
+            None => pattern == name,
+            Some((start, end)) => {
+                let layer = name.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
+                layer.is_some_and(|layer| !layer.is_empty() && layer.bytes().all(|byte| byte.is_ascii_digit()))
+            }
+        };
+        self.unused_in_gguf.iter().find(|(pattern, _)| is_one(pattern)).map(|(_, what)| *what)
+    }
 }
 
 impl PartialEq for Architecture {

@@ -282,7 +282,7 @@ impl Decoder {
                 result: ModelResult::Logits,
                 norm: Some(norm),
                 is_tied: self.is_tied,
-                embedding_factor: None,
+                scaled: None,
                 has_bias: style.head_bias,
                 scale: None,
                 softcap: None,

@@ -125,7 +125,7 @@ impl ModelSpec {
     /// The buckets of distances, if scores have them.
     pub fn buckets(&self) -> Option<Buckets> {
         self.attentions().find_map(|(_, attention)| match attention.position {
-            Position::Buckets(buckets) => Some(buckets),
+            Position::Buckets { buckets, .. } => Some(buckets),
             Position::Rope(_) | Position::Alibi(_) | Position::None => None,
         })
     }

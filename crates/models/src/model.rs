@@ -19,6 +19,7 @@ pub struct Model {
     /// Types of weights, by their names in graphs.
     weights: HashMap<String, TensorType>,
     slices: Vec<Slice>,
+    notes: Vec<String>,
 }
 
 /// A weight that is some rows of a tensor of the file.
@@ -60,16 +61,26 @@ impl Model {
                 Err(problem) => diagnostics.add(format!("tensor {}: {problem}", expected.name)),
             }
         }
+        let mut notes = Vec::new();
         for unknown in tensors.iter().filter(|tensor| found.contains_key(tensor.name.as_str())) {
-            diagnostics.add(format!("tensor {} is not known to {}", quote(&unknown.name), architecture.gguf_name));
+            let name = quote(&unknown.name);
+            match architecture.unused_in_gguf(&unknown.name) {
+                Some(what) => notes.push(format!("tensor {name} is not used ({what})")),
+                None => diagnostics.add(format!("tensor {name} is not known to {}", architecture.gguf_name)),
+            }
         }
         diagnostics.check(path, "tensors", "the file is damaged, or this variant of the model is not supported")?;
-        Ok(Model { spec, weights, slices })
+        Ok(Model { spec, weights, slices, notes })
     }
 
     /// The architecture.
     pub fn architecture(&self) -> &'static Architecture {
         self.spec.architecture()
+    }
+
+    /// Sentences about tensors of the file that no result depends on.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Its parts and their numbers.

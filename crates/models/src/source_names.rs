@@ -11,7 +11,7 @@
 
 use crate::architecture::Architecture;
 use crate::checkpoint::TensorRule;
-use crate::tensor::TOKEN_EMBEDDING;
+use crate::tensor::{OUTPUT, TOKEN_EMBEDDING};
 use std::borrow::Cow;
 use std::collections::HashSet;
 
@@ -94,6 +94,13 @@ impl<'a> SourceNames<'a> {
         let mut tables = self.architecture.source_names(gguf_name);
         let first = self.architecture.source_names(gguf_name).next();
         tables.find_map(|table| self.find(&table)).or_else(|| Some(self.stored(&first?)))
+    }
+
+    /// The name of an output head other than the token embedding, if the checkpoint has one.
+    pub fn head(&self) -> Option<String> {
+        let embeddings: Vec<String> = self.architecture.source_names(TOKEN_EMBEDDING).collect();
+        let mut heads = self.architecture.source_names(OUTPUT).filter(|name| !embeddings.contains(name));
+        heads.find_map(|name| self.find(&name))
     }
 
     /// The name in the tables of the tensor that the checkpoint calls `name`.

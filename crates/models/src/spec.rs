@@ -12,6 +12,7 @@
 use crate::architecture::Architecture;
 use crate::diagnostics::Diagnostics;
 use crate::encoder_decoder::Encoder;
+use crate::limit::CONTEXT_MAX;
 use crate::part::attention::Attention;
 use crate::part::cross_attention::CrossAttention;
 use crate::part::experts::Experts;
@@ -210,8 +211,8 @@ pub(crate) struct Head {
     pub norm: Option<Norm>,
     /// Whether the matrix is the token embedding.
     pub is_tied: bool,
-    /// Conversion makes the matrix of the token embedding, times this factor; a GGUF file has it as a tensor.
-    pub embedding_factor: Option<f32>,
+    /// Conversion multiplies the matrix, because no GGUF key has the factor.
+    pub scaled: Option<ScaledHead>,
     pub has_bias: bool,
     /// Multiplies the logits.
     pub scale: Option<f32>,
@@ -219,6 +220,14 @@ pub(crate) struct Head {
     pub softcap: Option<f32>,
     /// Whether the rows are divided by their lengths. Conversion does it, so no GGUF file shows it.
     pub has_unit_rows: bool,
+}
+
+/// An output head that is the product of a matrix of the checkpoint and a factor.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct ScaledHead {
+    pub factor: f32,
+    /// Whether the matrix is the token embedding.
+    pub is_embedding: bool,
 }
 
 /// The tokens that divide a text whose beginning sees itself in both directions (prefix language model): `words of the
@@ -267,6 +276,12 @@ impl ModelSpec {
         self.context_length
     }
 
+    /// Positions that a text can have. If scores depend on buckets of distances alone, no number of the model limits
+    /// them: [`ModelSpec::context_length`] is then only the usual one.
+    pub fn context_max(&self) -> usize {
+        if self.buckets().is_some() { CONTEXT_MAX } else { self.context_length }
+    }
+
     /// The tokens that divide a text, for a model whose texts have a beginning that sees itself.
     pub fn prefix(&self) -> Option<&Prefix> {
         self.prefix.as_ref()
@@ -275,6 +290,11 @@ impl ModelSpec {
     /// Whether the output head is the token embedding.
     pub fn is_tied(&self) -> bool {
         self.head.is_tied && self.has_logits()
+    }
+
+    /// Whether the output head is made of the token embedding: it is the embedding, or the embedding times a factor.
+    pub fn has_head_of_embedding(&self) -> bool {
+        self.is_tied() || self.head.scaled.is_some_and(|scaled| scaled.is_embedding)
     }
 
     /// What the model computes for a text.
@@ -430,6 +450,9 @@ impl ModelSpec {
     #[must_use]
     pub fn untied(mut self) -> ModelSpec {
         self.head.is_tied = false;
+        if let Some(scaled) = &mut self.head.scaled {
+            scaled.is_embedding = false;
+        }
         self
     }
 

@@ -70,11 +70,6 @@ impl TensorList {
         self.stack = prefix;
     }
 
-    /// The layer that tensors are put into.
-    pub fn layer(&self) -> Option<usize> {
-        self.layer
-    }
-
     /// A matrix `stem.weight` of shape `[inputs, outputs]`.
     pub fn matrix(&mut self, stem: &str, inputs: usize, outputs: usize) {
         self.add(stem, "weight", &[inputs, outputs], TensorKind::Matrix);

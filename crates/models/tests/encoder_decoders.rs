@@ -87,6 +87,70 @@ fn keys_say_the_same_model() {
     }
 }
 
+/// llama.cpp writes a table for each layer of UMT5, and reads any layer's own table.
+#[test]
+fn layers_with_a_table_of_buckets_use_it() {
+    let tables = |spec: &ModelSpec| spec.tensors().into_iter().filter(|t| t.name.contains("attn_rel_b")).count();
+    let umt5 = json!({ "architectures": ["UMT5ForConditionalGeneration"], "feed_forward_proj": "gated-gelu" });
+    for (more, count) in [(json!({}), 2), (umt5.clone(), 4)] {
+        assert_eq!(tables(&read(more.clone()).unwrap()), count);
+        assert_eq!(tables(model(more).spec()), count);
+    }
+    let (metadata, mut tensors) = gguf(umt5);
+    assert_eq!(metadata.string("general.architecture"), Ok("t5"));
+    tensors.retain(|tensor| tensor.name != "enc.blk.1.attn_rel_b.weight");
+    let model = Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).unwrap();
+    let uses = |graph: &Graph| {
+        let is_table = |value: &&trueup_graph::Value| value.name.contains("attn_rel_b");
+        graph.values().iter().filter(is_table).map(|value| value.name.clone()).collect::<Vec<_>>()
+    };
+    let encoder = model.graph(&Batch { stage: Stage::Encoder, ..BATCH }).unwrap();
+    assert_eq!(uses(&encoder), ["enc.blk.0.attn_rel_b.weight"]);
+    let decoder = model.graph(&BATCH).unwrap();
+    assert_eq!(uses(&decoder), ["dec.blk.0.attn_rel_b.weight", "dec.blk.1.attn_rel_b.weight"]);
+    let biases = |graph: &Graph| graph.nodes().iter().filter(|node| node.name.contains("pos_bias-")).count();
+    assert_eq!((biases(&encoder), biases(&decoder)), (1, 2));
+}
+
+#[test]
+fn relatives_of_t5_have_their_own_defaults() {
+    let class = |name: &str| {
+        let mut config = config(json!({ "architectures": [name] }));
+        config.remove("feed_forward_proj");
+        let spec = Architecture::of_config(&config, Path::new("model"))
+            .and_then(|architecture| ModelSpec::from_config(architecture, &config, 60, Path::new("model")))
+            .unwrap();
+        let is_gated = spec.tensors().iter().any(|tensor| tensor.name == "enc.blk.0.ffn_gate.weight");
+        (is_gated, spec.has_head_of_embedding())
+    };
+    assert_eq!(class("T5ForConditionalGeneration"), (false, true));
+    assert_eq!(class("MT5ForConditionalGeneration"), (true, false));
+    assert_eq!(class("UMT5ForConditionalGeneration"), (true, true));
+}
+
+/// The first checkpoints have a table that their class does not use; llama.cpp keeps it in files.
+#[test]
+fn buckets_of_cross_attention_are_accepted_and_named() {
+    let (metadata, tensors) = gguf(json!({}));
+    let with = |name: &str| {
+        let extra = TensorInfo { name: name.to_owned(), shape: vec![4, 32], dtype: DType::F32, bytes: 512 };
+        let tensors: Vec<TensorInfo> = tensors.iter().cloned().chain([extra]).collect();
+        Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).map_err(|error| error.to_string())
+    };
+    let notes = with("dec.blk.0.cross_attn_rel_b.weight").unwrap().notes().to_vec();
+    assert_eq!(notes, ["tensor dec.blk.0.cross_attn_rel_b.weight is not used (buckets of cross attention)"]);
+    for other in ["dec.blk.x.cross_attn_rel_b.weight", "enc.blk.0.cross_attn_rel_b.weight"] {
+        assert!(with(other).is_err_and(|error| error.contains("is not known to t5")));
+    }
+}
+
+#[test]
+fn no_table_limits_the_context() {
+    let spec = read(json!({ "n_positions": 512 })).unwrap();
+    assert_eq!((spec.context_length(), spec.context_max()), (512, (1 << 31) - 1));
+    assert_eq!(read(json!({})).unwrap().context_length(), 512);
+}
+
 #[test]
 fn a_pruned_model_starts_with_the_same_token() {
     let spec = read(json!({ "decoder_start_token_id": 7 })).unwrap();

@@ -6,7 +6,7 @@ use super::patient::{Patient, TOKENS};
 use crate::mapping::stand_in;
 use std::collections::{HashMap, HashSet};
 use trueup_formats::{Description, Error, TensorInfo, quote};
-use trueup_models::{ModelSpec, OUTPUT, OtherKind, SourceTensor, TensorSpec, expected_tensors};
+use trueup_models::{ModelSpec, OtherKind, SourceTensor, TensorSpec, expected_tensors};
 
 pub(super) const RULES: &[&Rule] = &[
     &NOT_A_MODEL,
@@ -162,12 +162,13 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
     }
     let names = patient.source_names(architecture);
     let sources: Vec<String> = wanted_tensors(patient, spec, is_gguf).into_iter().map(|wanted| wanted.name).collect();
-    let head = patient.name_of(OUTPUT);
+    let head = names.head();
     for tensor in all.iter().filter(|tensor| left.contains_key(tensor.name.as_str())) {
         let spare = patient.is_left_out(&tensor.name)
             || !is_gguf
                 && (stand_in(spec, &names, sources.iter().map(String::as_str), tensor).is_some()
-                    || spec.is_tied() && head.as_deref() == Some(tensor.name.as_str()));
+                    || spec.has_head_of_embedding() && head.as_deref() == Some(tensor.name.as_str()))
+            || is_gguf && architecture.unused_in_gguf(&tensor.name).is_some();
         if !spare {
             let place = Place::file(patient.file_of(&tensor.name)).tensor(&tensor.name);
             findings.add(

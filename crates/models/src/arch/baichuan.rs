@@ -97,7 +97,7 @@ fn with_alibi(spec: ModelSpec, exponent: f32) -> ModelSpec {
 fn alibi(spec: &ModelSpec) -> Option<f32> {
     match spec.attention(0)?.position {
         Position::Alibi(alibi) => Some(alibi.max_bias),
-        Position::Rope(_) | Position::Buckets(_) | Position::None => None,
+        Position::Rope(_) | Position::Buckets { .. } | Position::None => None,
     }
 }
 

@@ -163,7 +163,7 @@ fn has_two_norms(spec: &ModelSpec) -> bool {
 fn alibi(spec: &ModelSpec) -> Option<Alibi> {
     spec.attention(0).and_then(|attention| match attention.position {
         Position::Alibi(alibi) => Some(alibi),
-        Position::Rope(_) | Position::Buckets(_) | Position::None => None,
+        Position::Rope(_) | Position::Buckets { .. } | Position::None => None,
     })
 }
 

@@ -134,7 +134,7 @@ pub(super) fn spec(architecture: &'static Architecture, mixers: &[StateSpace], n
             result: ModelResult::Logits,
             norm: Some(norm),
             is_tied: numbers.is_tied,
-            embedding_factor: None,
+            scaled: None,
             has_bias: false,
             scale: None,
             softcap: None,

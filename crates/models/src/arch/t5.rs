@@ -1,4 +1,4 @@
-//! T5 and flan-T5: encoder and decoder with buckets of distances (Raffel et al. 2020).
+//! T5, flan-T5, mT5 and UMT5: encoder and decoder with buckets of distances (Raffel et al. 2020).
 //!
 //! Scores are not scaled. The output head of T5 v1.0 is the embedding times `hidden_size^-0.5`, which no GGUF key says:
 //! conversion writes it as a tensor.
@@ -11,32 +11,46 @@ use crate::encoder_decoder::Buckets;
 use crate::number::{nearest_f32, real};
 use crate::part::attention::Position;
 use crate::part::feed_forward::{Activation, Storage};
-use crate::spec::{FeedForward, ModelSpec};
+use crate::spec::{FeedForward, ModelSpec, ScaledHead};
 use crate::transform::{Transform, ValueChange};
 use trueup_graph::op::RopePairs;
 
 /// Largest distance of the buckets in every published model, and the only one that llama.cpp has.
 const DISTANCE_MAX: usize = 128;
+/// What the first checkpoints and files have and no program uses.
+const CROSS_BUCKETS: &str = "buckets of cross attention";
 /// GGUF key for a maximum distance other than 128.
 const DISTANCE_KEY: &str = "attention.relative_distance_max";
 
 /// `T5ForConditionalGeneration`.
 pub static T5: Architecture = Architecture {
-    gguf_name: "t5",
     classes: &["T5ForConditionalGeneration", "T5WithLMHeadModel"],
+    from_config: |config| from_config(config, &Defaults { usual: &USUAL, feed_forward: "relu", tables: Tables::First }),
+    ..BASE
+};
+
+/// `MT5ForConditionalGeneration`: T5 with other defaults.
+pub static MT5: Architecture = Architecture {
+    classes: &["MT5ForConditionalGeneration"],
     from_config: |config| {
-        let numbers = Decoder::from_config(config, &USUAL, RopePairs::Halves);
-        let layers = config.layers_or("num_decoder_layers", numbers.layers);
-        let count = config.count_or("relative_attention_num_buckets", 32);
-        let distance_max = config.count_or("relative_attention_max_distance", DISTANCE_MAX);
-        let pad = config.token_or("pad_token_id", 0);
-        let start = config.token_or("decoder_start_token_id", pad);
-        let is_gated = is_gated(config);
-        let is_scaled = config.flag_or("scale_decoder_outputs", numbers.is_tied);
-        let mut spec = spec(&numbers, layers, is_gated, Buckets { count, distance_max }, start);
-        spec.head.embedding_factor = is_scaled.then(|| nearest_f32(1.0 / real(spec.hidden_size).sqrt()));
-        spec
+        let usual = Usual { tied_absent: false, ..USUAL };
+        from_config(config, &Defaults { usual: &usual, feed_forward: "gated-gelu", tables: Tables::First })
     },
+    ..BASE
+};
+
+/// `UMT5ForConditionalGeneration`: every layer has a table of buckets.
+pub static UMT5: Architecture = Architecture {
+    classes: &["UMT5ForConditionalGeneration"],
+    from_config: |config| {
+        from_config(config, &Defaults { usual: &USUAL, feed_forward: "gated-gelu", tables: Tables::Each })
+    },
+    ..BASE
+};
+
+/// What the classes have in common.
+const BASE: Architecture = Architecture {
+    gguf_name: "t5",
     from_metadata: |keys| {
         let numbers = Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm);
         let layers = keys.layers_or("decoder_block_count", numbers.layers);
@@ -44,9 +58,12 @@ pub static T5: Architecture = Architecture {
         let distance_max = keys.count_or(DISTANCE_KEY, DISTANCE_MAX);
         let start = keys.token_or("decoder_start_token_id", 0);
         let is_gated = keys.has_tensor("enc.blk.{l}.ffn_gate.weight");
-        let is_tied = numbers.is_tied;
-        let mut spec = spec(&numbers, layers, is_gated, Buckets { count, distance_max }, start);
-        spec.head.is_tied = is_tied;
+        let has_table = |stack: &str, layer: usize| keys.has_tensor(&format!("{stack}.blk.{layer}.attn_rel_b.weight"));
+        let of_stack = |stack: &str, layers| (0..layers).map(|layer| has_table(stack, layer)).collect();
+        let tables = Tables::Stored { encoder: of_stack("enc", numbers.layers), decoder: of_stack("dec", layers) };
+        let parts = Parts { is_gated, buckets: Buckets { count, distance_max }, tables, start };
+        let mut spec = parts.spec(&numbers, layers);
+        spec.head.is_tied = numbers.is_tied;
         spec
     },
     more_keys: |spec, writer| {
@@ -111,10 +128,10 @@ pub static T5: Architecture = Architecture {
             TensorRule::new("dec.blk.{l}.ffn_up", "decoder.block.{l}.layer.2.DenseReluDense.wi"),
             TensorRule::new("dec.blk.{l}.ffn_down", "decoder.block.{l}.layer.2.DenseReluDense.wo"),
             TensorRule::new("dec.output_norm", "decoder.final_layer_norm"),
-            TensorRule::new("output", "shared").when(has_scaled_head).with(scaled).if_present(),
-            TensorRule::new("output", "encoder.embed_tokens").when(has_scaled_head).with(scaled).if_present(),
-            TensorRule::new("output", "decoder.embed_tokens").when(has_scaled_head).with(scaled).if_present(),
-            TensorRule::new("output", "lm_head"),
+            TensorRule::new("output", "shared").when(has_scaled_embedding).with(scaled).if_present(),
+            TensorRule::new("output", "encoder.embed_tokens").when(has_scaled_embedding).with(scaled).if_present(),
+            TensorRule::new("output", "decoder.embed_tokens").when(has_scaled_embedding).with(scaled).if_present(),
+            TensorRule::new("output", "lm_head").with(scaled),
         ],
         &[
             // Reported as missing if the checkpoint has none of the three names.
@@ -122,15 +139,9 @@ pub static T5: Architecture = Architecture {
         ],
     ],
     has_free_head_size: true,
-    unused: &[
-        ("encoder.embed_tokens.", "copy of the embedding"),
-        ("decoder.embed_tokens.", "copy of the embedding"),
-        ("lm_head.", "copy of the embedding"),
-        (
-            "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.",
-            "relative position bias of cross attention, which is not used",
-        ),
-    ],
+    copies: &["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"],
+    unused: &[("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.", CROSS_BUCKETS)],
+    unused_in_gguf: &[("dec.blk.{l}.cross_attn_rel_b.weight", CROSS_BUCKETS)],
     ..Architecture::BASE
 };
 
@@ -150,27 +161,88 @@ const USUAL: Usual = Usual {
 };
 const STYLE: Style = Style { is_rotated: false, ..Style::LLAMA };
 
-fn spec(numbers: &Decoder, decoder_layers: usize, is_gated: bool, buckets: Buckets, start: u32) -> ModelSpec {
-    let style = match is_gated {
-        true => Style { activation: Activation::Gelu, ..STYLE },
-        false => Style { activation: Activation::Relu, storage: Storage::Ungated, ..STYLE },
-    };
-    let stack = |layers: usize| {
-        numbers.with_layers(layers).spec(&style).with_attention(|_, attention| {
-            attention.position = Position::Buckets(buckets);
-            attention.scale = 1.0;
-            attention.output = "attn_o";
-        })
-    };
-    let mut spec = stack(decoder_layers).with_encoder(stack(numbers.layers), numbers.norm(style.norm), start);
-    spec.head.is_tied = false;
+/// What a class has unless its description says otherwise.
+struct Defaults<'u> {
+    usual: &'u Usual,
+    feed_forward: &'static str,
+    tables: Tables,
+}
+
+/// The layers with a table of buckets. The first one of each stack always has one.
+#[derive(Clone)]
+enum Tables {
+    First,
+    Each,
+    /// As in the file, layer by layer.
+    Stored {
+        encoder: Vec<bool>,
+        decoder: Vec<bool>,
+    },
+}
+
+/// The parts of a model that the usual numbers do not have.
+struct Parts {
+    is_gated: bool,
+    buckets: Buckets,
+    tables: Tables,
+    start: u32,
+}
+
+fn from_config(config: &mut Config, defaults: &Defaults) -> ModelSpec {
+    let numbers = Decoder::from_config(config, defaults.usual, RopePairs::Halves);
+    let layers = config.layers_or("num_decoder_layers", numbers.layers);
+    let count = config.count_or("relative_attention_num_buckets", 32);
+    let distance_max = config.count_or("relative_attention_max_distance", DISTANCE_MAX);
+    let pad = config.token_or("pad_token_id", 0);
+    let start = config.token_or("decoder_start_token_id", pad);
+    let is_gated = is_gated(config, defaults.feed_forward);
+    let (is_tied, is_scaled) = (numbers.is_tied, config.flag_or("scale_decoder_outputs", numbers.is_tied));
+    let tables = defaults.tables.clone();
+    let parts = Parts { is_gated, buckets: Buckets { count, distance_max }, tables, start };
+    let mut spec = parts.spec(&numbers, layers);
+    let factor = nearest_f32(1.0 / real(spec.hidden_size).sqrt());
+    spec.head.is_tied = is_tied && !is_scaled;
+    spec.head.scaled = is_scaled.then_some(ScaledHead { factor, is_embedding: is_tied });
     spec
 }
 
-/// Whether the feed-forward is gated. Also checks `is_gated_act` and `dense_act_fn`, which newer versions write.
-fn is_gated(config: &mut Config) -> bool {
+impl Parts {
+    fn spec(&self, numbers: &Decoder, decoder_layers: usize) -> ModelSpec {
+        let style = match self.is_gated {
+            true => Style { activation: Activation::Gelu, ..STYLE },
+            false => Style { activation: Activation::Relu, storage: Storage::Ungated, ..STYLE },
+        };
+        let buckets = self.buckets;
+        let stack = |layers: usize, is_encoder: bool| {
+            numbers.with_layers(layers).spec(&style).with_attention(|layer, attention| {
+                let has_table = layer == 0 || self.tables.has(layer, is_encoder);
+                attention.position = Position::Buckets { buckets, has_table };
+                attention.scale = 1.0;
+                attention.output = "attn_o";
+            })
+        };
+        let encoder = stack(numbers.layers, true);
+        stack(decoder_layers, false).with_encoder(encoder, numbers.norm(style.norm), self.start)
+    }
+}
+
+impl Tables {
+    fn has(&self, layer: usize, is_encoder: bool) -> bool {
+        match self {
+            Tables::First => false,
+            Tables::Each => true,
+            Tables::Stored { encoder, decoder } => {
+                let stack = if is_encoder { encoder } else { decoder };
+                stack.get(layer) == Some(&true)
+            }
+        }
+    }
+}
+
+/// Whether feed-forwards are gated: the key of the function, and what newer versions write in addition.
+fn is_gated(config: &mut Config, default: &str) -> bool {
     config.only("feed_forward_proj", &["\"relu\"", "\"gated-gelu\""]);
-    let is_gated = config.value("feed_forward_proj").is_some_and(|name| name == "gated-gelu");
+    let is_gated = config.value("feed_forward_proj").map_or(default == "gated-gelu", |name| name == "gated-gelu");
     config.only("is_gated_act", &[if is_gated { "true" } else { "false" }]);
     config.only("dense_act_fn", &[if is_gated { "\"gelu_new\"" } else { "\"relu\"" }]);
     is_gated
@@ -183,14 +255,14 @@ fn has_gate(spec: &ModelSpec) -> bool {
     })
 }
 
-fn has_scaled_head(spec: &ModelSpec) -> bool {
-    spec.head.embedding_factor.is_some()
+fn has_scaled_embedding(spec: &ModelSpec) -> bool {
+    spec.head.scaled.is_some_and(|scaled| scaled.is_embedding)
 }
 
-/// The embedding as the output head.
+/// A matrix as the output head.
 fn scaled(target: &Target) -> Transform {
-    let values = match target.spec.head.embedding_factor {
-        Some(scale) => ValueChange::Affine { scale, offset: 0.0 },
+    let values = match target.spec.head.scaled {
+        Some(ScaledHead { factor, .. }) => ValueChange::Affine { scale: factor, offset: 0.0 },
         None => ValueChange::None,
     };
     Transform { values, ..same(target) }

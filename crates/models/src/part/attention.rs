@@ -64,9 +64,9 @@ pub(crate) enum Position {
     Rope(RopeSpec),
     /// They lower scores by distance (ALiBi, Press et al. 2022).
     Alibi(Alibi),
-    /// They add a learned number to scores, by head and by bucket of the distance (Raffel et al. 2020). The first layer
-    /// has the table of all.
-    Buckets(Buckets),
+    /// They add a learned number to scores, by head and by bucket of the distance (Raffel et al. 2020). A layer without
+    /// a table uses that of the first layer, which has one.
+    Buckets { buckets: Buckets, has_table: bool },
     /// Not at all.
     None,
 }
@@ -143,7 +143,7 @@ impl Attention {
     pub fn rope(&self) -> Option<&RopeSpec> {
         match &self.position {
             Position::Rope(rope) => Some(rope),
-            Position::Alibi(_) | Position::Buckets(_) | Position::None => None,
+            Position::Alibi(_) | Position::Buckets { .. } | Position::None => None,
         }
     }
 
@@ -178,7 +178,7 @@ impl Attention {
                 norm.tensors_of(&format!("{stem}_norm"), &sizes, list);
             }
         }
-        if let (Position::Buckets(buckets), Some(0)) = (&self.position, list.layer()) {
+        if let Position::Buckets { buckets, has_table: true } = &self.position {
             list.matrix(TABLE, self.heads, buckets.count);
         }
         if let Some(norm) = &self.output_norm {
@@ -218,7 +218,7 @@ impl Attention {
                     diagnostics.add("a sliding window together with ALiBi is not supported");
                 }
             }
-            Position::Buckets(buckets) => buckets.check(diagnostics),
+            Position::Buckets { buckets, .. } => buckets.check(diagnostics),
             Position::None => {}
         }
         if self.is_bidirectional
@@ -313,8 +313,8 @@ impl Attention {
             scores = builder.node("kq_tanh", Unary::Tanh, &[scores])?;
             scale = cap;
         }
-        if let Position::Buckets(_) = self.position {
-            let bias = self.position_bias(builder)?;
+        if let Position::Buckets { has_table, .. } = self.position {
+            let bias = self.position_bias(builder, has_table)?;
             scores = builder.node("kq_b", Arithmetic::Add, &[scores, bias])?;
         }
         let mask = builder.input(mask);
@@ -329,9 +329,9 @@ impl Attention {
         builder.node("kq_soft_max", SoftMax { scale, max_bias }, &[scores, distances])
     }
 
-    /// What positions add to scores, `[capacity, tokens, heads]`: computed in the first layer, for all.
-    fn position_bias(&self, builder: &mut Builder) -> Built {
-        if let Some(known) = builder.of_first_layer("pos_bias") {
+    /// What positions add to scores, `[capacity, tokens, heads]`: by the table of this layer, or as in the first layer.
+    fn position_bias(&self, builder: &mut Builder, has_table: bool) -> Built {
+        if let Some(known) = builder.of_first_layer("pos_bias").filter(|_| !has_table) {
             return Ok(known);
         }
         let Batch { tokens, capacity, activation, .. } = *builder.batch();
