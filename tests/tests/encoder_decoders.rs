@@ -126,6 +126,62 @@ fn long_texts_make_the_states_grow() {
     assert!(nmse(&found, &golden) < 1e-9);
 }
 
+/// No number of the model limits its texts: a longer context than the usual one changes no bit.
+#[test]
+fn a_context_may_exceed_the_usual_one() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let fixture = encoder_decoders().remove(0);
+    let model = scratch.path().join("model.gguf");
+    convert(&fixture.folder, &model, None, None);
+    let prompt = fixture.prompts().remove(0);
+    let mut usual = session(&model, "cpu", 1);
+    assert_eq!(usual.context(), 512);
+    let long: Vec<u32> = prompt.ids.iter().copied().cycle().take(600).collect();
+    let refused = usual.encode(0, &long, None).expect_err("too long").to_string();
+    assert!(refused.contains("expected a text of 1 to 512 tokens (the context), found 600; increase"), "{refused}");
+    let options = SessionOptions { context: Some(1024), kv: Some(DType::F32), ..SessionOptions::default() };
+    let mut wide = Session::new(usual.weights().clone(), &options).unwrap_or_else(|error| panic!("{error}"));
+    let expected = logits(&mut usual, &prompt.ids, &prompt.decoder_ids);
+    assert_eq!(logits(&mut wide, &prompt.ids, &prompt.decoder_ids), expected);
+    assert_ne!(logits(&mut wide, &long, &prompt.decoder_ids), expected);
+    let refused = Session::new(usual.weights().clone(), &SessionOptions { context: Some(usize::MAX), ..options });
+    let refused = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(refused.contains("expected a context of 1 to 2147483647 tokens"), "{refused}");
+}
+
+/// The time of a prompt is that of the encoder, which reads its tokens, and of the first token of the decoder.
+#[test]
+fn the_time_of_a_prompt_contains_the_encoder() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let fixture = encoder_decoders().remove(0);
+    let model = scratch.path().join("model.gguf");
+    convert(&fixture.folder, &model, None, None);
+    let mut session = session(&model, "ref", 1);
+    let prompt: Vec<u32> = fixture.prompts()[0].ids.iter().copied().cycle().take(500).collect();
+    let options = GenerateOptions { tokens_max: Some(0), ..GenerateOptions::default() };
+    let start = std::time::Instant::now();
+    let said = generate(&mut session, &[prompt], &options, &mut |_, _| std::ops::ControlFlow::Continue(()));
+    let all_ms = start.elapsed().as_secs_f64() * 1e3;
+    let prompt_ms = said.unwrap_or_else(|error| panic!("{error}")).remove(0).prompt_ms;
+    assert!(prompt_ms > all_ms / 2.0, "{prompt_ms} of {all_ms} ms");
+}
+
+/// The plan of the encoder is that of the batch that a session computes.
+#[test]
+fn the_encoder_has_a_plan() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let fixture = encoder_decoders().remove(0);
+    let model = scratch.path().join("model.gguf");
+    convert(&fixture.folder, &model, None, None);
+    let session = session(&model, "cpu", 1);
+    let plan = |tokens| Session::encoder_plan(session.weights(), &SessionOptions::default(), tokens);
+    let [short, long] = [1, 500].map(|tokens| plan(tokens).expect("a plan").expect("an encoder").report());
+    let has = |name: &str| long.nodes.iter().any(|node| node.name == name);
+    assert!(has("enc_kq-1") && has("cross_cache_v-1") && !has("result_output"));
+    assert!(long.devices[0].arena_bytes > 100 * short.devices[0].arena_bytes);
+    assert!(plan(513).is_err_and(|error| error.to_string().contains("exceeds the context of 512; increase")));
+}
+
 #[test]
 fn encoder_and_decoder_are_verified_in_each_type() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
@@ -137,7 +193,8 @@ fn encoder_and_decoder_are_verified_in_each_type() {
             quantize(&model, &path, dtype, Layout::Block);
             let file = Gguf::open(&path).expect("it was just written");
             let tables = file.tensors().iter().filter(|tensor| tensor.name.ends_with("attn_rel_b.weight"));
-            assert!(tables.clone().count() == 2 && tables.clone().all(|table| table.dtype == DType::F32));
+            let count = if fixture.name == "umt5" { 4 } else { 2 };
+            assert!(tables.clone().count() == count && tables.clone().all(|table| table.dtype == DType::F32));
             let file = Arc::new(ModelFile::open(&path).unwrap_or_else(|error| panic!("{error}")));
             let prompts = fixture.prompts();
             let given = |with_decoder: bool| VerifyOptions {

@@ -665,6 +665,7 @@ fn ternary_checkpoints_that_lie_are_refused() {
     draft.set(Q, |values| values[100] = f32::INFINITY);
     let message = draft.refused(&Options::default());
     assert!(message.contains(&format!("tensor {Q}: element 100 is inf, expected a finite number")), "{message}");
+}
 
 /// T5's description, head and copies of the embedding. The factor `d_model^-0.5` is 0.125.
 #[test]

@@ -54,9 +54,7 @@ mod text_encoding;
 mod trace;
 
 pub use atomic_file::AtomicFile;
-pub use checkpoint::{
-    Checkpoint, Description, RankFile, SPIECE_MODEL, TOKENIZER_MODEL, TensorInfo, TokenizerFiles,
-};
+pub use checkpoint::{Checkpoint, Description, RankFile, SPIECE_MODEL, TOKENIZER_MODEL, TensorInfo, TokenizerFiles};
 pub use counted::counted;
 pub use error::{Error, Result, listed, quote};
 pub use fault::{Fault, FaultKind, FaultList};

@@ -34,6 +34,7 @@ pub use cache::ROOM_FIRST;
 use cache::room_of;
 use division::Division;
 use options::Sizes;
+pub(crate) use options::longer;
 pub use options::{CONTEXT_DEFAULT, SessionOptions};
 use std::sync::Arc;
 use trueup_blocks::DType;
@@ -126,7 +127,7 @@ impl Session {
         };
         session.bound_plan((1, 1, CAPACITY_UNIT, 1, sizes.decoder(1)))?;
         if sizes.has_encoder {
-            session.bound_plan((1, 1, CAPACITY_UNIT, 1, Stage::Encoder))?;
+            session.bound_plan(Sizes::encoder(1))?;
         }
         session.tokens = vec![Vec::new(); sizes.sequences];
         session.divisions = vec![Vec::new(); sizes.sequences];
@@ -147,6 +148,21 @@ impl Session {
         sizes.expect_batch(tokens, outputs, length)?;
         let capacity = sizes.capacity(length);
         sizes.plan(weights, (tokens, outputs, capacity, 1, sizes.decoder(capacity)), room_of(capacity, sizes.room))
+    }
+
+    /// The plan of the encoder for a text of `tokens` tokens; `None` if the model has no encoder. Nothing is allocated
+    /// or uploaded.
+    ///
+    /// # Errors
+    /// As [`Session::plan`].
+    pub fn encoder_plan(weights: &Weights, options: &SessionOptions, tokens: usize) -> Result<Option<Plan>> {
+        let sizes = Sizes::new(weights, options)?;
+        if !sizes.has_encoder {
+            return Ok(None);
+        }
+        sizes.expect_batch(tokens, 1, tokens)?;
+        let key = Sizes::encoder(tokens);
+        sizes.plan(weights, key, room_of(key.2, sizes.room)).map(Some)
     }
 
     /// The model.
@@ -364,8 +380,9 @@ impl Session {
         match lengths.iter().find(|length| **length > self.context()) {
             None => Ok(()),
             Some(length) => Err(Error::Request(format!(
-                "{length} tokens exceed the context of {}; increase the context or shorten the prompt",
-                self.context()
+                "{length} tokens exceed the context of {}; {}shorten the prompt",
+                self.context(),
+                longer(self.sizes.can_be_longer)
             ))),
         }
     }
@@ -429,7 +446,7 @@ impl Session {
         if !self.buffers.hold(&plan) {
             // Their inputs are free for this one.
             self.plans.clear();
-            let largest = || self.sizes.largest_plan(&self.weights);
+            let largest = || self.sizes.largest_plans(&self.weights);
             self.buffers.expect_room(&plan, &largest, &self.weights)?;
             self.buffers.grow(&plan, self.weights.devices())?;
         }

@@ -26,8 +26,8 @@ use crate::pre_tokenizer::PreTokenizer;
 use crate::ranked;
 use crate::rounds;
 use crate::sentencepiece_model;
-use crate::special_names::SpecialNames;
 use crate::sentinels;
+use crate::special_names::SpecialNames;
 use crate::special_tokens::assign;
 use crate::tokenizer_json;
 use crate::vocab_json::{self, first_difference};
@@ -297,9 +297,7 @@ fn from_tokenizer_model(
 ) -> Result<Parts> {
     let mut parts = match ranked::is_ranks(bytes) {
         true => chatglm::ranked_parts(bytes, files, path)?,
-        false => {
-            sentencepiece_model::read(bytes, files.model_name(), files.replacement.as_deref().unwrap_or(path))?
-        }
+        false => sentencepiece_model::read(bytes, files.model_name(), files.replacement.as_deref().unwrap_or(path))?,
     };
     llama_settings::apply(&mut parts, files, model);
     let sentinels = match sentinels::is_here(files, model) {

@@ -42,7 +42,10 @@ fn ids_are_those_of_transformers() {
             for text in case["texts"].as_array().unwrap() {
                 let found = tokenizer.encode(text["text"].as_str().unwrap(), true).unwrap();
                 if json!(found) != text["ids"] {
-                    faults.push(format!("{} from {way}, {}: expected {}, found {found:?}", case["name"], text["text"], text["ids"]));
+                    faults.push(format!(
+                        "{} from {way}, {}: expected {}, found {found:?}",
+                        case["name"], text["text"], text["ids"]
+                    ));
                 }
             }
         }

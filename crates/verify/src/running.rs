@@ -238,7 +238,8 @@ fn bucket(buckets: Buckets, own: usize, other: usize, both: bool) -> i32 {
     } else {
         // The logarithm is the nearest f32.
         let log = |ratio: f64| ratio.ln() as f32;
-        let (own_log, log_max) = (log((distance as f32 / near as f32).into()), log(buckets.distance_max as f64 / near as f64));
+        let (own_log, log_max) =
+            (log((distance as f32 / near as f32).into()), log(buckets.distance_max as f64 / near as f64));
         let place = own_log / log_max * (count - near) as f32;
         (near + place.floor() as usize).min(count - 1)
     };

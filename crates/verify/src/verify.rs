@@ -197,7 +197,7 @@ fn check(model: &ModelFile, options: &VerifyOptions, sources: &[Vec<u32>]) -> Re
         return Err(Error::Request("verify needs at least one prompt, and each prompt at least one token".to_owned()));
     }
     let longest = options.prompts.iter().map(Vec::len).max().unwrap_or(0);
-    let room = options.context.unwrap_or(usize::MAX).min(model.model().spec().context_length());
+    let room = options.context.unwrap_or(usize::MAX).min(model.model().spec().context_max());
     if let Some(source) = sources.iter().map(Vec::len).max().filter(|source| *source > room) {
         let source = counted(source, "token");
         return Err(Error::Request(format!(
@@ -345,7 +345,7 @@ impl<'a> Verification<'a> {
 
     /// Computes the batch of all prompts plainly, then observed.
     fn batch(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<BatchReport> {
-        let room = self.options.context.unwrap_or(usize::MAX).min(self.model.model().spec().context_length());
+        let room = self.options.context.unwrap_or(usize::MAX).min(self.model.model().spec().context_max());
         let rules = BatchRules::of(self.model.model().spec());
         let batch =
             PromptBatch::new(&self.options.prompts, &self.continuations, room, rules).with_sources(self.sources);

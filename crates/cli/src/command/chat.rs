@@ -198,9 +198,10 @@ impl Conversation<'_> {
         let answer = screen.finish()?.trim().to_owned();
         if generated.iter().any(|generated| generated.finish == Finish::ContextFull) {
             let context = self.session.context();
+            let most = self.session.model().model().spec().context_max();
+            let longer = if context < most { "increase the context with -c, or " } else { "" };
             output::note(&format!(
-                "the context of {context} tokens is full and the answer is incomplete; increase the context with -c, \
-                 or use --context-shift"
+                "the context of {context} tokens is full and the answer is incomplete; {longer}use --context-shift"
             ));
         }
         self.messages.push(Message { role: "assistant".to_owned(), content: answer });

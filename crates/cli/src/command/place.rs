@@ -11,7 +11,7 @@ use trueup::blocks::DType;
 use trueup::formats::{self, Description, OpenOptions, quote};
 use trueup::runtime::device::Device;
 use trueup::runtime::device::cpu::system_memory;
-use trueup::runtime::plan::{Plan, PlanReport};
+use trueup::runtime::plan::{Plan, ReportedDevice};
 use trueup::runtime::{
     DeviceOptions, KvDevice, Linear, ModelFile, Session, SessionOptions, Weights, open_device, open_devices,
     open_fallback,
@@ -23,7 +23,10 @@ use trueup::tokenizer::Tokenizer;
 /// it. For a model in another format, the error names the format and the command that converts it.
 pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
     let error = match ModelFile::open_for_other_tokenizer(path) {
-        Ok(model) => return Ok(Arc::new(model)),
+        Ok(model) => {
+            model.model().notes().iter().for_each(|note| output::note(note));
+            return Ok(Arc::new(model));
+        }
         Err(error) => error,
     };
     match formats::open(path, &OpenOptions::default()) {
@@ -284,16 +287,24 @@ impl Place {
         Ok(session)
     }
 
-    /// Prints a note if memory is too small for the plan.
-    pub fn foresee(&self, weights: &Weights, plan: &Plan, report: &PlanReport) -> Result<()> {
+    /// Prints a note if memory is too small for the plans of a session, which share it except for inputs and weights.
+    pub fn foresee(&self, weights: &Weights, plans: &[&Plan]) -> Result<()> {
         let is_host = |device: &Arc<dyn Device>| device.about().name == HOST;
         let Some(index) = weights.devices().iter().position(is_host) else { return Ok(()) };
-        let (host, (_, free)) =
-            (&report.devices[index], weights.devices()[index].about().memory.unwrap_or((u64::MAX, u64::MAX)));
-        let others = [host.kv_bytes, host.arena_bytes, host.scratch_bytes, host.input_bytes];
-        let with = |weights: u64| others.iter().fold(weights, |sum, bytes| sum.saturating_add(*bytes as u64));
-        let needed = with(weights.copied_bytes(plan, index)?);
-        let again = from_disk(with(host.weight_bytes as u64));
+        let (_, free) = weights.devices()[index].about().memory.unwrap_or((u64::MAX, u64::MAX));
+        let hosts: Vec<ReportedDevice> = plans.iter().map(|plan| plan.report().devices.swap_remove(index)).collect();
+        let most = |bytes: fn(&ReportedDevice) -> usize| hosts.iter().map(bytes).max().unwrap_or(0) as u64;
+        let sum = |bytes: fn(&ReportedDevice) -> usize| hosts.iter().map(|host| bytes(host) as u64).sum::<u64>();
+        let others = [
+            most(|host| host.kv_bytes),
+            most(|host| host.arena_bytes),
+            most(|host| host.scratch_bytes),
+            sum(|host| host.input_bytes),
+        ];
+        let with = |weights: u64| others.iter().fold(weights, |sum, bytes| sum.saturating_add(*bytes));
+        let copied = plans.iter().map(|plan| weights.copied_bytes(plan, index));
+        let needed = with(copied.sum::<trueup::runtime::Result<u64>>()?);
+        let again = from_disk(with(sum(|host| host.weight_bytes)));
         if needed > free {
             output::note(&format!(
                 "{HOST} needs {:.1} MB of memory, but {:.1} MB are free; weights that do not fit are read from the \

@@ -5,7 +5,10 @@ use crate::failure::{Code, Failure, Result};
 use crate::output;
 use crate::value;
 use clap::Args;
+use serde::Serialize;
 use std::path::PathBuf;
+use trueup::formats::counted;
+use trueup::runtime::plan::{Plan, PlanReport};
 use trueup::runtime::{CONTEXT_DEFAULT, Session};
 
 const EXAMPLES: &str = "\
@@ -24,6 +27,8 @@ pub struct Arguments {
         allow_negative_numbers = true)]
     tokens: usize,
     /// Length of the sequence after this computation [default: the value of --tokens]
+    ///
+    /// The plan of an encoder-decoder model also contains the encoder, for a text of this length.
     #[arg(long, value_name = "TOKENS", value_parser = value::tokens, allow_negative_numbers = true)]
     length: Option<usize>,
     /// Print JSON instead of text
@@ -44,23 +49,38 @@ pub fn run(arguments: Arguments) -> Result {
         )));
     }
     let mut session = arguments.place.session(1);
-    let context = session.context.unwrap_or(model.model().spec().context_length());
+    let spec = model.model().spec();
+    let (context, usual) = (session.context.unwrap_or(spec.context_max()), spec.context_length().min(CONTEXT_DEFAULT));
     if length > context {
         return Err(Failure::new(format!(
             "the sequence has {length} tokens, but the context holds {context}; decrease --length or --tokens"
         )));
     }
-    if session.context.is_none() && length > CONTEXT_DEFAULT {
+    if session.context.is_none() && length > usual {
         session.context = Some(length);
     }
     let weights = arguments.place.weights(model)?;
     let plan = Session::plan(&weights, &session, arguments.tokens, 1, length)?;
-    let report = plan.report();
-    arguments.place.foresee(&weights, &plan, &report)?;
-    if arguments.json {
-        output::json(&report)?
-    } else {
-        output::line(&report.to_string())?
+    let encoder = Session::encoder_plan(&weights, &session, length)?;
+    let plans: Vec<&Plan> = encoder.iter().chain([&plan]).collect();
+    arguments.place.foresee(&weights, &plans)?;
+    let reports = Reports { decoder: plan.report(), encoder: encoder.as_ref().map(Plan::report) };
+    match &reports {
+        reports if arguments.json => output::json(reports)?,
+        Reports { decoder, encoder: None } => output::line(&decoder.to_string())?,
+        Reports { decoder, encoder: Some(encoder) } => {
+            output::line(&format!("encoder, for a text of {}:\n{encoder}\n", counted(length, "token")))?;
+            output::line(&format!("decoder:\n{decoder}"))?
+        }
     }
     Ok(Code::Done)
+}
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct Reports {
+    #[serde(flatten)]
+    decoder: PlanReport,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encoder: Option<PlanReport>,
 }

@@ -144,6 +144,20 @@ fn plans_name_nodes_devices_and_memory() {
 }
 
 #[test]
+fn the_plan_of_an_encoder_decoder_has_both_graphs() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&tiny("../encoder-decoders/t5"), "model.gguf");
+    let answer = trueup(&["plan", &model, "--length", "600", "--json"]).exits(0).json();
+    let has = |stage: &Value, name: &str| {
+        stage["nodes"].as_array().is_some_and(|nodes| nodes.iter().any(|node| node["name"] == name))
+    };
+    assert!(has(&answer, "result_output") && !has(&answer, "enc_kq-0"));
+    assert!(has(&answer["encoder"], "enc_kq-0") && has(&answer["encoder"], "cross_cache_k-0"));
+    let told = trueup(&["plan", &model]).exits(0).stdout;
+    assert!(told.contains("encoder, for a text of 1 token:\n") && told.contains("\ndecoder:\n"), "{told}");
+}
+
+#[test]
 fn layers_are_placed_where_there_is_room() {
     let scratch = Scratch::new();
     let model = scratch.gguf(&tiny("llama3"), "model.gguf");

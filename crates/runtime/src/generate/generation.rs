@@ -24,6 +24,7 @@ pub(super) struct Generation {
     /// How many tokens stay when the context shifts.
     kept: Option<usize>,
     shifts: usize,
+    /// Before the encoder reads the prompt, if there is one.
     started: Instant,
     prompt_ms: Option<f64>,
     ids: Vec<u32>,
@@ -32,6 +33,7 @@ pub(super) struct Generation {
 
 impl Generation {
     pub fn start(session: &mut Session, prompt: usize, sequence: usize, asked: Asked) -> Result<Generation> {
+        let started = Instant::now();
         let Asked { prompt: ids, source, options, sampler, kept } = asked;
         if let Some(source) = source {
             session.encode(sequence, &source, None)?;
@@ -55,7 +57,7 @@ impl Generation {
             sampler,
             kept,
             shifts: 0,
-            started: Instant::now(),
+            started,
             prompt_ms: None,
             ids: Vec::new(),
             logits,

@@ -25,7 +25,7 @@ use super::{ContextShift, GenerateOptions, Generated};
 use crate::error::{Error, Result};
 use crate::model_file::ModelFile;
 use crate::sampler::Sampler;
-use crate::session::Session;
+use crate::session::{Session, longer};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -215,7 +215,8 @@ impl Requests {
         }
         if len > context {
             let problem = format!("prompt {number} has {len} tokens, more than the context of {context}");
-            return Err(Error::Request(format!("{problem}; increase the context or shorten the prompt")));
+            let longer = longer(context < self.model.model().spec().context_max());
+            return Err(Error::Request(format!("{problem}; {longer}shorten the prompt")));
         }
         prompt.iter().try_for_each(|token| self.model.expect_token(*token))?;
         let (source, prompt) = match self.model.model().spec().decoder_start() {

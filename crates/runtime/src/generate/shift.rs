@@ -43,10 +43,13 @@ impl ContextShift {
         if kept <= most {
             return Ok(kept);
         }
+        let can_be_longer = context < model.model().spec().context_max();
+        let longer = if can_be_longer { ", or increase the context" } else { "" };
         let help = match most.checked_sub(before).filter(|keep| *keep > 0) {
-            Some(keep) if before == 0 => format!("keep at most {keep}, or increase the context"),
-            Some(keep) => format!("keep at most {keep} in addition to the BOS token, or increase the context"),
-            None => "increase the context".to_owned(),
+            Some(keep) if before == 0 => format!("keep at most {keep}{longer}"),
+            Some(keep) => format!("keep at most {keep} in addition to the BOS token{longer}"),
+            None if can_be_longer => "increase the context".to_owned(),
+            None => "do not shift the context".to_owned(),
         };
         Err(Error::Request(format!(
             "prompt {number}: the first {} are kept when the context shifts and leave no space in a context of \

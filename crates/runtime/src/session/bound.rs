@@ -66,8 +66,8 @@ impl Buffers {
 
     /// Finds room for what a plan needs and is not there yet in the devices' free memory, where they can tell: layers
     /// whose weights do not fit stay where the file is mapped, on a device that computes with them there. `largest` is
-    /// the largest plan that will come. Fails where too little is free even so.
-    pub fn expect_room(&self, plan: &Plan, largest: &dyn Fn() -> Option<Plan>, weights: &Weights) -> Result<()> {
+    /// the largest plans that will come. Fails where too little is free even so.
+    pub fn expect_room(&self, plan: &Plan, largest: &dyn Fn() -> Vec<Plan>, weights: &Weights) -> Result<()> {
         let uses = WeightUses::new(plan.graph());
         for (index, device) in weights.devices().iter().enumerate() {
             let about = device.about();
@@ -104,7 +104,7 @@ impl Buffers {
                 gathered
                     .map(|value| (value.name.as_str(), value.ty))
                     .try_for_each(|weight| weights.leave(index, weight))?;
-                let later = largest().as_ref().map_or(0, |largest| later_bytes(plan, largest, index, beside));
+                let later = later_bytes(plan, &largest(), index, beside);
                 let kept_free = others.saturating_add(later).saturating_add(free / FREE_SHARE);
                 weights.place(index, &to_place, free.saturating_sub(kept_free))?;
             }
@@ -217,15 +217,17 @@ fn input_bytes(plan: &Plan, device: usize) -> usize {
     values.filter(|value| matches!(value.origin, Origin::Input(_))).map(|value| value.ty.bytes()).sum()
 }
 
-/// Bytes that the largest plan takes on a device beyond those of a plan, of which those that are not there yet are
-/// `beside` its cache: for the cache grows too.
-fn later_bytes(plan: &Plan, largest: &Plan, index: usize, beside: u64) -> u64 {
+/// Bytes that the largest plans take on a device beyond those of a plan, of which those that are not there yet are
+/// `beside` its cache: for the cache grows too. The plans share their memory for intermediate results.
+fn later_bytes(plan: &Plan, largest: &[Plan], index: usize, beside: u64) -> u64 {
     let cache = |plan: &Plan| {
         let states = plan.held(index).map(|id| plan.graph().value(id)).filter(|value| value.origin == Origin::State);
         states.map(|value| value.ty.bytes() as u64).fold(0, u64::saturating_add)
     };
-    let results = (largest.arena_bytes(index) as u64).saturating_add(largest.scratch_bytes(index) as u64);
-    results.saturating_sub(beside).saturating_add(cache(largest).saturating_sub(cache(plan)))
+    let most = |bytes: &dyn Fn(&Plan) -> u64| largest.iter().map(bytes).max().unwrap_or(0);
+    let results =
+        most(&|plan| plan.arena_bytes(index) as u64).saturating_add(most(&|plan| plan.scratch_bytes(index) as u64));
+    results.saturating_sub(beside).saturating_add(most(&cache).saturating_sub(cache(plan)))
 }
 
 fn alloc(device: &dyn Device, ty: &TensorType, usage: Usage) -> Result<Tensor> {

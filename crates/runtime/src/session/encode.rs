@@ -2,7 +2,7 @@
 
 use super::batch::{Entry, PlacedBatch, TextRules};
 use super::bound::Buffers;
-use super::{Run, Session};
+use super::{Run, Session, longer};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
 use std::collections::HashMap;
@@ -23,8 +23,10 @@ impl Session {
             return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));
         }
         if ids.is_empty() || ids.len() > most {
-            let found = ids.len();
-            return Err(Error::Request(format!("expected a text of 1 to {most} tokens (the context), found {found}")));
+            let (found, longer) = (ids.len(), longer(self.sizes.can_be_longer));
+            return Err(Error::Request(format!(
+                "expected a text of 1 to {most} tokens (the context), found {found}; {longer}change the text"
+            )));
         }
         ids.iter().try_for_each(|id| self.model().expect_token(*id))?;
         self.truncate(sequence, 0);

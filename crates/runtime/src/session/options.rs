@@ -21,8 +21,8 @@ const TENSOR_BYTES_MAX: u128 = 1 << 48;
 /// What a session is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionOptions {
-    /// Tokens that each sequence can hold; at most the model's context. `None`: the model's, or 4096 where that is
-    /// less.
+    /// Tokens that each sequence can hold; at most the model's context, unless the model has no limit
+    /// ([`trueup_models::ModelSpec::context_max`]). `None`: the model's, or 4096 where that is less.
     pub context: Option<usize>,
     /// How many sequences there are room for.
     pub sequences: usize,
@@ -75,14 +75,16 @@ pub(super) struct Sizes {
     pub has_kv_cache: bool,
     /// Whether an encoder reads a text before the model writes.
     pub has_encoder: bool,
+    /// Whether the model allows a longer context.
+    pub can_be_longer: bool,
 }
 
 impl Sizes {
     pub fn new(weights: &Weights, options: &SessionOptions) -> Result<Sizes> {
         let spec = weights.model().model().spec();
         let context = options.context.unwrap_or(spec.context_length().min(CONTEXT_DEFAULT));
-        if context == 0 || context > spec.context_length() {
-            let most = spec.context_length();
+        if context == 0 || context > spec.context_max() {
+            let most = spec.context_max();
             return Err(Error::Request(format!(
                 "expected a context of 1 to {most} tokens (the model's context), found {context}"
             )));
@@ -128,6 +130,7 @@ impl Sizes {
             is_recurrent: spec.is_recurrent(),
             has_kv_cache: spec.has_kv_cache(),
             has_encoder: spec.has_encoder(),
+            can_be_longer: context < spec.context_max(),
         })
     }
 
@@ -143,8 +146,8 @@ impl Sizes {
         let Sizes { context, sequences, .. } = *self;
         if length > context {
             return Err(Error::Request(format!(
-                "a sequence of {length} tokens exceeds the context of {context}; increase the context or shorten \
-                    the sequence"
+                "a sequence of {length} tokens exceeds the context of {context}; {}shorten the sequence",
+                longer(self.can_be_longer)
             )));
         }
         if tokens == 0 || tokens > sequences * context {
@@ -182,13 +185,20 @@ impl Sizes {
         )))
     }
 
-    /// The plan of the largest batch that is computed at once; `None` where there is none, and then it is never
-    /// computed.
-    pub fn largest_plan(&self, weights: &Weights) -> Option<Plan> {
-        self.plan(weights, self.largest(), self.room).ok()
+    /// The plans of the largest batches that are computed at once: of the encoder, if there is one, and of the other
+    /// stage. A batch that has no plan is never computed.
+    pub fn largest_plans(&self, weights: &Weights) -> Vec<Plan> {
+        let encoder = self.has_encoder.then(|| Sizes::encoder(self.context));
+        let keys = encoder.into_iter().chain([self.largest()]);
+        keys.filter_map(|key| self.plan(weights, key, self.room).ok()).collect()
     }
 
-    /// The shape of the largest batch that is computed at once.
+    /// The shape of the encoder's batch for a text of `tokens` tokens.
+    pub fn encoder(tokens: usize) -> PlanKey {
+        (tokens, 1, tokens.next_multiple_of(CAPACITY_UNIT), 1, Stage::Encoder)
+    }
+
+    /// The shape of the largest batch of the other stage that is computed at once.
     fn largest(&self) -> PlanKey {
         let tokens = self.prompt_chunk.min(self.sequences.saturating_mul(self.context));
         (tokens, 1, self.room, 1, self.decoder(self.room))
@@ -230,6 +240,11 @@ impl Sizes {
         let graph = weights.model().model().graph(&batch)?;
         Ok(if self.fusion { fuse_for(graph, devices, weights.with_layers()) } else { Fused::none(graph) })
     }
+}
+
+/// The first remedy for a text that exceeds the context, if the model allows a longer context.
+pub(crate) fn longer(is_possible: bool) -> &'static str {
+    if is_possible { "increase the context or " } else { "" }
 }
 
 /// Whether each head of a row of the cache is whole blocks of its type.
