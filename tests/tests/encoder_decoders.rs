@@ -11,7 +11,7 @@ use trueup::quantize::{Layout, NoProgress};
 use trueup::runtime::{
     DeviceOptions, Entry, GenerateOptions, ModelFile, Sampling, Session, SessionOptions, Weights, generate, open_device,
 };
-use trueup::verify::{NodeReport, Outcome, Phase, Reference, VerifyOptions, planted, verify};
+use trueup::verify::{NodeReport, Outcome, Phase, Reference, VerifyOptions, planted_in, verify};
 use trueup_tests::{convert, encoder_decoders, nmse, quantize};
 
 /// What logits of a device may differ from those that transformers computed in f64 and stored as f32.
@@ -258,11 +258,56 @@ fn options_that_do_not_fit_are_refused_with_a_remedy() {
     ] {
         assert_eq!(refused(prompts, decoder_prompts), expected);
     }
-    let fault = planted("block-scale", &file, device()).map(|_| ()).expect_err("refused").to_string();
-    assert!(fault.ends_with("--inject-fault does not support encoder-decoder models (t5); omit the option"), "{fault}");
     let help = "use `trueup run` or `trueup verify`";
     let command = file.expect_no_encoder("bench", help).expect_err("refused").to_string();
     assert!(command.ends_with(&format!("bench does not support encoder-decoder models (t5); {help}")), "{command}");
+}
+
+/// A wrong bucket, a mask that shows what is after the encoder's text, and keys of the wrong sequence, among others:
+/// each is found at its node, in either graph.
+#[test]
+fn faults_in_both_graphs_are_found() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let fixture = encoder_decoders().remove(0);
+    let path = scratch.path().join("model.gguf");
+    convert(&fixture.folder, &path, Some(DType::F32), None);
+    let model = Arc::new(ModelFile::open(&path).unwrap_or_else(|error| panic!("{error}")));
+    let device = || open_device("cpu", &DeviceOptions::default()).expect("the processor");
+    let prompts = fixture.prompts();
+    let options = VerifyOptions {
+        prompts: prompts.iter().map(|prompt| prompt.ids.clone()).collect(),
+        decoder_prompts: prompts.iter().map(|prompt| prompt.decoder_ids.clone()).collect(),
+        steps: 2,
+        fusion: false,
+        ..VerifyOptions::default()
+    };
+    let mut faults = Vec::new();
+    for (fault, node) in [
+        ("token-off-by-one", "enc_pos_bias_rows-0"),
+        ("token-off-by-one", "pos_bias_rows-0"),
+        ("mask-none", "cross_kq_soft_max-1"),
+        ("sequence-ignored", "cross_kq-0"),
+        ("kv-sequence", "cross_cache_v-0"),
+        ("kv-slot", "cross_cache_k-1"),
+        ("gain", "enc_ffn_up-1"),
+        ("gain", "cross_Qcur-0"),
+        ("residual-dropped", "enc_l_out-0"),
+        ("norm-weight-ignored", "enc_result_norm"),
+    ] {
+        let planted = planted_in(&format!("{fault}@{node}"), &model, device(), false);
+        let planted = planted.unwrap_or_else(|error| panic!("{error}"));
+        let report = verify(model.clone(), planted.device, Reference::Oracle, &options, &mut |_| {});
+        let report = report.unwrap_or_else(|error| panic!("{fault}@{node}: {error}"));
+        let found = report.first_bad.as_ref().map(|bad| bad.node.as_str());
+        if (report.result, found) != (Outcome::Fail, Some(node)) {
+            faults.push(format!("{fault}@{node}: {:?}, {found:?}", report.result));
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let refused = planted_in("gain@enc_Qcur-0", &model, device(), false).err().map(|error| error.to_string());
+    let refused = refused.unwrap_or_default();
+    assert!(refused.contains("after the first nodes, which encoder and decoder have in common"), "{refused}");
+    assert!(planted_in("gain", &model, device(), true).is_ok());
 }
 
 /// llama.cpp makes one space of several by this key, which `tokenizer.json` says in other words.

@@ -17,6 +17,7 @@ mod input;
 mod output;
 mod parameter;
 mod product;
+mod stages;
 mod weight;
 
 use crate::report::PlantedFacts;
@@ -28,12 +29,11 @@ use input::InputFault;
 use output::OutputFault;
 use parameter::ParameterFault;
 use product::ProductFault;
+use stages::{Stages, graphs};
 use std::sync::Arc;
-use trueup_blocks::DType;
 use trueup_formats::quote;
 use trueup_graph::fuse::{Fused, fuse};
 use trueup_graph::{Graph, Node};
-use trueup_models::Batch;
 use trueup_runtime::device::Device;
 use trueup_runtime::plan::fuse_for;
 use trueup_runtime::{Error, ModelFile, Result};
@@ -451,21 +451,25 @@ pub fn planted(choice: &str, model: &ModelFile, device: Arc<dyn Device>) -> Resu
 pub fn planted_in(choice: &str, model: &ModelFile, device: Arc<dyn Device>, fusion: bool) -> Result<PlantedDevice> {
     let (name, wanted) = choice.split_once('@').map_or((choice, None), |(name, node)| (name, Some(node)));
     let plant = known(name)?;
-    model.expect_no_encoder("--inject-fault", "omit the option")?;
     expect_f32(&*device)?;
-    let unfused = graph(model)?;
-    let (fused, answers) =
-        if fusion { fused(&unfused, &*device) } else { (Fused::none(unfused.clone()), Answers::new()) };
-    let (graph, place, fusion) = if let Some(place) = plant.place(&fused.graph, wanted) {
-        (&fused.graph, place, Fusion { answers, ..Fusion::default() })
-    } else if let Some(place) = plant.place(&unfused, wanted) {
-        (&unfused, place, Fusion { refused: fusible(&unfused), ..Fusion::default() })
-    } else {
-        return Err(plant.refusal(wanted, fusion, [&fused.graph, &unfused]));
+    let unfused = graphs(model)?;
+    let asked = |graph: &Graph| match fusion {
+        true => fused(graph, &*device),
+        false => (Fused::none(graph.clone()), Answers::new()),
     };
-    let (node, is_unfused) = (&graph.nodes()[place], !fusion.refused.is_empty());
-    let device = Arc::new(Planted::new(device, plant.fault, place, node.op.name(), fusion));
-    Ok(PlantedDevice { device, plant, node: node.name.clone(), op: node.op.name(), unfused: is_unfused })
+    let (fused, answers): (Vec<Fused>, Vec<Answers>) = unfused.iter().map(asked).unzip();
+    let fused: Vec<Graph> = fused.into_iter().map(|fused| fused.graph).collect();
+    let (graphs, (stage, place), fusion) = if let Some(place) = plant.place(&fused, wanted) {
+        (&fused, place, Fusion { answers: answers.into_iter().flatten().collect(), ..Fusion::default() })
+    } else if let Some(place) = plant.place(&unfused, wanted) {
+        (&unfused, place, Fusion { refused: unfused.iter().flat_map(fusible).collect(), ..Fusion::default() })
+    } else {
+        return Err(plant.refusal(wanted, fusion, [&fused, &unfused]));
+    };
+    let (node, is_unfused) = (&graphs[stage].nodes()[place], !fusion.refused.is_empty());
+    let (stages, op) = (Stages::of(graphs, stage), node.op.name());
+    let device = Arc::new(Planted::new(device, plant.fault, (place, op), stages, fusion));
+    Ok(PlantedDevice { device, plant, node: node.name.clone(), op, unfused: is_unfused })
 }
 
 /// The graph with what the device fuses, and what it answered when it was asked.
@@ -498,39 +502,31 @@ fn expect_f32(device: &dyn Device) -> Result<()> {
     Ok(())
 }
 
-/// The graph whose places of nodes all batches of the model share.
-fn graph(model: &ModelFile) -> Result<Graph> {
-    let context = model.model().spec().context_length();
-    let batch = Batch {
-        tokens: 1,
-        outputs: 1,
-        capacity: context,
-        context,
-        sequences: 1,
-        streams: 1,
-        stage: model.model().spec().decoder_stage(context),
-        activation: DType::F32,
-        kv: DType::F16,
-    };
-    Ok(model.model().graph(&batch)?)
-}
-
 impl Plant {
-    /// The node that gets the fault, by its place: the wanted one, or the middle one of those that can have it.
-    fn place(&self, graph: &Graph, wanted: Option<&str>) -> Option<usize> {
-        let fits = |index: &usize| self.fits(graph, &graph.nodes()[*index]);
-        let candidates: Vec<usize> = (0..graph.nodes().len()).filter(fits).collect();
+    /// The node that gets the fault, by its graph and its place: the wanted one, or the middle one of those that can
+    /// have it.
+    fn place(&self, graphs: &[Graph], wanted: Option<&str>) -> Option<(usize, usize)> {
+        let candidates: Vec<(usize, usize)> = (0..graphs.len())
+            .flat_map(|stage| self.places_in(graphs, stage).into_iter().map(move |place| (stage, place)))
+            .collect();
         match wanted {
-            Some(node) => candidates.iter().copied().find(|index| graph.nodes()[*index].name == node),
+            Some(node) => candidates.iter().copied().find(|(stage, place)| graphs[*stage].nodes()[*place].name == node),
             None => candidates.get(candidates.len() / 2).copied(),
         }
     }
 
+    /// The nodes of one of the graphs that can have the fault, by their places.
+    fn places_in(&self, graphs: &[Graph], stage: usize) -> Vec<usize> {
+        let (graph, stages) = (&graphs[stage], Stages::of(graphs, stage));
+        let fits = |place: &usize| stages.knows(*place) && self.fits(graph, &graph.nodes()[*place]);
+        (0..graph.nodes().len()).filter(fits).collect()
+    }
+
     /// Why no node can have the fault.
-    fn refusal(&self, wanted: Option<&str>, fusion: bool, graphs: [&Graph; 2]) -> Error {
+    fn refusal(&self, wanted: Option<&str>, fusion: bool, graphs: [&[Graph]; 2]) -> Error {
         let (name, ops, needs) = (self.name, self.ops.join(" or "), self.fault.needs());
         let found = wanted.map(|wanted| {
-            let nodes = graphs.into_iter().flat_map(Graph::nodes);
+            let nodes = graphs.into_iter().flatten().flat_map(Graph::nodes);
             let mut ops: Vec<&str> = nodes.filter(|node| node.name == wanted).map(|node| node.op.name()).collect();
             ops.dedup();
             (quote(wanted), ops)
@@ -543,20 +539,24 @@ impl Plant {
         };
         let fused =
             if fusion || ![FUSED, ATTENTION].contains(&self.ops) { "" } else { ", which exists only with --fusion on" };
+        let has_stages = graphs.iter().any(|graphs| graphs.len() > 1);
+        let after = if has_stages { " after the first nodes, which encoder and decoder have in common" } else { "" };
         let places = self.places(graphs);
         let places = if places.is_empty() { String::new() } else { format!("; use one of {places}") };
         let article = if ops.starts_with('a') { "an" } else { "a" };
         Error::Request(format!(
-            "--inject-fault {choice}: expected {article} {ops} node{needs}{fused}, found {found}{places}"
+            "--inject-fault {choice}: expected {article} {ops} node{needs}{fused}{after}, found {found}{places}"
         ))
     }
 
     /// Nodes that can have the fault, the first few by name.
-    fn places(&self, graphs: [&Graph; 2]) -> String {
+    fn places(&self, graphs: [&[Graph]; 2]) -> String {
         let mut names: Vec<String> = Vec::new();
-        for graph in graphs {
-            let fitting = graph.nodes().iter().filter(|node| self.fits(graph, node));
-            let new: Vec<String> = fitting.map(|node| quote(&node.name)).filter(|name| !names.contains(name)).collect();
+        let stages = graphs.into_iter().flat_map(|graphs| (0..graphs.len()).map(move |stage| (graphs, stage)));
+        for (graphs, stage) in stages {
+            let fitting =
+                self.places_in(graphs, stage).into_iter().map(|place| quote(&graphs[stage].nodes()[place].name));
+            let new: Vec<String> = fitting.filter(|name| !names.contains(name)).collect();
             names.extend(new);
         }
         let (shown, more) = (names.len().min(PLACES_SHOWN), names.len().saturating_sub(PLACES_SHOWN));

@@ -153,8 +153,9 @@ fn the_plan_of_an_encoder_decoder_has_both_graphs() {
     };
     assert!(has(&answer, "result_output") && !has(&answer, "enc_kq-0"));
     assert!(has(&answer["encoder"], "enc_kq-0") && has(&answer["encoder"], "cross_cache_k-0"));
-    let told = trueup(&["plan", &model]).exits(0).stdout;
-    assert!(told.contains("encoder, for a text of 1 token:\n") && told.contains("\ndecoder:\n"), "{told}");
+    trueup(&["verify", &model, "--ids", "5 6 1", "--inject-fault", "gain@enc_ffn_up-1", "--steps", "1"]).exits(1);
+    let printed = trueup(&["plan", &model]).exits(0).stdout;
+    assert!(printed.contains("encoder, for a text of 1 token:\n") && printed.contains("\ndecoder:\n"), "{printed}");
 }
 
 #[test]

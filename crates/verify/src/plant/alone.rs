@@ -3,6 +3,7 @@
 use super::device::{Fusion, Planted, weight_place};
 use super::input::InputFault;
 use super::product::ProductFault;
+use super::stages::Stages;
 use super::{Fault, PLANTS, Plant, expect_f32, known};
 use crate::scene::{Given, Scene};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(crate) fn planted_alone(
             plant.fault.needs()
         )));
     }
-    Ok(Arc::new(Planted::new(device, plant.fault, index, scene.op.name(), Fusion::default())))
+    Ok(Arc::new(Planted::new(device, plant.fault, (index, scene.op.name()), Stages::one(), Fusion::default())))
 }
 
 /// Whether the scene can have the fault of this name.

@@ -6,6 +6,7 @@ use super::forms::{Answers, form};
 use super::fused::{LAST_BLOCK, Products};
 use super::input::InputFault;
 use super::product::Bytes;
+use super::stages::Stages;
 use super::weight::{UP, WeightFault};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -22,6 +23,8 @@ pub(super) struct Planted {
     fault: Fault,
     /// The node it happens at, by its place in the graph.
     node: usize,
+    /// Of which graph, in a model with several.
+    stages: Stages,
     /// How often it was computed.
     computed: AtomicUsize,
     /// The activations of the call before.
@@ -45,9 +48,16 @@ pub(super) struct Fusion {
 }
 
 impl Planted {
-    pub fn new(device: Arc<dyn Device>, fault: Fault, node: usize, op: &'static str, fusion: Fusion) -> Planted {
+    /// A device with a fault at the node at place `node`, whose operator is `op`.
+    pub fn new(
+        device: Arc<dyn Device>,
+        fault: Fault,
+        (node, op): (usize, &'static str),
+        stages: Stages,
+        fusion: Fusion,
+    ) -> Planted {
         let (before, weight, moved) = (Mutex::new(None), Mutex::new(None), OnceLock::new());
-        Planted { device, fault, node, computed: AtomicUsize::new(0), before, weight, op, fusion, moved }
+        Planted { device, fault, node, stages, computed: AtomicUsize::new(0), before, weight, op, fusion, moved }
     }
 
     fn read(&self, tensor: &Tensor) -> Result<Vec<u8>> {
@@ -241,7 +251,11 @@ impl Decorator for Planted {
         }
         let others = |steps: &[Step]| if steps.is_empty() { Ok(()) } else { self.device.execute(steps) };
         let mut start = 0;
-        for (index, step) in steps.iter().enumerate().filter(|(_, step)| step.node == self.node) {
+        for (index, step) in steps.iter().enumerate() {
+            self.stages.saw(step);
+            if step.node != self.node || !self.stages.is_own() {
+                continue;
+            }
             others(&steps[start..index])?;
             self.compute(step)?;
             start = index + 1;
