@@ -1,6 +1,8 @@
 //! Encoder-decoder models, as transformers wrote and computed them: conversion, logits of the decoder, greedy text, and
 //! verification of every node of both.
 
+use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
 use std::path::Path;
 use std::sync::Arc;
 use trueup::blocks::DType;
@@ -308,6 +310,32 @@ fn faults_in_both_graphs_are_found() {
     let refused = refused.unwrap_or_default();
     assert!(refused.contains("after the first nodes, which encoder and decoder have in common"), "{refused}");
     assert!(planted_in("gain", &model, device(), true).is_ok());
+}
+
+/// Copies of the embedding are not repeated layers, and a head with other values is reported, as in other families.
+#[test]
+fn the_doctor_knows_copies_of_the_embedding() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let fixture = encoder_decoders().remove(0);
+    let folder = scratch.path();
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(fixture.folder.join(name), folder.join(name)).expect("a copy");
+    }
+    let bytes = std::fs::read(fixture.folder.join("model.safetensors")).expect("a file");
+    let rules = |head: fn(&[u8]) -> Vec<u8>| {
+        let tensors = SafeTensors::deserialize(&bytes).expect("a checkpoint");
+        let shared = tensors.tensor("shared.weight").expect("the embedding");
+        let head = head(shared.data());
+        let head = TensorView::new(shared.dtype(), shared.shape().to_vec(), &head).expect("a matrix");
+        let copies = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight"].map(|name| (name, shared.clone()));
+        let all = tensors.iter().chain(copies).chain([("lm_head.weight", head)]);
+        let written = safetensors::serialize(all, None).expect("a checkpoint");
+        std::fs::write(folder.join("model.safetensors"), written).expect("a file");
+        let diagnosis = diagnose(folder, None, &NoProgress).unwrap_or_else(|error| panic!("{error}"));
+        diagnosis.findings.iter().map(|finding| finding.name).collect::<Vec<_>>()
+    };
+    assert_eq!(rules(<[u8]>::to_vec), ["head-repeats-embedding"]);
+    assert_eq!(rules(|bytes| bytes.as_chunks::<2>().0.iter().rev().flatten().copied().collect()), ["head-ignored"]);
 }
 
 /// llama.cpp makes one space of several by this key, which `tokenizer.json` says in other words.

@@ -91,8 +91,9 @@ impl Patient {
             file_of,
             token_rows: Vec::new(),
         };
-        let names = [TOKEN_EMBEDDING, OUTPUT].into_iter().filter_map(|name| patient.name_of(name));
-        patient.token_rows = names.collect();
+        let copies = patient.architecture.as_ref().map_or(&[][..], |architecture| architecture.copies);
+        let names = [patient.name_of(TOKEN_EMBEDDING), patient.name_of_head()];
+        patient.token_rows = names.into_iter().flatten().chain(copies.iter().map(|name| (*name).to_owned())).collect();
         Ok(patient)
     }
 
@@ -164,6 +165,14 @@ impl Patient {
         match self.metadata() {
             Some(_) => Some(name.to_owned()),
             None => self.source_names(self.architecture.as_ref().ok()?).source_of(name),
+        }
+    }
+
+    /// The name of its output head, if it has one other than the embedding.
+    pub fn name_of_head(&self) -> Option<String> {
+        match self.metadata() {
+            Some(_) => Some(OUTPUT.to_owned()),
+            None => self.source_names(self.architecture.as_ref().ok()?).head(),
         }
     }
 

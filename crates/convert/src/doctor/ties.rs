@@ -5,7 +5,7 @@ use super::patient::Patient;
 use super::scan::Summary;
 use std::collections::HashMap;
 use trueup_formats::{Result, TensorInfo, quote};
-use trueup_models::{ModelSpec, OUTPUT, TOKEN_EMBEDDING};
+use trueup_models::{ModelSpec, TOKEN_EMBEDDING};
 
 pub(super) const RULES: &[&Rule] = &[&HEAD_REPEATED, &HEAD_IGNORED, &TENSOR_REPEATED];
 
@@ -53,15 +53,12 @@ pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings)
 }
 
 fn look_at_head(patient: &Patient, seen: &[Summary], findings: &mut Findings) -> Result<()> {
-    let tensor = |name| patient.tensor(&patient.name_of(name)?);
-    let (Some((embedding_number, embedding)), Some((head_number, head))) = (tensor(TOKEN_EMBEDDING), tensor(OUTPUT))
+    let tensor = |name: Option<String>| patient.tensor(&name?);
+    let (Some((embedding_number, embedding)), Some((head_number, head))) =
+        (tensor(patient.name_of(TOKEN_EMBEDDING)), tensor(patient.name_of_head()))
     else {
         return Ok(());
     };
-    if embedding_number == head_number {
-        // Conversion makes the head of the embedding.
-        return Ok(());
-    }
     let alike = (&embedding.shape, embedding.dtype) == (&head.shape, head.dtype);
     let (of_embedding, of_head) = (&seen[embedding_number], &seen[head_number]);
     if alike && !(of_embedding.is_read && of_head.is_read) {
@@ -69,7 +66,7 @@ fn look_at_head(patient: &Patient, seen: &[Summary], findings: &mut Findings) ->
     }
     let equal =
         alike && of_embedding.checksum == of_head.checksum && are_equal(patient, embedding_number, head_number)?;
-    let is_tied = patient.config().is_some() && patient.valid_spec().is_some_and(ModelSpec::is_tied);
+    let is_tied = patient.config().is_some() && patient.valid_spec().is_some_and(ModelSpec::has_head_of_embedding);
     let place = Place::file(patient.file_of(&head.name)).tensor(&head.name);
     let named = quote(&embedding.name);
     if equal {
