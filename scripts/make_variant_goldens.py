@@ -5,7 +5,7 @@
 
 A variant is a fixture of fixtures/models, values for config.json, and changes of tensors: in the given rows, values
 become `value * factor + summand` in float32; null removes the tensor. transformers 4.57.6 computes the logits
-of the last three of IDS, in float64 where the class can.
+of the last three of IDS, in float64 where the class can, and for some variants the tokens that follow a text.
 """
 import argparse
 import json
@@ -57,7 +57,14 @@ VARIANTS = {
     "DeepSeek's code scales scores by mscale_all_dim in V2, too": {
         "fixture": "deepseek2", "config": {"rope_scaling": YARN}, "tensors": {},
     },
+    "A text that is longer than the original context has the long factors of LongRoPE": {
+        "fixture": "phi4-long", "config": {"original_max_position_embeddings": 10}, "tensors": {}, "greedy": True,
+    },
 }
+
+
+# Tokens of IDS, and of the text that follows.
+GREEDY = (6, 12)
 
 
 def changed(tensor, changes):
@@ -68,7 +75,7 @@ def changed(tensor, changes):
     return tensor
 
 
-def logits(root, variant):
+def results(root, variant):
     source = os.path.join(root, "models", variant["fixture"])
     with tempfile.TemporaryDirectory() as folder:
         config = json.load(open(os.path.join(source, "config.json")))
@@ -88,7 +95,15 @@ def logits(root, variant):
             for layer in model.model.layers:
                 layer.self_attn.scaling *= yarn_get_mscale(YARN["factor"], YARN["mscale_all_dim"]) ** 2
         with torch.no_grad():
-            return model(torch.tensor([IDS])).logits[0, -ROWS:].float().numpy()
+            rows = model(torch.tensor([IDS])).logits[0, -ROWS:].float().numpy()
+        result = {"logits": [[float(f"{x:.8e}") for x in row] for row in rows]}
+        if variant.get("greedy"):
+            prompt, count = GREEDY
+            # Without a cache: `generate` keeps keys that were computed with the short factors.
+            ids = model.generate(torch.tensor([IDS[:prompt]]), max_new_tokens=count, min_new_tokens=count,
+                                 do_sample=False, use_cache=False)
+            result["greedy"] = {"prompt": IDS[:prompt], "ids": ids[0, prompt:].tolist()}
+        return result
 
 
 def main():
@@ -96,10 +111,7 @@ def main():
     parser.add_argument("target", nargs="?", default="fixtures/variants.json")
     target = parser.parse_args().target
     root = os.path.dirname(os.path.abspath(target))
-    variants = [
-        {"name": name, **variant, "logits": [[float(f"{x:.8e}") for x in row] for row in logits(root, variant)]}
-        for name, variant in VARIANTS.items()
-    ]
+    variants = [{"name": name, **variant, **results(root, variant)} for name, variant in VARIANTS.items()]
     golden = {"command": "python scripts/make_variant_goldens.py", "ids": IDS, "variants": variants}
     with open(target, "w") as file:
         json.dump(golden, file, indent=None, separators=(",", ":"))

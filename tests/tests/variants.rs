@@ -19,8 +19,10 @@ const NMSE_MAX: f64 = 1e-9;
 fn write(variant: &Value, folder: &Path) {
     let source = root().join("fixtures/models").join(variant["fixture"].as_str().expect("a name"));
     fs::create_dir_all(folder).expect("a scratch folder can be made");
-    for name in ["tokenizer.json", "tokenizer_config.json"] {
-        fs::copy(source.join(name), folder.join(name)).expect("files can be copied");
+    for name in ["tokenizer.json", "tokenizer.model", "tokenizer_config.json"] {
+        if source.join(name).exists() {
+            fs::copy(source.join(name), folder.join(name)).expect("files can be copied");
+        }
     }
     let config = fs::read(source.join("config.json")).expect("a fixture has a description");
     let mut config: serde_json::Map<String, Value> = serde_json::from_slice(&config).expect("JSON");
@@ -96,6 +98,16 @@ fn settings_that_no_fixture_has_are_computed_as_in_transformers() {
         let error = nmse(&found, &rows.concat());
         if error.is_nan() || error > NMSE_MAX {
             faults.push(format!("{}: the logits differ by an NMSE of {error:e}", variant["name"]));
+        }
+        if let Some(greedy) = variant.get("greedy") {
+            let of = |key: &str| -> Vec<u32> { serde_json::from_value(greedy[key].clone()).expect("token ids") };
+            let model = scratch.path().join(number.to_string()).join("model.gguf");
+            for device in ["ref", "cpu"] {
+                let said = say(&model, device, &[of("prompt")], of("ids").len(), true).remove(0).ids;
+                if said != of("ids") {
+                    faults.push(format!("{}: {device} continues with {said:?}", variant["name"]));
+                }
+            }
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));

@@ -33,6 +33,8 @@ pub struct Batch {
     /// Sequences of the batch if a layer keeps a recurrent state: all have equally many tokens, which follow each
     /// other. Without such a layer, 1.
     pub streams: usize,
+    /// Whether the texts are [long](ModelSpec::is_long).
+    pub is_long: bool,
     /// Which part of the model the tokens run through.
     pub stage: Stage,
     /// The type of activations: `F32`, on the oracle `F64`.

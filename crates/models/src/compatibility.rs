@@ -53,13 +53,13 @@ pub(crate) fn head_size_note(spec: &ModelSpec) -> Option<String> {
     })
 }
 
-/// The factors of LongRoPE follow the size of the context, in transformers the length of the text.
+/// The factors of LongRoPE follow the length of the text, in llama.cpp the size of the context.
 pub(crate) fn long_factors_note(spec: &ModelSpec) -> Option<String> {
     let RopeFactors::Long(factors) = &spec.rope()?.factors else { return None };
     let original = factors.original_context;
     Some(format!(
-        "contexts of up to {original} tokens use the short factors of LongRoPE, larger contexts the long ones, as in \
-         llama.cpp; transformers chooses by the length of the text, so set a context of {original} for short texts"
+        "texts of more than {original} tokens use the long factors of LongRoPE, as in transformers; llama.cpp chooses by \
+         the size of the context, so use a context of at most {original} there for shorter texts"
     ))
 }
 

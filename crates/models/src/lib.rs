@@ -54,7 +54,7 @@ pub use encoder_decoder::Buckets;
 pub use flm_older::{open, survey};
 pub use model::{Model, Slice};
 pub use other_kind::OtherKind;
-pub use rope::{Llama3Scaling, LongFactors, RopeFactors, RopeSpec};
+pub use rope::{LONG_FACTORS, Llama3Scaling, LongFactors, RopeFactors, RopeSpec};
 pub use source_names::SourceNames;
 pub use spec::{ModelResult, ModelSpec, Pooling, Prefix};
 pub use tensor::{OUTPUT, ROPE_FACTORS, TOKEN_EMBEDDING, TensorKind, TensorSpec};

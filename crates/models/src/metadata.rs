@@ -11,7 +11,7 @@ use crate::encoder::CAUSAL;
 use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
 use crate::number::{nearest_f32, wide};
 use crate::other_kind::OtherKind;
-use crate::rope::{LONG, LongFactors, RopeFactors, RopeSpec, yarn_magnitude};
+use crate::rope::{LONG_FACTORS, LongFactors, RopeFactors, RopeSpec, yarn_magnitude};
 use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec, Prefix};
 use crate::tensor::{ROPE_FACTORS, TOKEN_EMBEDDING};
 use std::collections::{HashMap, HashSet};
@@ -344,7 +344,7 @@ impl<'a> Keys<'a> {
     pub fn rope(&mut self, pairs: RopePairs, head_size: usize, context: usize, layers: usize) -> RopeSpec {
         let dimensions = self.shared_dimensions(head_size, layers);
         let base = self.number("rope.freq_base", Some(10_000.0));
-        let (scaling, factors) = match self.has_tensor(&format!("{LONG}.weight")) {
+        let (scaling, factors) = match self.has_tensor(LONG_FACTORS) {
             true => self.long_scaling(context),
             false if self.has_tensor(ROPE_FACTORS) => (self.scaling(context), RopeFactors::Stored),
             false => (self.scaling(context), RopeFactors::None),

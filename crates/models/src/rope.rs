@@ -29,16 +29,16 @@ pub enum RopeFactors {
     Llama3(Llama3Scaling),
     /// The GGUF file has them.
     Stored,
-    /// There are two lists, and the size of the context chooses one.
+    /// There are two lists, and the length of the text chooses one.
     Long(LongFactors),
 }
 
 /// The divisors of LongRoPE (Ding et al. 2024). The lists are empty if the GGUF file has them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LongFactors {
-    /// For contexts above the original one.
+    /// For texts that are longer than the original context.
     pub long: Vec<f32>,
-    /// For contexts up to the original one.
+    /// For texts of up to the original context.
     pub short: Vec<f32>,
     /// The context the model was trained with first.
     pub original_context: usize,
@@ -122,10 +122,10 @@ impl RopeSpec {
         }
     }
 
-    /// Stem of the tensor with the divisors for a context of this size.
-    pub(crate) fn factors_for(&self, context: usize) -> Option<&'static str> {
+    /// Stem of the tensor with the divisors for long texts, or for others.
+    pub(crate) fn factors_for(&self, is_long: bool) -> Option<&'static str> {
         match &self.factors {
-            RopeFactors::Long(factors) if context <= factors.original_context => Some(SHORT),
+            RopeFactors::Long(_) if !is_long => Some(SHORT),
             _ => self.factor_tensors().first().copied(),
         }
     }
@@ -153,6 +153,8 @@ impl RopeSpec {
 
 /// Stems of the tensors with the divisors of LongRoPE.
 pub(crate) const LONG: &str = "rope_factors_long";
+/// The tensor with the divisors for long texts.
+pub const LONG_FACTORS: &str = "rope_factors_long.weight";
 const SHORT: &str = "rope_factors_short";
 
 impl LongFactors {

@@ -19,7 +19,7 @@ use crate::part::experts::Experts;
 use crate::part::feed_forward::Dense;
 use crate::part::norm::{NamedNorm, Norm};
 use crate::part::state_space::StateSpace;
-use crate::rope::RopeSpec;
+use crate::rope::{RopeFactors, RopeSpec};
 use crate::tensor::{TensorKind, TensorList, TensorSpec};
 
 /// Elements of the recurrent states of one sequence in all layers: 16 times those of the largest published model.
@@ -321,6 +321,14 @@ impl ModelSpec {
     pub fn rope(&self) -> Option<&RopeSpec> {
         let full = self.attentions().filter(|(_, attention)| attention.window.is_none());
         full.chain(self.attentions()).find_map(|(_, attention)| attention.rope())
+    }
+
+    /// Whether a text of so many tokens has the long divisors of LongRoPE, as in transformers.
+    pub fn is_long(&self, tokens: usize) -> bool {
+        match self.rope().map(|rope| &rope.factors) {
+            Some(RopeFactors::Long(factors)) => tokens > factors.original_context,
+            _ => false,
+        }
     }
 
     /// The rotation of the first layer with a sliding window.

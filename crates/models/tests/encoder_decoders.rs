@@ -17,6 +17,7 @@ const BATCH: Batch = Batch {
     context: 128,
     sequences: 2,
     streams: 1,
+    is_long: false,
     stage: Stage::Decoder { source: 64 },
     activation: DType::F32,
     kv: DType::F16,

@@ -19,6 +19,7 @@ const BATCH: Batch = Batch {
     context: 128,
     sequences: 1,
     streams: 1,
+    is_long: false,
     stage: Stage::Decoder { source: 0 },
     activation: DType::F32,
     kv: DType::F16,

@@ -19,6 +19,7 @@ const BATCH: Batch = Batch {
     context: 128,
     sequences: 2,
     streams: 1,
+    is_long: false,
     stage: Stage::Decoder { source: 0 },
     activation: DType::F32,
     kv: DType::F16,
@@ -284,17 +285,17 @@ fn classes_that_rename_llama_have_its_tensors() {
 }
 
 #[test]
-fn the_size_of_the_context_chooses_the_factors_of_longrope() {
+fn the_length_of_the_text_chooses_the_factors_of_longrope() {
     let scaling =
         json!({ "type": "su", "long_factor": [1, 2, 3, 4, 5, 6, 7, 8], "short_factor": [1, 1, 1, 1, 1, 1, 1, 2] });
     let more = json!({ "rope_scaling": scaling, "original_max_position_embeddings": 64 });
     let model = model(&config("Phi3ForCausalLM", more));
-    for (context, expected, other) in [(64, "short", "long"), (65, "long", "short")] {
-        let graph = model.graph(&Batch { context, ..BATCH }).unwrap();
+    for (tokens, expected, other) in [(64, "short", "long"), (65, "long", "short")] {
+        let graph = model.graph(&Batch { is_long: model.spec().is_long(tokens), ..BATCH }).unwrap();
         let name = |which: &str| format!("rope_factors_{which}.weight");
         let factors = graph.find(&name(expected)).unwrap();
         assert_eq!(graph.nodes().iter().filter(|node| node.inputs.get(2) == Some(&factors)).count(), 4);
-        assert!(graph.find(&name(other)).is_none(), "{context}");
+        assert!(graph.find(&name(other)).is_none(), "{tokens}");
     }
 }
 

@@ -47,8 +47,19 @@ const PLANS_MAX: usize = 16;
 /// and soon of another size.
 const KEPT_INPUT_BYTES_MAX: usize = 16 << 20;
 
-/// The shape of a batch: tokens, outputs, capacity, sequences if the model has recurrent states, and the stage.
-type PlanKey = (usize, usize, usize, usize, Stage);
+/// The shape of a batch, which a plan is made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct PlanKey {
+    tokens: usize,
+    outputs: usize,
+    /// Positions of the KV cache that are looked at.
+    capacity: usize,
+    /// Sequences if the model has recurrent states and computes one token of each; else 1.
+    streams: usize,
+    /// Whether the texts have the long factors of LongRoPE.
+    is_long: bool,
+    stage: Stage,
+}
 
 /// Sequences in computation on one model.
 pub struct Session {
@@ -63,6 +74,10 @@ pub struct Session {
     /// Tokens that the recurrent state of each sequence has seen. Where it differs from the tokens that the sequence
     /// holds, the state is computed again from the start.
     seen: Vec<usize>,
+    /// Whether the cache of each sequence was computed with the long factors of LongRoPE.
+    is_long: Vec<bool>,
+    /// The length that each sequence is expected to reach; see [`Session::expect_length`].
+    expected: Vec<usize>,
     /// How the text of each of them was divided when it was computed, where texts have a beginning that sees itself.
     divisions: Vec<Vec<Division>>,
     buffers: Buffers,
@@ -118,6 +133,8 @@ impl Session {
             tokens: Vec::new(),
             sources: vec![0; sizes.sequences],
             seen: vec![0; sizes.sequences],
+            is_long: vec![false; sizes.sequences],
+            expected: vec![sizes.length; sizes.sequences],
             divisions: Vec::new(),
             buffers: Buffers::default(),
             plans: Vec::new(),
@@ -125,7 +142,14 @@ impl Session {
             downloaded: Vec::new(),
             ranges: options.ranges.then(Ranges::open).transpose()?,
         };
-        session.bound_plan((1, 1, CAPACITY_UNIT, 1, sizes.decoder(1)))?;
+        session.bound_plan(PlanKey {
+            tokens: 1,
+            outputs: 1,
+            capacity: CAPACITY_UNIT,
+            streams: 1,
+            is_long: false,
+            stage: sizes.decoder(1),
+        })?;
         if sizes.has_encoder {
             session.bound_plan(Sizes::encoder(1))?;
         }
@@ -146,8 +170,9 @@ impl Session {
     ) -> Result<Plan> {
         let sizes = Sizes::new(weights, options)?;
         sizes.expect_batch(tokens, outputs, length)?;
-        let capacity = sizes.capacity(length);
-        sizes.plan(weights, (tokens, outputs, capacity, 1, sizes.decoder(capacity)), room_of(capacity, sizes.room))
+        let (capacity, is_long) = (sizes.capacity(length), weights.model().model().spec().is_long(length));
+        let key = PlanKey { tokens, outputs, capacity, streams: 1, is_long, stage: sizes.decoder(capacity) };
+        sizes.plan(weights, key, room_of(capacity, sizes.room))
     }
 
     /// The plan of the encoder for a text of `tokens` tokens; `None` if the model has no encoder. Nothing is allocated
@@ -162,7 +187,7 @@ impl Session {
         }
         sizes.expect_batch(tokens, 1, tokens)?;
         let key = Sizes::encoder(tokens);
-        sizes.plan(weights, key, room_of(key.2, sizes.room)).map(Some)
+        sizes.plan(weights, key, room_of(key.capacity, sizes.room)).map(Some)
     }
 
     /// The model.
@@ -210,6 +235,13 @@ impl Session {
     pub fn truncate(&mut self, sequence: usize, len: usize) {
         self.tokens[sequence].truncate(len);
         self.divisions[sequence].truncate(len);
+        self.expected[sequence] = self.sizes.length;
+    }
+
+    /// Announces that a sequence will have `len` tokens before its result is of interest, until it is cut. LongRoPE
+    /// computes the first part of a long text otherwise; without this, that part is computed again.
+    pub fn expect_length(&mut self, sequence: usize, len: usize) {
+        self.expected[sequence] = len;
     }
 
     /// How many tokens at the beginning of a text a sequence holds already, computed as they would be for this text;
@@ -220,6 +252,10 @@ impl Session {
         let same = self.tokens(sequence).iter().zip(text).take_while(|(a, b)| a == b).count();
         let same = same.min(text.len().saturating_sub(1));
         if self.model().model().spec().is_bidirectional() {
+            return 0;
+        }
+        // Long texts have other factors of LongRoPE.
+        if self.is_long[sequence] != self.model().model().spec().is_long(text.len()) {
             return 0;
         }
         // A recurrent state can be reused only if the text continues all tokens that it has seen.
@@ -255,7 +291,11 @@ impl Session {
             ))
         })?;
         let lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
-        entries.iter().try_for_each(|entry| self.restore(entry.sequence))?;
+        let mut long = self.is_long.clone();
+        for (sequence, is_long) in self.long_after(entries) {
+            long[sequence] = is_long;
+        }
+        entries.iter().try_for_each(|entry| self.restore(entry.sequence, long[entry.sequence]))?;
         let texts = if self.model().model().spec().is_bidirectional() { texts(entries) } else { Vec::new() };
         for chunk in self.chunks(entries, &texts) {
             let observer = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);
@@ -302,10 +342,12 @@ impl Session {
     }
 
     /// How many of these tokens are computed at once. Recurrent states need as many tokens of each sequence: many of
-    /// one sequence, or one of each of many.
+    /// one sequence, or one of each of many. LongRoPE computes long texts with other factors.
     fn chunk_len(&self, entries: &[Entry]) -> usize {
         let most = entries.len().min(self.sizes.prompt_chunk);
-        let Some(first) = entries.first().filter(|_| self.sizes.is_recurrent) else { return most };
+        let is_long = |entry: &Entry| self.is_long[entry.sequence];
+        let alike = entries.iter().take(most).take_while(|entry| is_long(entry) == is_long(&entries[0])).count();
+        let Some(first) = entries.first().filter(|_| self.sizes.is_recurrent) else { return alike };
         let of_one = entries.iter().take(most).take_while(|entry| entry.sequence == first.sequence).count();
         if of_one > 1 {
             return of_one;
@@ -331,21 +373,34 @@ impl Session {
 
     /// Computes the recurrent states of cut sequences again, so that the next computation does not have to.
     pub fn catch_up(&mut self) -> Result<()> {
-        (0..self.sequences()).try_for_each(|sequence| self.restore(sequence))
+        (0..self.sequences()).try_for_each(|sequence| self.restore(sequence, self.is_long[sequence]))
     }
 
-    /// Computes the recurrent state of a sequence again if it has seen other tokens than the sequence holds.
-    fn restore(&mut self, sequence: usize) -> Result<()> {
-        if !self.sizes.is_recurrent || self.seen[sequence] == self.len(sequence) {
+    /// Whether each sequence of these entries is long after them.
+    fn long_after(&self, entries: &[Entry]) -> Vec<(usize, bool)> {
+        let spec = self.model().model().spec();
+        let mut lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
+        entries.iter().for_each(|entry| lengths[entry.sequence] += 1);
+        let length = |sequence: usize| lengths[sequence].max(self.expected[sequence]);
+        entries.iter().map(|entry| (entry.sequence, spec.is_long(length(entry.sequence)))).collect()
+    }
+
+    /// Computes the tokens of a sequence again if its recurrent state has seen others, or if they were computed with
+    /// other factors of LongRoPE.
+    fn restore(&mut self, sequence: usize, is_long: bool) -> Result<()> {
+        let is_stale = self.sizes.is_recurrent && self.seen[sequence] != self.len(sequence);
+        if !is_stale && self.is_long[sequence] == is_long {
             return Ok(());
         }
         let held = std::mem::take(&mut self.tokens[sequence]);
+        let was_long = std::mem::replace(&mut self.is_long[sequence], is_long);
         self.seen[sequence] = 0;
         let again = |token: &u32| Entry { token: *token, sequence, wants_logits: false };
         let again: Vec<Entry> = held.iter().map(again).collect();
         for chunk in again.chunks(self.sizes.prompt_chunk) {
             if let Err(error) = self.compute_chunk(chunk, None, &mut Vec::new()) {
                 self.tokens[sequence] = held;
+                self.is_long[sequence] = was_long;
                 self.seen[sequence] = usize::MAX;
                 return Err(error);
             }
@@ -423,8 +478,14 @@ impl Session {
 
     /// The place of the plan for a batch. What fails for lack of memory says so.
     fn plan_of(&mut self, batch: &PlacedBatch) -> Result<usize> {
-        let capacity = self.sizes.capacity(batch.capacity);
-        let key = (batch.tokens.len(), batch.outputs.len(), capacity, batch.streams, batch.stage);
+        let key = PlanKey {
+            tokens: batch.tokens.len(),
+            outputs: batch.outputs.len(),
+            capacity: self.sizes.capacity(batch.capacity),
+            streams: batch.streams,
+            is_long: batch.tokens.first().is_some_and(|token| self.is_long[token.sequence]),
+            stage: batch.stage,
+        };
         self.bound_plan(key).map_err(|error| match error {
             Error::Device { .. } | Error::Request(_) => Error::NoRoom(Box::new(error)),
             other => other,
@@ -437,8 +498,7 @@ impl Session {
             self.plans[place..].rotate_left(1);
             return Ok(self.plans.len() - 1);
         }
-        let (_, _, capacity, _, stage) = key;
-        let capacity = capacity.max(if let Stage::Decoder { source } = stage { source } else { 0 });
+        let capacity = key.capacity.max(if let Stage::Decoder { source } = key.stage { source } else { 0 });
         if capacity > self.room {
             self.grow_cache(capacity)?;
         }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::fuse::fuse;
 use trueup_graph::{Graph, Input, Node, Op, Origin, TensorType, ValueId, is_recurrent_state};
-use trueup_models::{Batch, Buckets, ModelResult, Pooling, Prefix, Stage};
+use trueup_models::{Batch, Buckets, LONG_FACTORS, ModelResult, Pooling, Prefix, Stage};
 use trueup_runtime::device::reference::evaluate;
 use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen, Session};
 
@@ -437,6 +437,7 @@ impl Oracle {
             context,
             sequences,
             streams,
+            is_long: device.find(LONG_FACTORS).is_some(),
             stage,
             activation: DType::F64,
             kv: self.kv,

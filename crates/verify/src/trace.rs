@@ -45,7 +45,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::{Trace, quote};
 use trueup_runtime::device::Device;
-use trueup_runtime::{CAPACITY_UNIT, Entry, Error, ModelFile, Result};
+use trueup_runtime::{Entry, Error, ModelFile, Result};
 use walk::Walk;
 
 /// The program of a trace that does not name it.
@@ -153,8 +153,7 @@ pub fn compare_trace(
     let tokens = TraceTokens::new(trace, options.ids.as_deref(), &model)?;
     let program = Program::of(trace)?;
     let pool = pool(options.threads)?;
-    let room = tokens.ids.len().next_multiple_of(CAPACITY_UNIT);
-    let new_walk = || Walk::new(model.clone(), program.kv(), room, pool.clone());
+    let new_walk = || Walk::new(model.clone(), program.kv(), tokens.ids.len(), pool.clone());
     // Another program's trace says nothing about the tensors, and hashing them takes time.
     let facts = if program.is_own() { pool.install(|| tensor_facts(&model))? } else { Vec::new() };
     if program.is_own() {

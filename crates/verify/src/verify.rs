@@ -245,8 +245,11 @@ impl<'a> Verification<'a> {
     fn session_options(&self, text: Text) -> SessionOptions {
         let needed = (text.ids.len() + self.options.steps).max(text.source.len());
         let context = self.options.context.unwrap_or(needed);
+        // The same for all, so that batches compute what single prompts do.
+        let longest = self.options.prompts.iter().map(Vec::len).max().unwrap_or(0);
         SessionOptions {
             context: Some(context),
+            length: longest + self.options.steps,
             kv: self.options.kv,
             fusion: self.options.fusion,
             ..SessionOptions::default()

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | V2-Lite | softmax | the best ones |
 //! | V2 | softmax | the best ones in the groups with the highest-scoring expert |
-//! | V3 | sigmoid, plus a bias for the choice | the best ones in the groups whose two best experts have the highest sum |
+//! | V3 | sigmoid, plus a bias for the choice | the best ones in the groups whose two best have the highest sum |
 //!
 //! V3 divides the weights of the chosen experts by their sum. Experts of other groups count as 0, as in transformers.
 //! llama.cpp excludes them, which differs only if a bias makes a score in the chosen groups negative.

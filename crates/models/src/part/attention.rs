@@ -388,7 +388,7 @@ impl Attention {
         let op = Rope { pairs: rope.pairs, dimensions: rope.dimensions, base: rope.base, scaling: rope.scaling };
         let positions = if self.has_prefix { Input::PositionPairs } else { Input::Positions };
         let mut inputs = vec![heads, builder.input(positions)];
-        if let Some(stem) = rope.factors_for(builder.batch().context) {
+        if let Some(stem) = rope.factors_for(builder.batch().is_long) {
             inputs.push(builder.weight_outside(stem, "weight"));
         }
         builder.node(&format!("{name}_rope"), op, &inputs)

@@ -45,6 +45,7 @@ impl Generation {
             reserve(&mut logits.prompt, ids.len(), vocabulary)?;
         }
         session.truncate(sequence, known);
+        session.expect_length(sequence, ids.len());
         let logits = options.keep_logits.then_some(logits);
         Ok(Generation {
             prompt,

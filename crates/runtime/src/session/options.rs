@@ -24,6 +24,8 @@ pub struct SessionOptions {
     /// Tokens that each sequence can hold; at most the model's context, unless the model has no limit
     /// ([`trueup_models::ModelSpec::context_max`]). `None`: the model's, or 4096 where that is less.
     pub context: Option<usize>,
+    /// The length that every sequence is expected to reach, as with [`Session::expect_length`](super::Session).
+    pub length: usize,
     /// How many sequences there are room for.
     pub sequences: usize,
     /// The type of the KV cache: f16, f32, or q8_0 where a head is a multiple of 32. `None`: f64 where activations are
@@ -44,6 +46,7 @@ impl Default for SessionOptions {
     fn default() -> SessionOptions {
         SessionOptions {
             context: None,
+            length: 0,
             sequences: 1,
             kv: None,
             activation: None,
@@ -61,6 +64,7 @@ pub(super) struct Sizes {
     pub context: usize,
     /// Rows of the cache for each sequence at most: `context`, rounded up to the unit of plans.
     pub room: usize,
+    pub length: usize,
     pub sequences: usize,
     pub kv: DType,
     pub activation: DType,
@@ -115,6 +119,7 @@ impl Sizes {
         Ok(Sizes {
             context,
             room,
+            length: options.length,
             sequences: options.sequences,
             kv,
             activation,
@@ -163,7 +168,8 @@ impl Sizes {
     }
 
     /// Whether the sizes of all tensors can be counted: a model may claim any context.
-    fn expect_countable(&self, weights: &Weights, (tokens, outputs, capacity, _, stage): PlanKey) -> Result<()> {
+    fn expect_countable(&self, weights: &Weights, key: PlanKey) -> Result<()> {
+        let PlanKey { tokens, outputs, capacity, stage, .. } = key;
         let spec = weights.model().model().spec();
         let seen = match stage {
             Stage::Encoder => tokens,
@@ -195,13 +201,15 @@ impl Sizes {
 
     /// The shape of the encoder's batch for a text of `tokens` tokens.
     pub fn encoder(tokens: usize) -> PlanKey {
-        (tokens, 1, tokens.next_multiple_of(CAPACITY_UNIT), 1, Stage::Encoder)
+        let capacity = tokens.next_multiple_of(CAPACITY_UNIT);
+        PlanKey { tokens, outputs: 1, capacity, streams: 1, is_long: false, stage: Stage::Encoder }
     }
 
     /// The shape of the largest batch of the other stage that is computed at once.
     fn largest(&self) -> PlanKey {
         let tokens = self.prompt_chunk.min(self.sequences.saturating_mul(self.context));
-        (tokens, 1, self.room, 1, self.decoder(self.room))
+        let stage = self.decoder(self.room);
+        PlanKey { tokens, outputs: 1, capacity: self.room, streams: 1, is_long: false, stage }
     }
 
     /// The stage after the encoder, which has read texts of up to this many tokens.
@@ -224,7 +232,7 @@ impl Sizes {
 
     /// The graph of a batch shape, fused as it is computed on these devices.
     fn fused(&self, weights: &Weights, devices: &[&dyn Device], key: PlanKey, room: usize) -> Result<Fused> {
-        let (tokens, outputs, capacity, streams, stage) = key;
+        let PlanKey { tokens, outputs, capacity, streams, is_long, stage } = key;
         self.expect_countable(weights, key)?;
         let batch = Batch {
             tokens,
@@ -233,6 +241,7 @@ impl Sizes {
             context: room,
             sequences: self.sequences,
             streams,
+            is_long,
             stage,
             activation: self.activation,
             kv: self.kv,

@@ -71,6 +71,7 @@ pub(super) fn graphs(model: &ModelFile) -> Result<Vec<Graph>> {
             context,
             sequences: 1,
             streams: 1,
+            is_long: false,
             stage,
             activation: DType::F32,
             kv: DType::F16,

@@ -68,6 +68,7 @@ pub(super) fn run(
     let chunk = steps.iter().map(Vec::len).max().unwrap_or(1).max(1);
     let options = SessionOptions {
         context: Some(context),
+        length: context,
         kv: options.kv,
         prompt_chunk: chunk,
         fusion: options.fusion && fused,

@@ -48,7 +48,10 @@ pub(super) struct Judged {
 pub(super) struct Walk {
     model: Arc<ModelFile>,
     kv: DType,
+    /// Rows of the KV cache.
     room: usize,
+    /// Whether the whole text has the long factors of LongRoPE.
+    is_long: bool,
     graph: Graph,
     last_uses: Vec<usize>,
     values: Vec<Option<Value>>,
@@ -71,11 +74,12 @@ struct Computed {
 }
 
 impl Walk {
-    /// Before the first step; `room` is the number of rows of the KV cache.
-    pub fn new(model: Arc<ModelFile>, kv: DType, room: usize, pool: Arc<ThreadPool>) -> Walk {
+    /// Before the first step of a text of `length` tokens in all steps.
+    pub fn new(model: Arc<ModelFile>, kv: DType, length: usize, pool: Arc<ThreadPool>) -> Walk {
+        let (room, is_long) = (length.next_multiple_of(CAPACITY_UNIT), model.model().spec().is_long(length));
         let (graph, inputs, texts) = (Graph::default(), None, Vec::new());
         let (last_uses, values, caches) = (Vec::new(), Vec::new(), HashMap::new());
-        Walk { model, kv, room, graph, last_uses, values, caches, inputs, texts, pool }
+        Walk { model, kv, room, is_long, graph, last_uses, values, caches, inputs, texts, pool }
     }
 
     /// The graph of the current step.
@@ -94,6 +98,7 @@ impl Walk {
             context: self.room,
             sequences: 1,
             streams: 1,
+            is_long: self.is_long,
             stage: Stage::Decoder { source: 0 },
             activation: DType::F64,
             kv: self.kv,
