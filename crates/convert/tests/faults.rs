@@ -667,6 +667,28 @@ fn ternary_checkpoints_that_lie_are_refused() {
     assert!(message.contains(&format!("tensor {Q}: element 100 is inf, expected a finite number")), "{message}");
 }
 
+/// llama.cpp does not load files of these architectures without an output head.
+#[test]
+fn the_embedding_is_written_as_the_head_where_llama_cpp_needs_one() {
+    for name in ["codeshell", "internlm2", "orion", "plamo", "stablelm", "xverse"] {
+        let mut draft = Draft::of(name);
+        draft.config.insert("tie_word_embeddings".to_owned(), json!(true));
+        let removed = [HEAD, "output.weight"].map(|head| draft.tensors.remove(head).is_some());
+        assert!(removed.contains(&true) || name == "codeshell", "{name}");
+        let (notes, checks) = converted(&draft, Recipe::new(None));
+        assert!(notes.contains("the embedding is written a second time, as output.weight"), "{name}: {notes}");
+        assert!(checks.iter().all(|line| line.agreement == Agreement::Exact), "{name}");
+        let file = Gguf::open(draft.output()).unwrap();
+        let bytes = |tensor: &str| {
+            let number = file.find(tensor).unwrap_or_else(|| panic!("{name} has no {tensor}"));
+            let mut bytes = vec![0; file.tensors()[number].bytes as usize];
+            file.read(number, 0, &mut bytes).unwrap();
+            (file.tensors()[number].dtype, bytes)
+        };
+        assert!(bytes("output.weight") == bytes("token_embd.weight"), "{name}");
+    }
+}
+
 /// T5's description, head and copies of the embedding. The factor `d_model^-0.5` is 0.125.
 #[test]
 fn the_head_of_t5_is_the_matrix_that_the_class_uses_times_its_factor() {

@@ -49,6 +49,9 @@ pub struct Architecture {
     pub(crate) base_prefix: &'static str,
     /// Tensors of old checkpoints whose values follow from the description.
     pub ignorable: &'static [&'static str],
+    /// Whether llama.cpp does not load files without an output head. Conversion writes the embedding as the head of
+    /// models that share them.
+    pub(crate) needs_head: bool,
     /// Whether llama.cpp loads models whose heads do not add up to the hidden size.
     pub(crate) has_free_head_size: bool,
     /// Methods of quantized checkpoints that it reads, by their `quant_method`; all others are refused.
@@ -80,6 +83,7 @@ impl Architecture {
         tensors: &[],
         base_prefix: "",
         ignorable: &[],
+        needs_head: false,
         has_free_head_size: false,
         quantization_methods: &[],
         copies: &[],

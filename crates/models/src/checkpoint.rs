@@ -8,8 +8,8 @@
 use crate::fused::{FusedPart, fused};
 use crate::number::wide;
 use crate::source_names::SourceNames;
-use crate::spec::{ModelSpec, ProjectionStorage};
-use crate::tensor::{TensorKind, TensorSpec};
+use crate::spec::{ModelSpec, ProjectionStorage, ScaledHead};
+use crate::tensor::{OUTPUT, TOKEN_EMBEDDING, TensorKind, TensorSpec};
 use crate::transform::{Piece, Transform, Transposed, ValueChange};
 use trueup_blocks::DType;
 
@@ -170,7 +170,10 @@ fn expected(spec: &ModelSpec, names: &SourceNames, tensor: TensorSpec) -> Expect
     if kind == TensorKind::RopeFactors {
         return ExpectedTensor { name, layer, shape, kind, sources: Vec::new(), transform: nothing };
     }
-    let Some((rule, pattern, part)) = rule_for(spec, names, &name, layer) else {
+    let scaled = spec.head.scaled.filter(|_| name == OUTPUT);
+    let of_embedding = scaled.is_some_and(|scaled| scaled.is_embedding);
+    let Some((rule, pattern, part)) = rule_for(spec, names, if of_embedding { TOKEN_EMBEDDING } else { &name }, layer)
+    else {
         return ExpectedTensor { name, layer, shape, kind, sources: Vec::new(), transform: nothing };
     };
     let is_stacked = pattern.contains("{e}");
@@ -179,10 +182,13 @@ fn expected(spec: &ModelSpec, names: &SourceNames, tensor: TensorSpec) -> Expect
         false => 1,
     };
     let target = Target { spec, layer: layer.unwrap_or(0), shape: &shape, sources: experts };
-    let transform = match part {
+    let mut transform = match part {
         Some(part) => within((rule.how)(&target), part.place(&target)),
         None => (rule.how)(&target),
     };
+    if let Some(ScaledHead { factor, .. }) = scaled.filter(|scaled| scaled.factor != 1.0) {
+        transform.values = ValueChange::Affine { scale: factor, offset: 0.0 };
+    }
     let rows_of = |source: usize| {
         let ends = transform.pieces.iter().filter(|piece| piece.source == source);
         ends.map(|piece| piece.groups.saturating_mul(piece.stride)).max().unwrap_or(0)

@@ -2,7 +2,7 @@
 
 use crate::rope::RopeFactors;
 use crate::spec::{FeedForward, ModelSpec};
-use crate::tensor::{OUTPUT, ROPE_FACTORS};
+use crate::tensor::ROPE_FACTORS;
 
 /// Other programs ignore the key of the sliding window.
 pub(crate) fn window_note(spec: &ModelSpec) -> Option<String> {
@@ -71,13 +71,5 @@ pub(crate) fn rope_factors_note(spec: &ModelSpec) -> Option<String> {
             "{ROPE_FACTORS} is written for the llama3 RoPE scaling; other programs do not expect this \
              tensor for {name} and may reject the file"
         )
-    })
-}
-
-/// llama.cpp does not take the embedding as the output head for these architectures.
-pub(crate) fn tied_head_note(spec: &ModelSpec) -> Option<String> {
-    let name = spec.architecture().gguf_name;
-    spec.is_tied().then(|| {
-        format!("the embedding is used as the output head; llama.cpp expects {OUTPUT} for {name} and rejects the file")
     })
 }

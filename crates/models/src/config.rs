@@ -8,7 +8,8 @@ use crate::diagnostics::Diagnostics;
 use crate::encoder::MODULES;
 use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
 use crate::metadata::windows_by_period;
-use crate::spec::ModelSpec;
+use crate::spec::{ModelSpec, ScaledHead};
+use crate::tensor::OUTPUT;
 use serde_json::{Map, Value};
 use std::path::Path;
 use trueup_formats::flm::description_name;
@@ -84,6 +85,14 @@ impl ModelSpec {
         };
         let mut spec = (architecture.from_config)(&mut reader);
         spec.architecture = architecture;
+        if architecture.needs_head && spec.is_tied() {
+            spec.head.is_tied = false;
+            spec.head.scaled = Some(ScaledHead { factor: 1.0, is_embedding: true });
+            reader.note(format!(
+                "the embedding is written a second time, as {OUTPUT}, which llama.cpp requires for {}",
+                architecture.gguf_name
+            ));
+        }
         reader.note_unused_scalings(spec.context_length);
         if spec.has_logits() && config.contains_key(MODULES) {
             reader.note("modules.json is ignored: the model is converted as a text generator, without pooling");

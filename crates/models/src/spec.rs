@@ -211,7 +211,7 @@ pub(crate) struct Head {
     pub norm: Option<Norm>,
     /// Whether the matrix is the token embedding.
     pub is_tied: bool,
-    /// Conversion multiplies the matrix, because no GGUF key has the factor.
+    /// Conversion makes the matrix, because no GGUF key has its factor, or because llama.cpp needs a separate one.
     pub scaled: Option<ScaledHead>,
     pub has_bias: bool,
     /// Multiplies the logits.
@@ -222,7 +222,7 @@ pub(crate) struct Head {
     pub has_unit_rows: bool,
 }
 
-/// An output head that is the product of a matrix of the checkpoint and a factor.
+/// An output head that is the product of a matrix of the checkpoint and a factor, which may be 1.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct ScaledHead {
     pub factor: f32,

@@ -3,7 +3,6 @@
 use super::gpt2::{USUAL, only_plain_scores};
 use super::starcoder::NAMES;
 use crate::architecture::Architecture;
-use crate::compatibility::tied_head_note;
 use crate::decoder::{Decoder, Style, Usual};
 use trueup_graph::op::RopePairs;
 
@@ -28,7 +27,7 @@ pub static CODESHELL: Architecture = Architecture {
         decoder.spec(&STYLE)
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),
-    compatibility: |spec| tied_head_note(spec).into_iter().collect(),
+    needs_head: true,
     tensors: &[NAMES],
     ignorable: &["transformer.h.{l}.attn.rotary_emb.inv_freq"],
     ..Architecture::BASE

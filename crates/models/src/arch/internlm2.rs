@@ -3,7 +3,6 @@
 use super::llama::gated_silu;
 use crate::architecture::Architecture;
 use crate::checkpoint::{Target, TensorRule, interleave_heads, key_of_kv_heads, query_of_kv_heads, value_of_kv_heads};
-use crate::compatibility::tied_head_note;
 use crate::decoder::{Decoder, Style, Usual};
 use crate::spec::ModelSpec;
 use crate::transform::Transform;
@@ -27,7 +26,8 @@ pub static INTERNLM2: Architecture = Architecture {
         };
         Decoder::from_keys(keys, RopePairs::Neighbours, style.norm).spec(&style)
     },
-    compatibility: |spec| tied_head_note(spec).into_iter().chain(bias_note(spec)).collect(),
+    compatibility: |spec| bias_note(spec).into_iter().collect(),
+    needs_head: true,
     tensors: &[&[
         TensorRule::new("token_embd", "model.tok_embeddings"),
         TensorRule::new("blk.{l}.attn_norm", "model.layers.{l}.attention_norm"),

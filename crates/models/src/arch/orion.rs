@@ -2,7 +2,6 @@
 
 use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use crate::architecture::Architecture;
-use crate::compatibility::tied_head_note;
 use crate::decoder::{Decoder, Style, Usual};
 use crate::part::norm::NormKind;
 use trueup_graph::op::RopePairs;
@@ -17,7 +16,7 @@ pub static ORION: Architecture = Architecture {
         Decoder::from_config(config, &USUAL, RopePairs::Halves).spec(&STYLE)
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),
-    compatibility: |spec| tied_head_note(spec).into_iter().collect(),
+    needs_head: true,
     tensors: &[NAMES],
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE

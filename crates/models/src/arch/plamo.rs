@@ -4,7 +4,6 @@
 use super::llama::{NAMES, gated_silu};
 use crate::architecture::Architecture;
 use crate::checkpoint::{TensorRule, neighbouring_outputs, neighbouring_queries};
-use crate::compatibility::tied_head_note;
 use crate::decoder::{Decoder, NO_KEY, Style, Usual};
 use crate::spec::Arrangement;
 use trueup_graph::op::RopePairs;
@@ -25,7 +24,7 @@ pub static PLAMO: Architecture = Architecture {
         decoder.spec(&STYLE)
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),
-    compatibility: |spec| tied_head_note(spec).into_iter().collect(),
+    needs_head: true,
     tensors: &[
         &[
             TensorRule::new("blk.{l}.attn_norm", "model.layers.layers.{l}.norm"),

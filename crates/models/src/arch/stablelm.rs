@@ -4,7 +4,6 @@
 use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use crate::architecture::Architecture;
 use crate::checkpoint::TensorRule;
-use crate::compatibility::tied_head_note;
 use crate::config::Config;
 use crate::decoder::{Decoder, Rotated, Style, Usual};
 use crate::part::attention::{HeadNorm, HeadSpan};
@@ -34,7 +33,7 @@ pub static STABLELM: Architecture = Architecture {
         let is_parallel = spec.layers.iter().all(|layer| layer.arrangement.is_parallel);
         writer.value(PARALLEL, is_parallel);
     },
-    compatibility: |spec| tied_head_note(spec).into_iter().collect(),
+    needs_head: true,
     tensors: &[
         &[
             TensorRule::new("blk.{l}.attn_q_norm", "model.layers.{l}.self_attn.q_layernorm.norms.{e}"),

@@ -4,7 +4,7 @@
 //! conversion writes it as a tensor.
 
 use crate::architecture::Architecture;
-use crate::checkpoint::{Target, TensorRule, same};
+use crate::checkpoint::TensorRule;
 use crate::config::Config;
 use crate::decoder::{Decoder, NO_KEY, Style, Usual};
 use crate::encoder_decoder::Buckets;
@@ -12,7 +12,6 @@ use crate::number::{nearest_f32, real};
 use crate::part::attention::Position;
 use crate::part::feed_forward::{Activation, Storage};
 use crate::spec::{FeedForward, ModelSpec, ScaledHead};
-use crate::transform::{Transform, ValueChange};
 use trueup_graph::op::RopePairs;
 
 /// Largest distance of the buckets in every published model, and the only one that llama.cpp has.
@@ -128,10 +127,7 @@ const BASE: Architecture = Architecture {
             TensorRule::new("dec.blk.{l}.ffn_up", "decoder.block.{l}.layer.2.DenseReluDense.wi"),
             TensorRule::new("dec.blk.{l}.ffn_down", "decoder.block.{l}.layer.2.DenseReluDense.wo"),
             TensorRule::new("dec.output_norm", "decoder.final_layer_norm"),
-            TensorRule::new("output", "shared").when(has_scaled_embedding).with(scaled).if_present(),
-            TensorRule::new("output", "encoder.embed_tokens").when(has_scaled_embedding).with(scaled).if_present(),
-            TensorRule::new("output", "decoder.embed_tokens").when(has_scaled_embedding).with(scaled).if_present(),
-            TensorRule::new("output", "lm_head").with(scaled),
+            TensorRule::new("output", "lm_head"),
         ],
         &[
             // Reported as missing if the checkpoint has none of the three names.
@@ -253,17 +249,4 @@ fn has_gate(spec: &ModelSpec) -> bool {
         FeedForward::Dense(dense) => dense.storage == Storage::Gated,
         FeedForward::Experts(_) | FeedForward::None => false,
     })
-}
-
-fn has_scaled_embedding(spec: &ModelSpec) -> bool {
-    spec.head.scaled.is_some_and(|scaled| scaled.is_embedding)
-}
-
-/// A matrix as the output head.
-fn scaled(target: &Target) -> Transform {
-    let values = match target.spec.head.scaled {
-        Some(ScaledHead { factor, .. }) => ValueChange::Affine { scale: factor, offset: 0.0 },
-        None => ValueChange::None,
-    };
-    Transform { values, ..same(target) }
 }

@@ -2,7 +2,6 @@
 
 use super::llama::{INTERLEAVED, INVERSE_FREQUENCIES, NAMES, gated_silu};
 use crate::architecture::Architecture;
-use crate::compatibility::tied_head_note;
 use crate::decoder::{Decoder, Style, Usual};
 use trueup_graph::op::RopePairs;
 
@@ -15,7 +14,7 @@ pub static XVERSE: Architecture = Architecture {
         Decoder::from_config(config, &Usual::LLAMA, RopePairs::Neighbours).spec(&Style::LLAMA)
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Neighbours, Style::LLAMA.norm).spec(&Style::LLAMA),
-    compatibility: |spec| tied_head_note(spec).into_iter().collect(),
+    needs_head: true,
     tensors: &[INTERLEAVED, NAMES],
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
