@@ -118,9 +118,7 @@ fn relatives_of_t5_have_their_own_defaults() {
     let class = |name: &str| {
         let mut config = config(json!({ "architectures": [name] }));
         config.remove("feed_forward_proj");
-        let spec = Architecture::of_config(&config, Path::new("model"))
-            .and_then(|architecture| ModelSpec::from_config(architecture, &config, 60, Path::new("model")))
-            .unwrap();
+        let spec = description::read(&config, 60).unwrap();
         let is_gated = spec.tensors().iter().any(|tensor| tensor.name == "enc.blk.0.ffn_gate.weight");
         (is_gated, spec.has_head_of_embedding())
     };
