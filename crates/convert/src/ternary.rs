@@ -13,6 +13,9 @@ use std::sync::OnceLock;
 use trueup_formats::{Checkpoint, Error, Result, quote};
 use trueup_quantize::{CHUNK_ELEMENTS, chunk_ranges};
 
+/// What helps if values are wrong.
+const DAMAGED: &str = "the file is damaged, or its weights are stored in another way; get the file again";
+
 /// Mean magnitudes below this one count as this one.
 const MAGNITUDE_MIN: f32 = 1e-5;
 
@@ -42,7 +45,13 @@ impl Magnitudes {
                 sum = values.iter().fold(sum, |sum: f64, value| sum + f64::from(value.abs()));
             }
         }
-        Ok(*self.0[place].get_or_init(|| (sum / count as f64) as f32))
+        let mean = (sum / count as f64) as f32;
+        if !(1.0 / (1.0 / mean.max(MAGNITUDE_MIN))).is_finite() {
+            let name = quote(&source.tensors()[tensor.sources[place]].name);
+            let problem = format!("the mean magnitude of its elements is {mean:e}, too large for f32");
+            return Err(Error::new(source.path(), problem).at(format!("tensor {name}")).help(DAMAGED));
+        }
+        Ok(*self.0[place].get_or_init(|| mean))
     }
 }
 
@@ -94,9 +103,6 @@ pub(crate) fn read_packed(
     write_values(&values, out);
     Ok(())
 }
-
-/// What helps if packed values are wrong.
-const DAMAGED: &str = "the file is damaged, or its weights are packed in another way; get the file again";
 
 /// The factor of packed values.
 fn scale_of(source: &dyn Checkpoint, number: usize, is_divided: bool) -> Result<f32> {

@@ -665,6 +665,10 @@ fn ternary_checkpoints_that_lie_are_refused() {
     draft.set(Q, |values| values[100] = f32::INFINITY);
     let message = draft.refused(&Options::default());
     assert!(message.contains(&format!("tensor {Q}: element 100 is inf, expected a finite number")), "{message}");
+    let mut draft = Draft::of("bitnet");
+    draft.set(Q, |values| values.fill(f32::MAX));
+    let message = draft.refused(&Options::default());
+    assert!(message.contains(&format!("tensor {Q}: the mean magnitude of its elements is 3.4")), "{message}");
 }
 
 /// llama.cpp does not load files of these architectures without an output head.

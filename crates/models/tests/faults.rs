@@ -332,6 +332,13 @@ fn ternary_models_that_lie_are_refused() {
         ),
         (quantized("use_rms_norm", json!(true)), "use_rms_norm: expected false, found true"),
         (quantized("modules_to_not_convert", json!([])), "modules_to_not_convert: expected [\"lm_head\"], found []"),
+        (
+            of_class(
+                "BitNetForCausalLM",
+                json!({ "quantization_config": { "quant_method": "bitnet" }, "intermediate_size": 98 }),
+            ),
+            "packed weights: expected matrices whose number of rows is a multiple of 4, found 98 rows",
+        ),
         (quantized("linear_class", json!("linear")), "linear_class: expected \"bitlinear\" or \"autobitlinear\""),
         (quantized("quantization_mode", json!("later")), "quantization_mode: expected \"online\" or \"offline\""),
     ]);

@@ -97,7 +97,23 @@ fn from_config(config: &mut Config, usual: &Usual, usual_act: &str, storage: Pro
     config.only("attention_bias", &["false"]);
     let found = config.value("hidden_act").and_then(serde_json::Value::as_str).unwrap_or(usual_act);
     let activation = if found == RELU_SQUARED { Activation::ReluSquared } else { Activation::Silu };
-    ModelSpec { projections: storage, ..finished(&Decoder::from_config(config, usual, RopePairs::Halves), activation) }
+    let decoder = Decoder::from_config(config, usual, RopePairs::Halves);
+    if let ProjectionStorage::Packed { .. } = storage {
+        check_packed_rows(config, &decoder);
+    }
+    ModelSpec { projections: storage, ..finished(&decoder, activation) }
+}
+
+/// Four rows of a packed matrix share a row of bytes.
+fn check_packed_rows(config: &mut Config, decoder: &Decoder) {
+    let of_heads = |heads: &[usize]| heads.iter().map(|heads| heads.saturating_mul(decoder.key_size)).collect();
+    let rows: [Vec<usize>; 3] = [of_heads(&decoder.heads), of_heads(&decoder.kv_heads), decoder.intermediate.clone()];
+    let all = rows.into_iter().flatten().chain([decoder.hidden_size]);
+    if let Some(rows) = all.into_iter().find(|rows| !rows.is_multiple_of(4)) {
+        config.problem(format!(
+            "packed weights: expected matrices whose number of rows is a multiple of 4, found {rows} rows"
+        ));
+    }
 }
 
 fn from_metadata(keys: &mut Keys) -> ModelSpec {
