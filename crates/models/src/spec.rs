@@ -323,7 +323,7 @@ impl ModelSpec {
         full.chain(self.attentions()).find_map(|(_, attention)| attention.rope())
     }
 
-    /// Whether a text of so many tokens has the long divisors of LongRoPE, as in transformers.
+    /// Whether a text of this many tokens has the long divisors of LongRoPE, as in transformers.
     pub fn is_long(&self, tokens: usize) -> bool {
         match self.rope().map(|rope| &rope.factors) {
             Some(RopeFactors::Long(factors)) => tokens > factors.original_context,
