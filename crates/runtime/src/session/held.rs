@@ -1,0 +1,82 @@
+//! The tokens that sequences hold: what of them a new text can use, and what must be computed again.
+
+use super::division::Division;
+use super::{Entry, Session};
+use crate::error::Result;
+
+impl Session {
+    /// Forgets the tokens of a sequence from number `len` on; 0 forgets all. A recurrent state cannot go back: the next
+    /// computation of the sequence first computes the tokens that are left again.
+    pub fn truncate(&mut self, sequence: usize, len: usize) {
+        self.tokens[sequence].truncate(len);
+        self.divisions[sequence].truncate(len);
+        self.expected[sequence] = self.sizes.length;
+    }
+
+    /// Announces that a sequence will have `len` tokens before its result is of interest, until it is cut. LongRoPE
+    /// computes the first part of a long text otherwise; without this, that part is computed again.
+    pub fn expect_length(&mut self, sequence: usize, len: usize) {
+        self.expected[sequence] = len;
+    }
+
+    /// How many tokens at the beginning of a text a sequence holds already, computed as they would be for this text;
+    /// never all of them, since the last one's logits are wanted. Where the beginning of a text sees itself, one that
+    /// is not the same to its end is computed again, and so is what had other positions, or saw something else, when it
+    /// was computed.
+    pub fn common(&self, sequence: usize, text: &[u32]) -> usize {
+        let same = self.tokens(sequence).iter().zip(text).take_while(|(a, b)| a == b).count();
+        let same = same.min(text.len().saturating_sub(1));
+        if self.model().model().spec().is_bidirectional() {
+            return 0;
+        }
+        // Long texts have other factors of LongRoPE.
+        if self.is_long[sequence] != self.model().model().spec().is_long(text.len()) {
+            return 0;
+        }
+        // A recurrent state can be reused only if the text continues all tokens that it has seen.
+        if self.sizes.is_recurrent {
+            return if same == self.len(sequence) && self.seen[sequence] == same { same } else { 0 };
+        }
+        let Some(prefix) = self.model().model().spec().prefix() else { return same };
+        let division = Division::new(prefix, text.iter().copied());
+        let alike = self.divisions[sequence][..same].iter().take_while(|held| **held == division).count();
+        division.common(alike)
+    }
+
+    /// Computes the recurrent states of cut sequences again, so that the next computation does not have to.
+    pub fn catch_up(&mut self) -> Result<()> {
+        (0..self.sequences()).try_for_each(|sequence| self.restore(sequence, self.is_long[sequence]))
+    }
+
+    /// Whether each sequence of these entries is long after them.
+    pub(super) fn long_after(&self, entries: &[Entry]) -> Vec<(usize, bool)> {
+        let spec = self.model().model().spec();
+        let mut lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
+        entries.iter().for_each(|entry| lengths[entry.sequence] += 1);
+        let length = |sequence: usize| lengths[sequence].max(self.expected[sequence]);
+        entries.iter().map(|entry| (entry.sequence, spec.is_long(length(entry.sequence)))).collect()
+    }
+
+    /// Computes the tokens of a sequence again if its recurrent state has seen others, or if they were computed with
+    /// other factors of LongRoPE.
+    pub(super) fn restore(&mut self, sequence: usize, is_long: bool) -> Result<()> {
+        let is_stale = self.sizes.is_recurrent && self.seen[sequence] != self.len(sequence);
+        if !is_stale && self.is_long[sequence] == is_long {
+            return Ok(());
+        }
+        let held = std::mem::take(&mut self.tokens[sequence]);
+        let was_long = std::mem::replace(&mut self.is_long[sequence], is_long);
+        self.seen[sequence] = 0;
+        let again = |token: &u32| Entry { token: *token, sequence, wants_logits: false };
+        let again: Vec<Entry> = held.iter().map(again).collect();
+        for chunk in again.chunks(self.sizes.prompt_chunk) {
+            if let Err(error) = self.compute_chunk(chunk, None, &mut Vec::new()) {
+                self.tokens[sequence] = held;
+                self.is_long[sequence] = was_long;
+                self.seen[sequence] = usize::MAX;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
