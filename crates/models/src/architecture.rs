@@ -45,7 +45,7 @@ pub struct Architecture {
     /// Names of tensors in a checkpoint: tables in order, so that an architecture can put its own rules before a shared
     /// table. The first rule that fits a tensor holds.
     pub tensors: &'static [&'static [TensorRule]],
-    /// What stands before the names of the tables in classes that contain the base model.
+    /// Prefix of tensor names in classes that contain the base model, such as `bert.`.
     pub(crate) base_prefix: &'static str,
     /// Tensors of old checkpoints whose values follow from the description.
     pub ignorable: &'static [&'static str],
@@ -91,7 +91,7 @@ impl Architecture {
         unused_in_gguf: &[],
     };
 
-    /// What a tensor of a GGUF file is that no result of the model depends on, by its name.
+    /// Describes an unused tensor of a GGUF file, or returns `None` if the name is not listed as unused.
     pub fn unused_in_gguf(&self, name: &str) -> Option<&'static str> {
         let is_one = |pattern: &str| match pattern.split_once("{l}") {
             None => pattern == name,

@@ -75,8 +75,8 @@ pub enum ValueChange {
     /// Each matrix becomes ternary: with `m` the mean magnitude of its elements, `m clamp(round(x / m), -1, 1)`. Needs
     /// the whole matrix before its first element.
     Ternary,
-    /// Four ternary values in a byte of the first source, of rows a quarter of all rows apart: two bits each, one more
-    /// than the value. The second source is their scale.
+    /// Unpacks four ternary values from each byte of the first source. Each 2-bit code is the value plus 1. The four
+    /// values belong to rows that are a quarter of the matrix apart. The second source is the scale.
     PackedTernary {
         /// Whether values are divided by the scale; otherwise they are multiplied by it.
         is_divided: bool,

@@ -224,10 +224,10 @@ pub(crate) fn divided(prefix: &Prefix, text: &[u32]) -> (Option<usize>, usize) {
     (Some(end), mark.unwrap_or(end.saturating_sub(1)))
 }
 
-/// The bucket of the distance from a token at `own` to one at `other`: small distances have one each, larger ones share
-/// some whose borders grow by equal factors (Raffel et al. 2020, section 2.1). If both directions are seen, the upper
-/// half is for what follows; else what follows has the distance 0. The borders are those of transformers, which
-/// computes them in f32.
+/// The bucket of the distance from a token at `own` to one at `other`. Small distances have one bucket each; larger
+/// distances share buckets whose bounds grow geometrically (Raffel et al. 2020, section 2.1). In bidirectional
+/// attention, the upper half of the buckets is for later tokens; otherwise, later tokens have distance 0. The bounds
+/// are those of transformers, which computes them in f32.
 fn bucket(buckets: Buckets, own: usize, other: usize, both: bool) -> i32 {
     let distance = if both { own.abs_diff(other) } else { own.saturating_sub(other) };
     let count = if both { buckets.count / 2 } else { buckets.count };

@@ -26,8 +26,8 @@ Measure the speed of a model, and the share of the hardware limit that it reache
 
 The hardware limit is measured in the same run, before and after the model, with all threads: reading a large array, \
 and multiplying in registers. The share of a phase is the minimum time to read its weights and its KV cache and to \
-compute its products, divided by the measured time. Weights that fit in the caches can exceed the limit; such results \
-are marked as cached.
+compute its products, divided by the measured time. If the weights fit in the caches, the share can exceed 100 %; such \
+results are marked as cached.
 
 synth:NAME:TYPE is a model with random weights, created in memory. NAME is llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, \
 qwen2-3b, qwen2-7b, llama-110m, llama-15m, chatglm-6b, mixtral-8x7b or qwen3-30b-a3b; TYPE is a type that \

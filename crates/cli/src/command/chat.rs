@@ -28,6 +28,13 @@ Each line of standard input is one user message. An empty line or the end of the
 Without --context-shift, the conversation ends when the context is full. With it, the oldest messages are dropped \
 until half of the context is free.";
 
+/// Help of `--context-shift`.
+const SHIFT: &str = "When the context is full, drop the oldest messages until half of the context is free";
+const SHIFT_DETAILS: &str = "\
+If an answer fills the context, the oldest half of its tokens is dropped, except those selected with --keep. The \
+remaining tokens are recomputed, so the result is exact, and each shift costs as much as a prompt of half the context. \
+Without this option, the conversation ends when the context (-c) is full.";
+
 const EXAMPLES: &str = "\
 Examples:
   trueup chat model.gguf --system \"Answer in one sentence.\"
@@ -36,7 +43,10 @@ Examples:
 
 /// Arguments of `trueup chat`.
 #[derive(Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(
+    after_long_help = EXAMPLES,
+    mut_arg("context_shift", |shift| shift.help(SHIFT).long_help(format!("{SHIFT}\n\n{SHIFT_DETAILS}")))
+)]
 pub struct Arguments {
     /// GGUF file of the model
     model: PathBuf,

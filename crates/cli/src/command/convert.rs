@@ -56,7 +56,8 @@ pub struct Arguments {
     output: PathBuf,
     /// Type of the matrices: auto, f32, f16, bf16 or a quantized type
     ///
-    /// auto keeps the types of the source. A quantized type quantizes during the conversion, as `trueup quantize` does.
+    /// auto keeps the types of the source; tensors that the conversion computes, such as ternary matrices, are written
+    /// as f32. A quantized type quantizes during the conversion, as `trueup quantize` does.
     #[arg(long = "type", value_name = "TYPE", default_value = "auto", value_parser = type_or_auto)]
     dtype: TypeOrAuto,
     /// Read the output back and compare every tensor with its source

@@ -13,7 +13,8 @@ use trueup::tokenizer::Tokenizer;
 pub struct Input {
     /// Prompt text; may be repeated
     ///
-    /// Several prompts are computed as one batch: first the texts, then the files, then the token IDs.
+    /// Several prompts are computed as one batch, or one by one for an encoder. Their order is: texts, files, token
+    /// IDs.
     #[arg(short = 'p', long = "prompt", value_name = "TEXT", allow_hyphen_values = true)]
     prompts: Vec<String>,
     /// Read a prompt from FILE; a newline at its end is part of the prompt

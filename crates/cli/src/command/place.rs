@@ -233,7 +233,7 @@ enum MatmulMode {
     /// Quantize activations to 8 bits and multiply integers
     #[value(name = "q8_1")]
     Q8_1,
-    /// Decode the weights; compute few tokens with plain kernels, and prompts in f16 with tensor cores
+    /// Decode the weights; use plain kernels for a few tokens, and f16 tensor cores for prompts
     Dequantize,
 }
 

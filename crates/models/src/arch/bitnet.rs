@@ -1,5 +1,5 @@
-//! BitNet b1.58 (Ma et al. 2024): Llama with ternary matrices, and a norm before each matrix that gives the output of a
-//! branch.
+//! BitNet b1.58 (Ma et al. 2024): Llama with ternary matrices, and an additional norm before the output projection of
+//! attention and before the down projection.
 //!
 //! ```text
 //! BitnetForCausalLM   the reproduction by 1bitLLM       silu     matrices become ternary at conversion
@@ -86,7 +86,7 @@ const USUAL_2B: Usual = Usual {
     ..Usual::LLAMA
 };
 
-/// The key of the function between the products, and its values. Readers that do not know the key compute silu.
+/// GGUF key of the activation function, and its values. Readers that ignore the key compute silu.
 const ACTIVATION: &str = "hidden_activation";
 const RELU_SQUARED: &str = "relu2";
 const SILU: &str = "silu";
@@ -141,7 +141,7 @@ fn finished(decoder: &Decoder, activation: Activation) -> ModelSpec {
     spec
 }
 
-/// How a checkpoint of Microsoft's class stores its matrices: without `quantization_config` as they are used.
+/// Reads how the matrices are stored. Without `quantization_config`, they are used unchanged.
 fn storage(config: &mut Config) -> ProjectionStorage {
     if config.value(QUANTIZATION).is_none() {
         config.note("config.json has no quantization_config: weights are used as they are, and do not become ternary");
@@ -157,7 +157,7 @@ fn storage(config: &mut Config) -> ProjectionStorage {
         let is_automatic = is("linear_class", "autobitlinear");
         match is_automatic && is("quantization_mode", "online") {
             true => ProjectionStorage::Latent,
-            // The other class expects packed weights in either mode.
+            // `bitlinear` expects packed weights in both modes.
             false => ProjectionStorage::Packed { is_divided: !is_automatic },
         }
     })

@@ -1,5 +1,5 @@
 //! Falcon: of 7 and 40 billion parameters with attention and feed-forward in parallel and heads that share keys and
-//! values; Falcon-RW like BLOOM, with layers in sequence, biases and ALiBi.
+//! values; Falcon-RW like BLOOM, with feed-forward after attention, biases and ALiBi.
 //!
 //! ```text
 //! 7B    one norm                                           attn_norm

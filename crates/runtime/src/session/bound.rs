@@ -217,8 +217,8 @@ fn input_bytes(plan: &Plan, device: usize) -> usize {
     values.filter(|value| matches!(value.origin, Origin::Input(_))).map(|value| value.ty.bytes()).sum()
 }
 
-/// Bytes that the largest plans take on a device beyond those of a plan, of which those that are not there yet are
-/// `beside` its cache: for the cache grows too. The plans share their memory for intermediate results.
+/// Bytes that the largest plans still need on device `index`: intermediate results and scratch memory beyond `beside`,
+/// plus the growth of the cache compared with `plan`. The plans share their memory for intermediate results.
 fn later_bytes(plan: &Plan, largest: &[Plan], index: usize, beside: u64) -> u64 {
     let cache = |plan: &Plan| {
         let states = plan.held(index).map(|id| plan.graph().value(id)).filter(|value| value.origin == Origin::State);
