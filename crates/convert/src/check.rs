@@ -97,7 +97,7 @@ fn compare(
     let line = |((tensor, place), sums): ((&crate::MappedTensor, &usize), &Found)| TensorCheck {
         name: tensor.expected.name.clone(),
         source: tensor.expected.sources.first().map(|source| source.name.clone()),
-        source_type: tensor.dtype.name(),
+        source_type: tensor.source_type(source),
         dtype: written.tensors()[*place].dtype.name(),
         omitted: false,
         agreement: sums.agreement(),

@@ -53,6 +53,15 @@ impl MappedTensor {
         tensor
     }
 
+    /// The name of the type of the first source in the checkpoint; `f32` if the tensor is computed without a source.
+    pub(crate) fn source_type(&self, source: &dyn Checkpoint) -> &'static str {
+        if let ValueChange::PackedTernary { .. } = self.expected.transform.values {
+            // Unsigned bytes, which are read as `I8`.
+            return "u8";
+        }
+        self.sources.first().map_or(DType::F32, |number| source.tensors()[*number].dtype).name()
+    }
+
     /// Whether all sources have the same type.
     pub(crate) fn has_one_type(&self, source: &dyn Checkpoint) -> bool {
         let mut types = self.sources.iter().map(|number| source.tensors()[*number].dtype);

@@ -9,7 +9,7 @@
 //!                       └─ anything else                 missing and unknown names
 //! ```
 
-use trueup_formats::{Checkpoint, Error, QUANTIZED_HELP, Result, is_quantized, listed, quantization, quote};
+use trueup_formats::{Checkpoint, Error, QUANTIZED_HELP, Result, counted, is_quantized, listed, quantization, quote};
 use trueup_models::{Architecture, OUTPUT, SourceNames};
 
 /// What does not fit.
@@ -44,7 +44,7 @@ impl Mismatch {
             return Ok(());
         }
         let fault = |problem: String, help: &str| Err(Error::new(source.path(), problem).at("tensors").help(help));
-        if let Some((problem, help)) = self.other_kind() {
+        if let Some((problem, help)) = self.other_kind(source, architecture) {
             return fault(problem, help);
         }
         let (cause, help) = self.cause(architecture, names);
@@ -53,8 +53,17 @@ impl Mismatch {
     }
 
     /// The error for tensors of another kind, whose names explain everything that is missing.
-    fn other_kind(&self) -> Option<(String, &'static str)> {
+    fn other_kind(&self, source: &dyn Checkpoint, architecture: &Architecture) -> Option<(String, &'static str)> {
         let unknown = || self.unknown.iter().map(String::as_str);
+        let is_scale = |name: &&str| name.ends_with(".weight_scale");
+        let scales = unknown().filter(is_scale).count();
+        let all_scales = source.tensors().iter().map(|tensor| tensor.name.as_str()).filter(is_scale).count();
+        if scales > 0 && scales == all_scales && !architecture.quantization_methods.is_empty() {
+            let places = counted(scales, "place");
+            let problem =
+                format!("expected plain weights, as config.json says, found packed weights (weight_scale in {places})");
+            return Some((problem, "restore quantization_config from the original config.json"));
+        }
         if let Some((scheme, example)) = quantization(unknown()).zip(unknown().find(|name| is_quantized(name))) {
             let problem = format!("expected unquantized weights, found weights {scheme}, such as {}", quote(example));
             return Some((problem, QUANTIZED_HELP));

@@ -30,7 +30,7 @@ pub struct TensorReport {
     pub source: Option<String>,
     /// Innermost first.
     pub shape: Vec<u64>,
-    /// What it was.
+    /// Type of its first source in the checkpoint.
     pub source_type: &'static str,
     /// What it is now.
     #[serde(rename = "type")]

@@ -110,7 +110,7 @@ fn lines(source: &dyn Checkpoint, mapping: &Mapping, targets: &[TensorInfo], cho
         name: target.name.clone(),
         source: tensor.sources.first().map(|number| source.tensors()[*number].name.clone()),
         shape: target.shape.clone(),
-        source_type: tensor.dtype.name(),
+        source_type: tensor.source_type(source),
         dtype: target.dtype.name(),
         bytes: target.bytes,
         rmse: None,

@@ -92,7 +92,7 @@ pub(crate) fn read_packed(
             let code = byte >> (2 * number) & 3;
             if code == 3 {
                 let element = at - number * quarter + place as u64;
-                let problem = format!("byte {element} is {byte:#04x}, expected values of 0, 1 or 2 in each two bits");
+                let problem = format!("byte {element}: expected 0, 1 or 2 in each pair of bits, found {byte:#04x}");
                 let name = quote(&source.tensors()[codes].name);
                 return Err(Error::new(source.path(), problem).at(format!("tensor {name}")).help(DAMAGED));
             }

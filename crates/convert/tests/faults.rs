@@ -597,6 +597,9 @@ fn the_description_decides_whether_matrices_become_ternary() {
 #[test]
 fn packed_values_are_those_of_transformers() {
     let mut draft = Draft::of("bitnet-2b");
+    let (_, checks) = converted(&draft, Recipe::new(None));
+    let check = checks.iter().find(|check| check.name == "blk.1.attn_q.weight").unwrap();
+    assert_eq!((check.source_type, check.dtype), ("u8", "f32"));
     let packed = draft.tensors.get_mut(Q).unwrap();
     assert_eq!(packed.1, [16, 64]);
     for (place, byte) in [(0, 0b1010_0001), (1, 0b0001_1000), (64, 0b1001_0000), (65, 0b0000_1010)] {
@@ -630,8 +633,13 @@ fn packed_values_are_those_of_transformers() {
 fn ternary_checkpoints_that_lie_are_refused() {
     type Change = fn(&mut Draft);
     const SCALE: &str = "model.layers.1.self_attn.q_proj.weight_scale";
-    let cases: [(Change, &str); 10] = [
-        (|draft| draft.tensors.get_mut(Q).unwrap().2[70] = 0xc0, "byte 70 is 0xc0, expected values of 0, 1 or 2"),
+    const PACKED_FOUND: &str = "expected plain weights, as config.json says, found packed weights (weight_scale in 14 \
+                                places); restore quantization_config from the original config.json";
+    let cases: [(Change, &str); 11] = [
+        (
+            |draft| draft.tensors.get_mut(Q).unwrap().2[70] = 0xc0,
+            "byte 70: expected 0, 1 or 2 in each pair of bits, found 0xc0",
+        ),
         (|draft| draft.tensors.get_mut(SCALE).unwrap().2.fill(0), "q_proj.weight_scale: expected a scale other than 0"),
         (|draft| draft.set(SCALE, |values| values[0] = f32::NAN), "element 0 is NaN, expected a finite number"),
         (|draft| drop(draft.tensors.remove(SCALE)), "tensor model.layers.1.self_attn.q_proj.weight_scale is missing"),
@@ -650,9 +658,12 @@ fn ternary_checkpoints_that_lie_are_refused() {
             |draft| drop(draft.config.insert("architectures".to_owned(), json!(["LlamaForCausalLM"]))),
             "expected an unquantized checkpoint, found quant_method \"bitnet\"",
         ),
+        (|draft| drop(draft.config.remove("quantization_config")), PACKED_FOUND),
         (
-            |draft| drop(draft.config.remove("quantization_config")),
-            "expected unquantized weights, found weights quantized by FP8 or compressed-tensors (weight_scale in 14",
+            |draft| {
+                drop(draft.config.insert("quantization_config".to_owned(), quantization("autobitlinear", "online")))
+            },
+            PACKED_FOUND,
         ),
     ];
     for (change, expected) in cases {

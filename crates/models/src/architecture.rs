@@ -55,7 +55,7 @@ pub struct Architecture {
     /// Whether llama.cpp loads models whose heads do not add up to the hidden size.
     pub(crate) has_free_head_size: bool,
     /// Methods of quantized checkpoints that it reads, by their `quant_method`; all others are refused.
-    pub(crate) quantization_methods: &'static [&'static str],
+    pub quantization_methods: &'static [&'static str],
     /// Names in a checkpoint of further copies of the token embedding, for which the class uses the embedding itself.
     pub copies: &'static [&'static str],
     /// Tensors that no result of the model depends on: how their names begin, and what they are. `{extra}` stands for

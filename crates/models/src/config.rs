@@ -194,11 +194,12 @@ impl Config<'_> {
             Some(found) if !found.is_null() => self.wrong(key, "an object", &found.clone(), &empty),
             _ => &empty,
         };
-        let (diagnostics, notes) = (std::mem::take(&mut self.diagnostics), std::mem::take(&mut self.notes));
+        let (diagnostics, notes) = (Diagnostics::default(), std::mem::take(&mut self.notes));
         let Config { architecture, tensors, .. } = *self;
         let mut inner = Config { architecture, object, diagnostics, tensors, notes, other_file: None };
         let result = read(&mut inner);
-        (self.diagnostics, self.notes) = (inner.diagnostics, inner.notes);
+        self.notes = inner.notes;
+        inner.diagnostics.list().iter().for_each(|problem| self.problem(format!("{key}: {problem}")));
         result
     }
 
@@ -383,7 +384,11 @@ impl Config<'_> {
     pub fn only(&mut self, key: &str, allowed: &[&str]) {
         let Some(found) = self.value(key).cloned() else { return };
         if !allowed.contains(&found.to_string().as_str()) {
-            let expected = if allowed.is_empty() { "no such key".to_owned() } else { allowed.join(" or ") };
+            let expected = match allowed {
+                [] => "no such key".to_owned(),
+                [only] => (*only).to_owned(),
+                [rest @ .., last] => format!("{} or {last}", rest.join(", ")),
+            };
             self.wrong(key, &expected, &found, ());
         }
     }

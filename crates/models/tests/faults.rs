@@ -185,7 +185,7 @@ fn descriptions_of_more_decoders_that_lie_are_refused() {
         ),
         (
             json!({ "architectures": ["MptForCausalLM"], "attn_config": { "alibi_bias_max": 4 } }),
-            "alibi_bias_max: expected 8 or 8.0, found 4",
+            "attn_config: alibi_bias_max: expected 8 or 8.0, found 4",
         ),
         (
             json!({ "architectures": ["MptForCausalLM"], "attn_config": { "clip_qkv": -2 } }),
@@ -330,8 +330,12 @@ fn ternary_models_that_lie_are_refused() {
             of_class("BitNetForCausalLM", json!({ "attention_bias": true })),
             "attention_bias: expected false, found true",
         ),
-        (quantized("use_rms_norm", json!(true)), "use_rms_norm: expected false, found true"),
+        (quantized("use_rms_norm", json!(true)), "quantization_config: use_rms_norm: expected false, found true"),
         (quantized("modules_to_not_convert", json!([])), "modules_to_not_convert: expected [\"lm_head\"], found []"),
+        (
+            of_class("BitNetForCausalLM", json!({ "hidden_act": "gelu" })),
+            "expected \"silu\", \"swish\" or \"relu2\", f",
+        ),
         (
             of_class(
                 "BitNetForCausalLM",

@@ -21,7 +21,7 @@ use crate::pre_tokenizer::PreTokenizer;
 use crate::unigram::UnigramRule;
 use crate::vocabulary::{AddedToken, Algorithm, Parts, Special, TOKENS_MAX, Token, TokenKind};
 use std::path::Path;
-use trueup_formats::{Error, Result};
+use trueup_formats::{Error, Result, counted};
 
 /// What a field holds.
 enum Field<'b> {
@@ -46,7 +46,7 @@ impl<'b> Message<'b> {
 
     fn take(&mut self, count: usize) -> Read<&'b [u8]> {
         let Some((taken, rest)) = self.bytes.split_at_checked(count) else {
-            return self.fail(format!("expected {count} bytes, found {}", self.bytes.len()));
+            return self.fail(format!("expected {}, found {}", counted(count, "byte"), self.bytes.len()));
         };
         self.bytes = rest;
         self.offset = self.offset.saturating_add(count);

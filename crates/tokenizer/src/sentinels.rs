@@ -47,18 +47,23 @@ pub(crate) fn names(files: &TokenizerFiles) -> SpecialNames<'_> {
 pub(crate) fn tokens(pieces: &[Token], files: &TokenizerFiles, path: &Path) -> Result<Vec<AddedToken>> {
     let value = files.tokenizer_config.as_ref().and_then(|config| config.get(KEY)).filter(|value| !value.is_null());
     let most = TOKENS_MAX.saturating_sub(pieces.len());
+    let named = SpecialNames::of(files).texts().into_iter().filter(|text| text.contains(START)).count();
     let problem = |problem: String| {
         let error = Error::new(path, problem).at(format!("tokenizer_config.json, {KEY}"));
-        Err(error.help("correct the key, or use the files that belong to this model"))
+        let remedy = if value.is_some() { "correct extra_ids".to_owned() } else { format!("set extra_ids to {named}") };
+        Err(error.help(format!("{remedy}, or use the files that belong to this model")))
     };
     let count = value.map_or(Some(COUNT_DEFAULT), Value::as_u64).and_then(|count| usize::try_from(count).ok());
     let Some(count) = count.filter(|count| *count <= most) else {
         let found = value.map(Value::to_string).unwrap_or_default();
         return problem(format!("expected a number from 0 to {most}, found {}", quote(&found)));
     };
-    let named = SpecialNames::of(files).texts().into_iter().filter(|text| text.contains(START)).count();
     if count > 0 && named > 0 && named != count {
-        return problem(format!("expected the number of sentinel tokens that are listed, {named}, found {count}"));
+        let found =
+            value.map_or_else(|| format!("no such key (the default is {COUNT_DEFAULT})"), |_| count.to_string());
+        return problem(format!(
+            "expected {named}, the number of `{START}N>` tokens among the special tokens, found {found}"
+        ));
     }
     let sentinel = |number: usize| {
         let place = pieces.len().saturating_add(count).checked_sub(number)?.checked_sub(1)?;

@@ -57,7 +57,14 @@ fn ids_are_those_of_transformers() {
 fn numbers_of_sentinels_that_lie_are_refused() {
     let listed = json!(["<extra_id_0>", "<extra_id_1>"]);
     let cases = [
-        (json!({ "extra_ids": 3, "additional_special_tokens": listed }), "sentinel tokens that are listed, 2, found 3"),
+        (
+            json!({ "extra_ids": 3, "additional_special_tokens": listed }),
+            "expected 2, the number of `<extra_id_N>` tokens among the special tokens, found 3; correct extra_ids, or",
+        ),
+        (
+            json!({ "additional_special_tokens": listed }),
+            "special tokens, found no such key (the default is 100); set extra_ids to 2, or use the files",
+        ),
         (json!({ "extra_ids": -1 }), "tokenizer_config.json, extra_ids: expected a number from 0 to "),
         (json!({ "extra_ids": 1u64 << 40 }), "found 1099511627776"),
         (json!({ "extra_ids": "4" }), "found \"4\""),

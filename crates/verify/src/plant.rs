@@ -540,16 +540,15 @@ impl Plant {
         let fused =
             if fusion || ![FUSED, ATTENTION].contains(&self.ops) { "" } else { ", which exists only with --fusion on" };
         let has_stages = graphs.iter().any(|graphs| graphs.len() > 1);
-        let after = if has_stages { " after the first nodes, which encoder and decoder have in common" } else { "" };
+        let after = if has_stages { " after the operators with which both encoder and decoder begin" } else { "" };
         let places = self.places(graphs);
-        let places = if places.is_empty() { String::new() } else { format!("; use one of {places}") };
         let article = if ops.starts_with('a') { "an" } else { "a" };
         Error::Request(format!(
             "--inject-fault {choice}: expected {article} {ops} node{needs}{fused}{after}, found {found}{places}"
         ))
     }
 
-    /// Nodes that can have the fault, the first few by name.
+    /// Remedy that names the first few nodes that can have the fault; empty if there are none.
     fn places(&self, graphs: [&[Graph]; 2]) -> String {
         let mut names: Vec<String> = Vec::new();
         let stages = graphs.into_iter().flat_map(|graphs| (0..graphs.len()).map(move |stage| (graphs, stage)));
@@ -561,7 +560,12 @@ impl Plant {
         }
         let (shown, more) = (names.len().min(PLACES_SHOWN), names.len().saturating_sub(PLACES_SHOWN));
         let more = if more == 0 { String::new() } else { format!(" or {more} more") };
-        names.get(..shown).unwrap_or_default().join(", ") + &more
+        let listed = names.get(..shown).unwrap_or_default().join(", ") + &more;
+        match names.len() {
+            0 => String::new(),
+            1 => format!("; use {listed}"),
+            _ => format!("; use one of {listed}"),
+        }
     }
 
     /// Whether the node can have the fault.

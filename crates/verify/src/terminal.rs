@@ -48,15 +48,18 @@ impl Report {
 
     fn coverage_lines(&self, text: &mut String) {
         let coverage = &self.coverage;
+        let decoding = match self.steps {
+            0 => String::new(),
+            _ => format!(", {} of {} decoding", coverage.checked_decode, coverage.nodes_decode),
+        };
         let fused = if coverage.fused > 0 { format!(" ({} of them fused)", coverage.fused) } else { String::new() };
         line(
             text,
             &format!(
-                "coverage   {}{fused}, {} checked ({} on prompts, {} decoding), {} on {}, {} fell back, {} waived",
+                "coverage   {}{fused}, {} checked ({} on prompts{decoding}), {} on {}, {} fell back, {} waived",
                 counted(coverage.nodes, "node"),
                 coverage.checked,
                 coverage.checked_prompt,
-                coverage.checked_decode,
                 coverage.on_device,
                 self.device.name,
                 coverage.fell_back,
@@ -170,9 +173,9 @@ impl Report {
         };
         let steps = match batch.steps {
             0 => String::new(),
-            steps => format!(", then {},", counted(steps, "decode step")),
+            steps => format!(", then {}", counted(steps, "decode step")),
         };
-        line(text, &format!("batch      prompts of {lengths} tokens{steps} in one batch; {bits}"));
+        line(text, &format!("batch      sequences of {lengths} tokens{steps}, submitted together; {bits}"));
     }
 
     fn asked_lines(&self, text: &mut String) {

@@ -163,16 +163,21 @@ fn the_terminal_report_has_straight_columns_and_full_sentences() {
         let around = row.get(column - 1..=column).unwrap_or_default();
         assert!(around.starts_with(' ') && !around.ends_with(' '), "{text}");
     }
+    let coverage = &report.coverage;
+    let decoding = format!(" on prompts, {} of {} decoding), ", coverage.checked_decode, coverage.nodes_decode);
     for line in [
+        decoding.as_str(),
         "repeat     3 runs without recording give the same bits; recording the nodes does not change them\n",
-        "batch      prompts of 7 and 4 tokens, then 2 decode steps, in one batch; each has the same bits",
+        "batch      sequences of 7 and 4 tokens, then 2 decode steps, submitted together; each has the same bits",
         " positions (",
         " differences expected); KL divergence mean ",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
-    report.batch.steps = 0;
-    assert!(report.to_terminal().contains("batch      prompts of 7 and 4 tokens in one batch; "));
+    (report.batch.steps, report.steps) = (0, 0);
+    let text = report.to_terminal();
+    assert!(text.contains("batch      sequences of 7 and 4 tokens, submitted together; "), "{text}");
+    assert!(text.contains(" on prompts), "), "{text}");
 }
 
 #[test]

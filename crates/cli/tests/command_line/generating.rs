@@ -334,7 +334,7 @@ fn a_model_without_attention_has_no_kv_cache() {
         &["trace", &model, "--print", "--kv", "f32"],
         &["plan", &model, "--kv", "q8_0"],
     ] {
-        trueup(call).refuses(&["a model without attention has no KV cache; remove the KV cache type (--kv)"]);
+        trueup(call).refuses(&["--kv: the model has no KV cache; remove the option"]);
     }
     for call in [&["run", &model, "--ids", "1", "--kv-device", "cpu"][..], &["verify", &model, "--kv-device", "cpu"]] {
         trueup(call).refuses(&["--kv-device: the model has no KV cache; remove the option"]);

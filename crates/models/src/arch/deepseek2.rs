@@ -94,7 +94,8 @@ const BASE: Architecture = Architecture {
         });
         let of_epsilon = other_epsilon(spec).map(|epsilon| {
             format!(
-                "the norms of latent attention have an epsilon of {epsilon}; llama.cpp uses that of the other norms"
+                "the norms of latent attention have an epsilon of {epsilon:e}; llama.cpp uses the epsilon of the other \
+                 norms, so its results differ"
             )
         });
         of_groups.into_iter().chain(of_yarn).chain(of_epsilon).collect()

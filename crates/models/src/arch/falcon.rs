@@ -171,11 +171,18 @@ fn alibi(spec: &ModelSpec) -> Option<Alibi> {
 fn layer_note(spec: &ModelSpec) -> Option<String> {
     let is_sequential = spec.layers.iter().any(|layer| !layer.arrangement.is_parallel);
     let has_bias = spec.attentions().any(|(_, attention)| attention.has_bias);
-    if is_sequential || has_bias {
-        let found = if is_sequential { "layers in sequence" } else { "biases" };
-        return Some(format!(
-            "the model has {found}, which llama.cpp does not expect for falcon; it does not load the file"
-        ));
+    if is_sequential {
+        return Some(
+            "attention and feed-forward run in sequence; llama.cpp supports only the parallel form for falcon and cannot \
+             load the file"
+                .to_owned(),
+        );
+    }
+    if has_bias {
+        return Some(
+            "the model has biases, which llama.cpp does not support for falcon; llama.cpp cannot load the file"
+                .to_owned(),
+        );
     }
     alibi(spec).map(|_| {
         format!(

@@ -144,7 +144,8 @@ impl ScalingReader<'_> {
         let Some((_, keys)) = SCALING_KEYS.iter().find(|(name, _)| *name == kind) else {
             let known: Vec<&str> = SCALING_KEYS.iter().map(|(name, _)| *name).collect();
             let (place, found) = (self.place, quote(kind));
-            self.diagnostics.add(format!("{place}: rope_type: expected {}, found \"{found}\"", known.join(", ")));
+            self.diagnostics
+                .add(format!("{place}: rope_type: expected one of {}, found \"{found}\"", known.join(", ")));
             return;
         };
         self.check_keys(kind, keys);

@@ -22,10 +22,13 @@ impl Session {
         if sequence >= count {
             return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));
         }
-        if ids.is_empty() || ids.len() > most {
+        if ids.is_empty() {
+            return Err(Error::Request("expected at least one token, found an empty text".to_owned()));
+        }
+        if ids.len() > most {
             let (found, longer) = (ids.len(), longer(self.sizes.can_be_longer));
             return Err(Error::Request(format!(
-                "expected a text of 1 to {most} tokens (the context), found {found}; {longer}change the text"
+                "{found} tokens exceed the context of {most}; {longer}shorten the text"
             )));
         }
         ids.iter().try_for_each(|id| self.model().expect_token(*id))?;

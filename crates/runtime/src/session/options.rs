@@ -107,8 +107,7 @@ impl Sizes {
         let activation = options.activation.unwrap_or_else(|| activation_of(&*weights.devices()[0]));
         let kv = options.kv.unwrap_or(if activation == DType::F64 { DType::F64 } else { DType::F16 });
         if options.kv.is_some() && !spec.has_kv_cache() {
-            let kind = if spec.is_recurrent() { "a model without attention" } else { "an encoder" };
-            return Err(Error::Request(format!("{kind} has no KV cache; remove the KV cache type (--kv)")));
+            return Err(Error::Request("--kv: the model has no KV cache; remove the option".to_owned()));
         }
         if spec.has_encoder() && weights.with_layers() > 1 {
             return Err(Error::Request(
