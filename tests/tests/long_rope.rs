@@ -84,13 +84,13 @@ fn a_batch_of_long_and_short_texts_gives_each_its_factors() {
     }
 }
 
-/// Decode steps cross the original context.
+/// The reference refuses a graph with other factors than those of the text's length after all steps, in the batch too.
 #[test]
-fn verify_follows_a_text_that_becomes_long() {
+fn verify_judges_short_and_long_texts() {
     let scratch = tempfile::tempdir().expect("a scratch folder");
     let model = model(scratch.path());
     let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-    let prompts = vec![TEXT[..ORIGINAL - 1].to_vec()];
+    let prompts = vec![TEXT[..5].to_vec(), TEXT[..ORIGINAL - 1].to_vec()];
     let options = VerifyOptions { prompts, steps: 4, ..VerifyOptions::default() };
     let report =
         verify(model, device, Reference::Oracle, &options, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));

@@ -325,9 +325,14 @@ impl ModelSpec {
 
     /// Whether a text of this many tokens has the long divisors of LongRoPE, as in transformers.
     pub fn is_long(&self, tokens: usize) -> bool {
+        self.original_context().is_some_and(|original| tokens > original)
+    }
+
+    /// The longest text with the short divisors of LongRoPE; `None` without LongRoPE.
+    pub fn original_context(&self) -> Option<usize> {
         match self.rope().map(|rope| &rope.factors) {
-            Some(RopeFactors::Long(factors)) => tokens > factors.original_context,
-            _ => false,
+            Some(RopeFactors::Long(factors)) => Some(factors.original_context),
+            _ => None,
         }
     }
 

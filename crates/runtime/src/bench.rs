@@ -218,6 +218,7 @@ fn expect(weights: &Weights, session: &SessionOptions, options: &BenchOptions) -
 /// Computes a prompt and, one by one, what follows it, and gives the seconds of both.
 fn run(session: &mut Session, prompt: &[u32], following: &[u32]) -> Result<(f64, f64)> {
     session.truncate(0, 0);
+    session.expect_length(0, prompt.len() + following.len());
     let start = Instant::now();
     session.compute(&prompt_entries(0, prompt), None)?;
     let prompt_seconds = start.elapsed().as_secs_f64();

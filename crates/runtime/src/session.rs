@@ -77,7 +77,7 @@ pub struct Session {
     seen: Vec<usize>,
     /// Whether the cache of each sequence was computed with the long factors of LongRoPE.
     is_long: Vec<bool>,
-    /// The length that each sequence is expected to reach; see [`Session::expect_length`].
+    /// The announced length of each sequence; see [`Session::expect_length`].
     expected: Vec<usize>,
     /// How the text of each of them was divided when it was computed, where texts have a beginning that sees itself.
     divisions: Vec<Vec<Division>>,
@@ -135,7 +135,7 @@ impl Session {
             sources: vec![0; sizes.sequences],
             seen: vec![0; sizes.sequences],
             is_long: vec![false; sizes.sequences],
-            expected: vec![sizes.length; sizes.sequences],
+            expected: vec![0; sizes.sequences],
             divisions: Vec::new(),
             buffers: Buffers::default(),
             plans: Vec::new(),
@@ -241,7 +241,7 @@ impl Session {
     ///
     /// Fails where an entry names no token of the vocabulary or no sequence, or where a sequence would outgrow the
     /// context; nothing is computed then. Fails with [`Error::NoRoom`] where there is no memory. Sequences hold what
-    /// they held before, or nothing where the rows of a cache that grows were lost.
+    /// they held before, or nothing where rows of the cache were lost.
     pub fn compute(&mut self, entries: &[Entry], mut observer: Option<&mut dyn Observer>) -> Result<Logits> {
         self.check(entries)?;
         let mut logits = Logits { width: self.sizes.result_size, values: Vec::new() };
@@ -253,17 +253,16 @@ impl Session {
             fewer"
             ))
         })?;
-        let lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
-        let mut long = self.is_long.clone();
-        for (sequence, is_long) in self.long_after(entries) {
-            long[sequence] = is_long;
+        let long = self.long_after(entries);
+        for (index, entry) in entries.iter().enumerate() {
+            self.restore(entry.sequence, long.get(index) == Some(&true))?;
         }
-        entries.iter().try_for_each(|entry| self.restore(entry.sequence, long[entry.sequence]))?;
+        let lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
         let texts = if self.model().model().spec().is_bidirectional() { texts(entries) } else { Vec::new() };
         for chunk in self.chunks(entries, &texts) {
             let observer = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);
             if let Err(error) = self.compute_chunk(chunk, observer, &mut logits.values) {
-                lengths.iter().enumerate().for_each(|(sequence, len)| self.truncate(sequence, *len));
+                lengths.iter().enumerate().for_each(|(sequence, len)| self.cut(sequence, *len));
                 return Err(error);
             }
         }
@@ -305,12 +304,16 @@ impl Session {
     }
 
     /// How many of these tokens are computed at once. Recurrent states need as many tokens of each sequence: many of
-    /// one sequence, or one of each of many. LongRoPE computes long texts with other factors.
+    /// one sequence, or one of each of many. LongRoPE has other factors for long texts.
     fn chunk_len(&self, entries: &[Entry]) -> usize {
         let most = entries.len().min(self.sizes.prompt_chunk);
         let is_long = |entry: &Entry| self.is_long[entry.sequence];
-        let alike = entries.iter().take(most).take_while(|entry| is_long(entry) == is_long(&entries[0])).count();
-        let Some(first) = entries.first().filter(|_| self.sizes.is_recurrent) else { return alike };
+        let Some(first) = entries.first().filter(|_| self.sizes.is_recurrent) else {
+            return match self.sizes.original_context {
+                Some(_) => entries.iter().take(most).take_while(|entry| is_long(entry) == is_long(&entries[0])).count(),
+                None => most,
+            };
+        };
         let of_one = entries.iter().take(most).take_while(|entry| entry.sequence == first.sequence).count();
         if of_one > 1 {
             return of_one;

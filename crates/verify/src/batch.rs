@@ -189,9 +189,21 @@ impl PromptBatch {
         self.order().map(move |number| (number, position(number) + step))
     }
 
+    /// The length of each sequence after the last step.
+    pub fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.sequences.iter().map(|sequence| sequence.ids.len())
+    }
+
+    /// A session for the batch.
+    pub fn session(&self, weights: &Arc<Weights>, options: &SessionOptions) -> Result<Session> {
+        let mut session = Session::new(weights.clone(), options)?;
+        self.lengths().enumerate().for_each(|(sequence, length)| session.expect_length(sequence, length));
+        Ok(session)
+    }
+
     /// One run without looking.
     pub fn plain(&self, weights: &Arc<Weights>, options: &SessionOptions) -> Result<Run> {
-        let mut session = Session::new(weights.clone(), options)?;
+        let mut session = self.session(weights, options)?;
         for (number, source) in self.sources() {
             session.encode(number, source, None)?;
         }

@@ -206,6 +206,7 @@ pub(crate) fn plain(
     given: Option<&[u32]>,
 ) -> Result<(Run, Vec<u32>)> {
     let mut session = Session::new(weights.clone(), options)?;
+    session.expect_length(0, prompt.ids.len() + steps);
     let mut run = Run::default();
     if !prompt.source.is_empty() {
         session.encode(0, prompt.source, None)?;

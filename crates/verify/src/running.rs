@@ -401,6 +401,8 @@ const SPARE_MAX: usize = 1 << 24;
 pub(crate) struct Oracle {
     model: Arc<ModelFile>,
     kv: DType,
+    /// What each sequence will have after the last step: it chooses the factors of LongRoPE.
+    lengths: Vec<usize>,
     graph: Graph,
     last_uses: Vec<usize>,
     values: Vec<Option<HostTensor>>,
@@ -412,12 +414,12 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    /// The oracle before the first token, computing on the threads of `pool`.
-    pub fn new(model: Arc<ModelFile>, kv: Option<DType>, pool: Arc<ThreadPool>) -> Oracle {
+    /// The oracle before the first token of sequences that will have these lengths, computing on the threads of `pool`.
+    pub fn new(model: Arc<ModelFile>, kv: Option<DType>, lengths: Vec<usize>, pool: Arc<ThreadPool>) -> Oracle {
         let (last_uses, values) = (Vec::new(), Vec::new());
         let kv = kv.unwrap_or(DType::F64);
         let (graph, caches, inputs, spare) = (Graph::default(), HashMap::new(), None, Vec::new());
-        Oracle { model, kv, graph, last_uses, values, caches, inputs, spare, pool }
+        Oracle { model, kv, lengths, graph, last_uses, values, caches, inputs, spare, pool }
     }
 
     fn begin(&mut self, device: &Graph, inputs: &Inputs) -> Result<()> {
@@ -430,6 +432,14 @@ impl Oracle {
         let stage = if inputs.is_source { Stage::Encoder } else { decoder_stage(device) };
         let streams = streams(device);
         let (tokens, outputs) = (inputs.entries.len(), inputs.outputs().len());
+        let length = inputs.entries.first().and_then(|entry| self.lengths.get(entry.sequence).copied());
+        let is_long = self.model.model().spec().is_long(length.unwrap_or(0));
+        if is_long != device.find(LONG_FACTORS).is_some() && !inputs.is_source {
+            let (found, expected) = if is_long { ("short", "long") } else { ("long", "short") };
+            return Err(unlike(&format!(
+                "the device has the {found} factors of LongRoPE, expected the {expected} ones"
+            )));
+        }
         let batch = Batch {
             tokens,
             outputs,
@@ -437,7 +447,7 @@ impl Oracle {
             context,
             sequences,
             streams,
-            is_long: device.find(LONG_FACTORS).is_some(),
+            is_long,
             stage,
             activation: DType::F64,
             kv: self.kv,

@@ -245,11 +245,8 @@ impl<'a> Verification<'a> {
     fn session_options(&self, text: Text) -> SessionOptions {
         let needed = (text.ids.len() + self.options.steps).max(text.source.len());
         let context = self.options.context.unwrap_or(needed);
-        // The same for all, so that batches compute what single prompts do.
-        let longest = self.options.prompts.iter().map(Vec::len).max().unwrap_or(0);
         SessionOptions {
             context: Some(context),
-            length: longest + self.options.steps,
             kv: self.options.kv,
             fusion: self.options.fusion,
             ..SessionOptions::default()
@@ -267,8 +264,10 @@ impl<'a> Verification<'a> {
         tell(0);
         let repeats = repeat(&self.weights, &session_options, text, steps)?;
         tell(1);
-        let mut running = self.running(&session_options)?;
+        let length = prompt.len() + steps;
+        let mut running = self.running(&session_options, vec![length])?;
         let mut session = Session::new(self.weights.clone(), &session_options)?;
+        session.expect_length(0, length);
         let (model, pool) = (self.model.clone(), self.pool.clone());
         let again = again(repeats.deterministic);
         let mut shadow = Shadow::new(model, &mut running, &mut self.records, number, again, pool);
@@ -306,13 +305,15 @@ impl<'a> Verification<'a> {
         self.sources.get(prompt).map_or(&[], Vec::as_slice)
     }
 
-    fn running(&self, options: &SessionOptions) -> Result<Running> {
-        Ok(match &self.reference_weights {
-            None => Running::Oracle(Box::new(Oracle::new(self.model.clone(), self.options.kv, self.pool.clone()))),
-            Some(weights) => {
-                Running::Device { session: Box::new(Session::new(weights.clone(), options)?), results: HashMap::new() }
-            }
-        })
+    /// The reference before the first token of sequences that will have these lengths.
+    fn running(&self, options: &SessionOptions, lengths: Vec<usize>) -> Result<Running> {
+        let Some(weights) = &self.reference_weights else {
+            let oracle = Oracle::new(self.model.clone(), self.options.kv, lengths, self.pool.clone());
+            return Ok(Running::Oracle(Box::new(oracle)));
+        };
+        let mut session = Session::new(weights.clone(), options)?;
+        lengths.iter().enumerate().for_each(|(sequence, length)| session.expect_length(sequence, *length));
+        Ok(Running::Device { session: Box::new(session), results: HashMap::new() })
     }
 
     /// Compares the observed run with a plain one on the same ids, which is made when the device chose others.
@@ -382,8 +383,8 @@ impl<'a> Verification<'a> {
         deterministic: bool,
         tell: &mut dyn FnMut(usize),
     ) -> Result<Run> {
-        let mut running = self.running(options)?;
-        let mut session = Session::new(self.weights.clone(), options)?;
+        let mut running = self.running(options, batch.lengths().collect())?;
+        let mut session = batch.session(&self.weights, options)?;
         let (model, pool, number) = (self.model.clone(), self.pool.clone(), self.options.prompts.len());
         let again = again(self.deterministic && deterministic);
         let mut shadow = Shadow::new(model, &mut running, &mut self.records, number, again, pool);
@@ -418,7 +419,9 @@ impl<'a> Verification<'a> {
         let is_same =
             prompt.iter().chain(continuation).zip(&sequence.ids).filter(|(a, b)| a == b).count() == sequence.ids.len();
         let has_same_source = sequence.source == self.source(sequence.prompt);
-        if is_whole && is_same && has_same_source {
+        let is_long = |length: usize| self.model.model().spec().is_long(length);
+        let is_as_long = is_long(prompt.len() + self.options.steps) == is_long(sequence.ids.len());
+        if is_whole && is_same && has_same_source && is_as_long {
             return Ok(self.alone[sequence.prompt].clone());
         }
         let text = Text { source: &sequence.source, ids: &sequence.ids };

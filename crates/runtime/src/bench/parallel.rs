@@ -82,7 +82,10 @@ fn together(
     session.compute(&prompts, None)?;
     let following = ids(weights, options.generate);
     let times = (0..=options.repetitions).map(|_| {
-        lengths.iter().enumerate().for_each(|(sequence, len)| session.truncate(sequence, *len));
+        for (sequence, len) in lengths.iter().enumerate() {
+            session.truncate(sequence, *len);
+            session.expect_length(sequence, len + options.generate);
+        }
         session.catch_up()?;
         decode(&mut session, &following)
     });

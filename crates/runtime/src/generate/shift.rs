@@ -69,5 +69,6 @@ pub(super) fn shift(session: &mut Session, sequence: usize, kept: usize, next: u
     // Where the beginning of a text sees itself, its tokens saw those that are dropped.
     let common = session.common(sequence, &text).min(kept);
     session.truncate(sequence, common);
+    session.expect_length(sequence, text.len());
     text.split_off(common)
 }

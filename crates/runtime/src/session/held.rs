@@ -8,13 +8,19 @@ impl Session {
     /// Forgets the tokens of a sequence from number `len` on; 0 forgets all. A recurrent state cannot go back: the next
     /// computation of the sequence first computes the tokens that are left again.
     pub fn truncate(&mut self, sequence: usize, len: usize) {
-        self.tokens[sequence].truncate(len);
-        self.divisions[sequence].truncate(len);
-        self.expected[sequence] = self.sizes.length;
+        self.cut(sequence, len);
+        self.expected[sequence] = 0;
     }
 
-    /// Announces that a sequence will have `len` tokens before its result is of interest, until it is cut. LongRoPE
-    /// computes the first part of a long text otherwise; without this, that part is computed again.
+    /// The same, but for the announced length.
+    pub(super) fn cut(&mut self, sequence: usize, len: usize) {
+        self.tokens[sequence].truncate(len);
+        self.divisions[sequence].truncate(len);
+    }
+
+    /// Announces, until the sequence is truncated, that it will have at least `len` tokens. With LongRoPE, all tokens
+    /// of a long text have other factors than those of a short one, so the first tokens of a text that becomes long
+    /// unannounced are computed again.
     pub fn expect_length(&mut self, sequence: usize, len: usize) {
         self.expected[sequence] = len;
     }
@@ -29,8 +35,7 @@ impl Session {
         if self.model().model().spec().is_bidirectional() {
             return 0;
         }
-        // Long texts have other factors of LongRoPE.
-        if self.is_long[sequence] != self.model().model().spec().is_long(text.len()) {
+        if self.is_long[sequence] != self.becomes_long(text.len()) {
             return 0;
         }
         // A recurrent state can be reused only if the text continues all tokens that it has seen.
@@ -45,16 +50,24 @@ impl Session {
 
     /// Computes the recurrent states of cut sequences again, so that the next computation does not have to.
     pub fn catch_up(&mut self) -> Result<()> {
-        (0..self.sequences()).try_for_each(|sequence| self.restore(sequence, self.is_long[sequence]))
+        let length = |session: &Session, sequence: usize| session.len(sequence).max(session.expected[sequence]);
+        (0..self.sequences()).try_for_each(|sequence| self.restore(sequence, self.becomes_long(length(self, sequence))))
     }
 
-    /// Whether each sequence of these entries is long after them.
-    pub(super) fn long_after(&self, entries: &[Entry]) -> Vec<(usize, bool)> {
-        let spec = self.model().model().spec();
+    /// Whether a text of `tokens` tokens has the long factors of LongRoPE.
+    fn becomes_long(&self, tokens: usize) -> bool {
+        self.sizes.original_context.is_some_and(|original| tokens > original)
+    }
+
+    /// For each entry, whether its sequence is long after all of them; nothing without LongRoPE.
+    pub(super) fn long_after(&self, entries: &[Entry]) -> Vec<bool> {
+        if self.sizes.original_context.is_none() {
+            return Vec::new();
+        }
         let mut lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
         entries.iter().for_each(|entry| lengths[entry.sequence] += 1);
-        let length = |sequence: usize| lengths[sequence].max(self.expected[sequence]);
-        entries.iter().map(|entry| (entry.sequence, spec.is_long(length(entry.sequence)))).collect()
+        let is_long = |sequence: usize| self.becomes_long(lengths[sequence].max(self.expected[sequence]));
+        entries.iter().map(|entry| is_long(entry.sequence)).collect()
     }
 
     /// Computes the tokens of a sequence again if its recurrent state has seen others, or if they were computed with
@@ -64,19 +77,21 @@ impl Session {
         if !is_stale && self.is_long[sequence] == is_long {
             return Ok(());
         }
-        let held = std::mem::take(&mut self.tokens[sequence]);
-        let was_long = std::mem::replace(&mut self.is_long[sequence], is_long);
+        let (held, batches) = (std::mem::take(&mut self.tokens[sequence]), self.batches);
+        let has_changed = std::mem::replace(&mut self.is_long[sequence], is_long) != is_long;
         self.seen[sequence] = 0;
         let again = |token: &u32| Entry { token: *token, sequence, wants_logits: false };
         let again: Vec<Entry> = held.iter().map(again).collect();
         for chunk in again.chunks(self.sizes.prompt_chunk) {
             if let Err(error) = self.compute_chunk(chunk, None, &mut Vec::new()) {
-                self.tokens[sequence] = held;
-                self.is_long[sequence] = was_long;
+                // Rows of the cache with other factors are lost.
+                self.tokens[sequence] = if has_changed { Vec::new() } else { held };
+                self.divisions[sequence].truncate(self.tokens[sequence].len());
                 self.seen[sequence] = usize::MAX;
                 return Err(error);
             }
         }
+        self.batches = batches;
         Ok(())
     }
 }

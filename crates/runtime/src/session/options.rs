@@ -24,8 +24,6 @@ pub struct SessionOptions {
     /// Tokens that each sequence can hold; at most the model's context, unless the model has no limit
     /// ([`trueup_models::ModelSpec::context_max`]). `None`: the model's, or 4096 where that is less.
     pub context: Option<usize>,
-    /// The length that every sequence is expected to reach, as with [`Session::expect_length`](super::Session).
-    pub length: usize,
     /// How many sequences there are room for.
     pub sequences: usize,
     /// The type of the KV cache: f16, f32, or q8_0 where a head is a multiple of 32. `None`: f64 where activations are
@@ -46,7 +44,6 @@ impl Default for SessionOptions {
     fn default() -> SessionOptions {
         SessionOptions {
             context: None,
-            length: 0,
             sequences: 1,
             kv: None,
             activation: None,
@@ -64,7 +61,8 @@ pub(super) struct Sizes {
     pub context: usize,
     /// Rows of the cache for each sequence at most: `context`, rounded up to the unit of plans.
     pub room: usize,
-    pub length: usize,
+    /// The longest text with the short factors of LongRoPE; `None` without LongRoPE.
+    pub original_context: Option<usize>,
     pub sequences: usize,
     pub kv: DType,
     pub activation: DType,
@@ -118,7 +116,7 @@ impl Sizes {
         Ok(Sizes {
             context,
             room,
-            length: options.length,
+            original_context: spec.original_context(),
             sequences: options.sequences,
             kv,
             activation,

@@ -68,13 +68,13 @@ pub(super) fn run(
     let chunk = steps.iter().map(Vec::len).max().unwrap_or(1).max(1);
     let options = SessionOptions {
         context: Some(context),
-        length: context,
         kv: options.kv,
         prompt_chunk: chunk,
         fusion: options.fusion && fused,
         ..SessionOptions::default()
     };
     let mut session = Session::new(weights, &options)?;
+    session.expect_length(0, context);
     let mut beside = Beside { trace, step: 0, order: Vec::new(), squares: HashMap::new(), logits: Vec::new() };
     let ids: Vec<u32> = steps.iter().flatten().map(|entry| entry.token).collect();
     let (mut tokens, mut compared, mut position) = (Tokens::default(), false, 0);

@@ -74,6 +74,7 @@ pub fn record(
         Follow::Given(ids) => ids.len(),
     };
     let mut session = Session::new(weights.clone(), options)?;
+    session.expect_length(0, prompt.len().saturating_add(further));
     let (profiles, fused, tokens) = (Vec::new(), Vec::new(), Vec::new());
     let mut recorder = Recorder { selects, sink, profiles, fused, tokens, kv: DType::F16 };
     let mut all = prompt.to_vec();
