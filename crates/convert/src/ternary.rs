@@ -9,7 +9,7 @@
 use crate::chunk::{read_values, write_values};
 use crate::mapping::MappedTensor;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError};
 use trueup_formats::{Checkpoint, Error, Result, quote};
 use trueup_quantize::{CHUNK_ELEMENTS, chunk_ranges};
 
@@ -20,18 +20,26 @@ const DAMAGED: &str = "the file is damaged, or its weights are stored in another
 const MAGNITUDE_MIN: f32 = 1e-5;
 
 /// The mean magnitude of each source of a tensor, computed when it is first needed.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Magnitudes(Vec<OnceLock<f32>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Magnitudes(Vec<Arc<Mutex<Option<f32>>>>);
+
+/// What was computed so far makes no difference.
+impl PartialEq for Magnitudes {
+    fn eq(&self, other: &Magnitudes) -> bool {
+        self.0.len() == other.0.len()
+    }
+}
 
 impl Magnitudes {
     pub fn new(sources: usize) -> Magnitudes {
-        Magnitudes(vec![OnceLock::new(); sources])
+        Magnitudes((0..sources).map(|_| Arc::default()).collect())
     }
 
-    /// The mean magnitude of a source. Threads that need it at the same time all compute the same number.
+    /// The mean magnitude of a source. The first thread that needs it computes it; others wait.
     fn of(&self, place: usize, source: &dyn Checkpoint, tensor: &MappedTensor) -> Result<f32> {
-        if let Some(known) = self.0[place].get() {
-            return Ok(*known);
+        let mut known = self.0[place].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mean) = *known {
+            return Ok(mean);
         }
         let columns = crate::chunk::row_elements(&tensor.expected.shape);
         let rows = tensor.expected.shape.iter().product::<u64>() / columns;
@@ -51,7 +59,8 @@ impl Magnitudes {
             let problem = format!("the mean magnitude of its elements is {mean:e}, too large for f32");
             return Err(Error::new(source.path(), problem).at(format!("tensor {name}")).help(DAMAGED));
         }
-        Ok(*self.0[place].get_or_init(|| mean))
+        *known = Some(mean);
+        Ok(mean)
     }
 }
 

@@ -244,13 +244,14 @@ fn plan(source: &dyn Checkpoint, options: &FlmOptions) -> Result<Plan> {
             }
         }
     }
-    if spec.is_tied()
+    if spec.has_head_of_embedding()
         && let Some(embedding) = expected.iter().find(|tensor| tensor.name == TOKEN_EMBEDDING)
         && let Some(theirs) = embedding.sources.first()
     {
         // FastLLM looks for a head of its own, as its exporter writes one for every model.
         let name = if is_gguf { &embedding.name } else { &theirs.name };
-        let head = ExpectedTensor { name: OUTPUT.to_owned(), ..embedding.clone() };
+        let head = expected.iter().find(|tensor| tensor.name == OUTPUT).unwrap_or(embedding);
+        let head = ExpectedTensor { name: OUTPUT.to_owned(), ..head.clone() };
         plan.add(source, name, ("lm_head.weight", theirs), &head, (None, 0), options.bits)?;
     }
     Ok(plan)

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
-use trueup_convert::{Agreement, Options, TensorCheck, check, convert};
+use trueup_convert::{Agreement, FlmOptions, Options, TensorCheck, check, convert, to_flm};
 use trueup_formats::{Checkpoint, Gguf, OpenOptions, open};
 use trueup_quantize::{NoProgress, Recipe};
 
@@ -38,13 +38,18 @@ impl Draft {
     }
 
     fn open(&self) -> Box<dyn Checkpoint> {
+        self.write();
+        open(self.folder.path(), &OpenOptions::default()).unwrap()
+    }
+
+    /// Writes the tensors and the description into the folder.
+    fn write(&self) {
         let views = self.tensors.iter().map(|(name, (dtype, shape, bytes))| {
             (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
         });
         let bytes = safetensors::serialize(views, None).unwrap();
         std::fs::write(self.folder.path().join("model.safetensors"), bytes).unwrap();
         std::fs::write(self.folder.path().join("config.json"), serde_json::to_vec(&self.config).unwrap()).unwrap();
-        open(self.folder.path(), &OpenOptions::default()).unwrap()
     }
 
     fn output(&self) -> PathBuf {
@@ -635,14 +640,13 @@ fn ternary_checkpoints_that_lie_are_refused() {
     const SCALE: &str = "model.layers.1.self_attn.q_proj.weight_scale";
     const PACKED_FOUND: &str = "expected plain weights, as config.json says, found packed weights (weight_scale in 14 \
                                 places); restore quantization_config from the original config.json";
-    let cases: [(Change, &str); 11] = [
+    let cases: [(Change, &str); 10] = [
         (
             |draft| draft.tensors.get_mut(Q).unwrap().2[70] = 0xc0,
             "byte 70: expected 0, 1 or 2 in each pair of bits, found 0xc0",
         ),
         (|draft| draft.tensors.get_mut(SCALE).unwrap().2.fill(0), "q_proj.weight_scale: expected a scale other than 0"),
         (|draft| draft.set(SCALE, |values| values[0] = f32::NAN), "element 0 is NaN, expected a finite number"),
-        (|draft| drop(draft.tensors.remove(SCALE)), "tensor model.layers.1.self_attn.q_proj.weight_scale is missing"),
         (|draft| drop(draft.tensors.remove(Q)), "tensor model.layers.1.self_attn.q_proj.weight is missing"),
         (
             |draft| *draft.tensors.get_mut(SCALE).unwrap() = (Dtype::BF16, vec![2], vec![0; 4]),
@@ -672,6 +676,11 @@ fn ternary_checkpoints_that_lie_are_refused() {
         let message = draft.refused(&Options::default());
         assert!(message.contains(expected), "{expected:?}: {message}");
     }
+    let mut draft = Draft::of("bitnet-2b");
+    draft.tensors.remove(SCALE);
+    draft.write();
+    let message = open(draft.folder.path(), &OpenOptions::default()).map(drop).unwrap_err().to_string();
+    assert!(message.contains(&format!("unsupported types: {Q} (U8 without {SCALE})")), "{message}");
     let mut draft = Draft::of("bitnet");
     draft.set(Q, |values| values[100] = f32::INFINITY);
     let message = draft.refused(&Options::default());
@@ -685,10 +694,23 @@ fn ternary_checkpoints_that_lie_are_refused() {
 /// llama.cpp does not load files of these architectures without an output head.
 #[test]
 fn the_embedding_is_written_as_the_head_where_llama_cpp_needs_one() {
-    for name in ["codeshell", "internlm2", "orion", "plamo", "stablelm", "xverse"] {
+    for name in [
+        "baichuan",
+        "codeshell",
+        "gptneox",
+        "internlm2",
+        "olmo2",
+        "olmoe",
+        "orion",
+        "phi2",
+        "plamo",
+        "qwen2moe",
+        "stablelm",
+        "xverse",
+    ] {
         let mut draft = Draft::of(name);
         draft.config.insert("tie_word_embeddings".to_owned(), json!(true));
-        let removed = [HEAD, "output.weight"].map(|head| draft.tensors.remove(head).is_some());
+        let removed = [HEAD, "output.weight", "embed_out.weight"].map(|head| draft.tensors.remove(head).is_some());
         assert!(removed.contains(&true) || name == "codeshell", "{name}");
         let (notes, checks) = converted(&draft, Recipe::new(None));
         assert!(notes.contains("the embedding is written a second time, as output.weight"), "{name}: {notes}");
@@ -701,6 +723,46 @@ fn the_embedding_is_written_as_the_head_where_llama_cpp_needs_one() {
             (file.tensors()[number].dtype, bytes)
         };
         assert!(bytes("output.weight") == bytes("token_embd.weight"), "{name}");
+    }
+}
+
+/// FastLLM's exporter writes a head for every model, too.
+#[test]
+fn a_head_that_is_the_embedding_is_written_to_flm_files() {
+    let mut draft = Draft::of("baichuan");
+    draft.config.insert("tie_word_embeddings".to_owned(), json!(true));
+    assert!(draft.tensors.remove(HEAD).is_some());
+    let path = draft.folder.path().join("out.flm");
+    to_flm(draft.open().as_ref(), &path, &FlmOptions::default(), &NoProgress).unwrap();
+    let file = open(&path, &OpenOptions::default()).unwrap();
+    let bytes = |name: &str| {
+        let number = file.find(name).unwrap_or_else(|| panic!("no {name}"));
+        let mut bytes = vec![0; file.tensors()[number].bytes as usize];
+        file.read(number, 0, &mut bytes).unwrap();
+        bytes
+    };
+    // The head is written in f32, the embedding in bf16: the two high bytes of an f32.
+    let widened: Vec<u8> = bytes(EMBEDDING).chunks_exact(2).flat_map(|pair| [0, 0, pair[0], pair[1]]).collect();
+    assert!(bytes(HEAD) == widened);
+}
+
+/// The class of Baichuan 2 normalizes the rows of its head, although they are those of the embedding.
+#[test]
+fn rows_of_a_head_that_is_the_embedding_are_normalized() {
+    let mut draft = Draft::of("baichuan");
+    draft.config.insert("tie_word_embeddings".to_owned(), json!(true));
+    draft.config.insert("z_loss_weight".to_owned(), json!(0));
+    assert!(draft.tensors.remove(HEAD).is_some());
+    let (_, checks) = converted(&draft, Recipe::new(Some(DType::F32)));
+    assert!(checks.iter().all(|line| line.agreement == Agreement::Exact));
+    let file = Gguf::open(draft.output()).unwrap();
+    let number = file.find("output.weight").unwrap();
+    let mut bytes = vec![0; file.tensors()[number].bytes as usize];
+    file.read(number, 0, &mut bytes).unwrap();
+    let values: Vec<f32> = bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect();
+    for row in values.chunks(file.tensors()[number].shape[0] as usize) {
+        let length = row.iter().map(|value| value * value).sum::<f32>().sqrt();
+        assert!((length - 1.0).abs() < 1e-4, "{length}");
     }
 }
 

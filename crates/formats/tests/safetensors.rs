@@ -275,6 +275,32 @@ fn every_lie_is_refused_with_its_place() {
     faults.report();
 }
 
+/// Bytes are packed weights if they have a scale of the same name, in their file or in another one of the index.
+#[test]
+fn bytes_are_weights_if_they_have_a_scale() {
+    let byte = |name: &str, at: usize| {
+        format!(r#""{name}.weight":{{"dtype":"U8","shape":[1],"data_offsets":[{at},{}]}}"#, at + 1)
+    };
+    let scale = |name: &str, at: usize| {
+        format!(r#""{name}.weight_scale":{{"dtype":"F32","shape":[1],"data_offsets":[{at},{}]}}"#, at + 4)
+    };
+    let bytes = |entries: &[String], data| file_bytes(&format!("{{{}}}", entries.join(",")), data);
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(folder.path(), "a.safetensors", &bytes(&[byte("a", 0), scale("a", 1)], 5));
+    assert_eq!(SafetensorsFile::open(path).unwrap().tensors()[0].dtype, DType::I8);
+    let path = write(folder.path(), "a.safetensors", &bytes(&[byte("a", 0), byte("b", 1), scale("a", 2)], 6));
+    let error = SafetensorsFile::open(path).unwrap_err().to_string();
+    assert!(error.contains("unsupported types: b.weight (U8 without b.weight_scale)"), "{error}");
+
+    let folder = model_folder(&[]);
+    write(folder.path(), "a.safetensors", &bytes(&[byte("a", 0)], 1));
+    write(folder.path(), "b.safetensors", &bytes(&[scale("a", 0)], 4));
+    write_index(folder.path(), json!({"a.weight": "a.safetensors", "a.weight_scale": "b.safetensors"}));
+    let model = SafetensorsDir::open(folder.path()).unwrap();
+    assert_eq!(model.tensors()[model.find("a.weight").unwrap()].dtype, DType::I8);
+    assert!(trueup_formats::survey(folder.path()).unwrap().checkpoint.find("a.weight").is_some());
+}
+
 #[test]
 fn every_cut_is_refused_and_no_changed_byte_panics() {
     let folder = tempfile::tempdir().unwrap();

@@ -188,6 +188,8 @@ fn expected(spec: &ModelSpec, names: &SourceNames, tensor: TensorSpec) -> Expect
     };
     if let Some(ScaledHead { factor, .. }) = scaled.filter(|scaled| scaled.factor != 1.0) {
         transform.values = ValueChange::Affine { scale: factor, offset: 0.0 };
+    } else if of_embedding && spec.head.has_unit_rows {
+        transform.values = ValueChange::NormalizeRows;
     }
     let rows_of = |source: usize| {
         let ends = transform.pieces.iter().filter(|piece| piece.source == source);

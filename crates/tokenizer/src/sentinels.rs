@@ -13,6 +13,7 @@ use crate::special_names::{RoleDefault, SpecialNames};
 use crate::vocab_json::named_class;
 use crate::vocabulary::{AddedToken, TOKENS_MAX, Token};
 use serde_json::Value;
+use std::collections::HashSet;
 use std::path::Path;
 use trueup_formats::{Error, Result, TokenizerFiles, quote};
 
@@ -22,6 +23,8 @@ const CLASSES: [&str; 2] = ["T5Tokenizer", "MT5Tokenizer"];
 const MODEL_TYPES: [&str; 4] = ["t5", "longt5", "mt5", "umt5"];
 /// Number of sentinels if no file has it.
 const COUNT_DEFAULT: u64 = 100;
+/// The largest number of sentinels that is read.
+const COUNT_MAX: usize = 1 << 16;
 const KEY: &str = "extra_ids";
 /// Tokens of the class for roles that no file names.
 const ROLES: &[RoleDefault] =
@@ -46,7 +49,7 @@ pub(crate) fn names(files: &TokenizerFiles) -> SpecialNames<'_> {
 /// A number that is not possible, or that differs from the number of sentinels in the list of special tokens.
 pub(crate) fn tokens(pieces: &[Token], files: &TokenizerFiles, path: &Path) -> Result<Vec<AddedToken>> {
     let value = files.tokenizer_config.as_ref().and_then(|config| config.get(KEY)).filter(|value| !value.is_null());
-    let most = TOKENS_MAX.saturating_sub(pieces.len());
+    let most = TOKENS_MAX.saturating_sub(pieces.len()).min(COUNT_MAX);
     let named = SpecialNames::of(files).texts().into_iter().filter(|text| text.contains(START)).count();
     let problem = |problem: String| {
         let error = Error::new(path, problem).at(format!("tokenizer_config.json, {KEY}"));
@@ -69,8 +72,9 @@ pub(crate) fn tokens(pieces: &[Token], files: &TokenizerFiles, path: &Path) -> R
         let place = pieces.len().saturating_add(count).checked_sub(number)?.checked_sub(1)?;
         Some(plain(u32::try_from(place).ok()?, &format!("{START}{number}>"), true))
     };
-    let is_piece = |token: &AddedToken| pieces.iter().any(|piece| piece.text == token.content);
-    Ok((0..count).filter_map(sentinel).filter(|token| !is_piece(token)).collect())
+    let pieces: HashSet<&str> =
+        pieces.iter().map(|piece| piece.text.as_str()).filter(|text| text.starts_with(START)).collect();
+    Ok((0..count).filter_map(sentinel).filter(|token| !pieces.contains(token.content.as_str())).collect())
 }
 
 /// A sentence about settings of the class that are not applied, if a file changes them.

@@ -32,7 +32,8 @@ use crate::special_tokens::assign;
 use crate::tokenizer_json;
 use crate::vocab_json::{self, first_difference};
 use crate::vocab_txt;
-use crate::vocabulary::{AddedToken, Algorithm, Parts, TokenKind, Vocabulary, pad};
+use crate::vocabulary::{Algorithm, Parts, TokenKind, Vocabulary, pad};
+use std::collections::HashSet;
 use std::path::Path;
 use trueup_formats::flm::FlmVocabulary;
 use trueup_formats::{Error, Result, StandIn, TokenizerFiles, quote};
@@ -323,9 +324,8 @@ fn from_tokenizer_model(
             true => (Listed::none(), SpecialNames::none()),
             false => (Listed::read(files), sentinels::names(files)),
         };
-        let is_listed = |id: u32| listed.tokens.iter().any(|token| token.id == id);
-        let more: Vec<AddedToken> = sentinels.into_iter().filter(|token| !is_listed(token.id)).collect();
-        listed.tokens.extend(more);
+        let ids: HashSet<u32> = listed.tokens.iter().map(|token| token.id).collect();
+        listed.tokens.extend(sentinels.into_iter().filter(|token| !ids.contains(&token.id)));
         notes.extend(sentinels::note(files));
         merge(&mut parts, listed, (files, &names), target, notes)?;
     } else {

@@ -43,8 +43,9 @@ const DTYPES: [(&str, DType); 9] = [
     ("BOOL", DType::I8),
 ];
 
-/// What names of weights that are packed into bytes end with, and names of their scales.
+/// What names of weights that are packed into bytes end with, what their scales add to it, and both.
 const PACKED_WEIGHT: &str = ".weight";
+const SCALE_SUFFIX: &str = "_scale";
 const PACKED_SCALE: &str = ".weight_scale";
 
 /// A single file of named arrays, in the order of their bytes.
@@ -74,15 +75,20 @@ struct RawHeader {
 impl SafetensorsFile {
     /// Opens a file and validates its header: afterwards every tensor's bytes are known to be there.
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
-        SafetensorsFile::open_with(path.as_ref(), &mut refuse)
+        SafetensorsFile::open_part(path.as_ref(), &|_| false, &mut refuse)
     }
 
-    /// Opens a file as far as it can be read: what has a fault that `on_fault` lets pass is left out.
-    pub(super) fn open_with(path: &Path, on_fault: OnFault<'_>) -> Result<SafetensorsFile> {
+    /// Opens a file as far as it can be read: what has a fault that `on_fault` lets pass is left out. `is_listed` tells
+    /// whether another file of the model has the tensor of a name.
+    pub(super) fn open_part(
+        path: &Path,
+        is_listed: &dyn Fn(&str) -> bool,
+        on_fault: OnFault<'_>,
+    ) -> Result<SafetensorsFile> {
         let source = SourceFile::open(path)?;
         let (header, data_start) = read_header(&source)?;
         let all = header.tensors.len();
-        let mut described = describe(&source, header.tensors, data_start, on_fault)?;
+        let mut described = describe(&source, header.tensors, data_start, is_listed, on_fault)?;
         let named: Vec<_> = described.iter().map(|(info, range)| (info.name.as_str(), range.clone())).collect();
         let is_let_in = without_overlap(&named, &mut |name, problem| {
             let place = format!("tensor {}", quote(name));
@@ -152,18 +158,25 @@ fn describe(
     source: &SourceFile,
     raw: Vec<(String, RawTensor)>,
     data_start: u64,
+    is_listed: &dyn Fn(&str) -> bool,
     on_fault: OnFault<'_>,
 ) -> Result<Vec<(TensorInfo, Range<u64>)>> {
     let mut described = Vec::with_capacity(raw.len());
     let (mut unread, mut names) = (Vec::new(), Vec::new());
-    let has_scales = raw.iter().any(|(name, _)| name.ends_with(PACKED_SCALE));
+    let scales: HashSet<String> =
+        raw.iter().map(|(name, _)| name).filter(|name| name.ends_with(PACKED_SCALE)).cloned().collect();
     for (name, tensor) in raw {
         // Old programs store masks as bytes, under the name of a bias.
         let is_mask = tensor.dtype == "U8" && tensor.shape.len() > 1 && name.ends_with(".bias");
-        let is_packed = has_scales && tensor.dtype == "U8" && name.ends_with(PACKED_WEIGHT);
+        let is_byte_weight = tensor.dtype == "U8" && name.ends_with(PACKED_WEIGHT);
+        let scale = format!("{name}{SCALE_SUFFIX}");
+        let is_packed = is_byte_weight && (scales.contains(&scale) || is_listed(&scale));
         let known = if is_mask || is_packed { "BOOL" } else { tensor.dtype.as_str() };
         let Some((_, dtype)) = DTYPES.iter().find(|(dtype, _)| *dtype == known) else {
-            unread.push(format!("{} ({})", quote(&name), quote(&tensor.dtype)));
+            unread.push(match is_byte_weight && !scales.is_empty() {
+                true => format!("{} (U8 without {})", quote(&name), quote(&scale)),
+                false => format!("{} ({})", quote(&name), quote(&tensor.dtype)),
+            });
             names.push(name);
             continue;
         };

@@ -2,9 +2,10 @@
 
 use super::file::SafetensorsFile;
 use crate::error::{Error, Result, listed, quote};
+use crate::fault::refuse;
 use crate::json::{self, UniqueEntries};
 use crate::source_file::SourceFile;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// The largest index that is read, in bytes.
@@ -52,12 +53,19 @@ impl WeightMap {
         self.files.iter().map(|(_, file)| file.as_str()).collect::<BTreeSet<_>>().into_iter()
     }
 
+    /// The tensors that it lists.
+    pub fn tensor_names(&self) -> HashSet<&str> {
+        self.files.iter().map(|(tensor, _)| tensor.as_str()).collect()
+    }
+
     /// Opens all files and compares them with the index, tensor by tensor.
     pub fn open_files(&self, folder: &Path) -> Result<Vec<SafetensorsFile>> {
         let mut files = Vec::new();
+        let names = self.tensor_names();
+        let is_listed = |name: &str| names.contains(name);
         for name in self.file_names() {
-            let file =
-                SafetensorsFile::open(folder.join(name)).map_err(|error| error.help("get all files of the model"))?;
+            let file = SafetensorsFile::open_part(&folder.join(name), &is_listed, &mut refuse)
+                .map_err(|error| error.help("get all files of the model"))?;
             files.push((name.to_owned(), file));
         }
         self.check_files(&files, &|_| false)?;

@@ -62,7 +62,7 @@ impl SafetensorsDir {
         };
         let mut weights_others = weights.others;
         let faults_before = faults.kept().len();
-        let files = open_files(folder, &wanted, &mut faults);
+        let files = open_files(folder, &wanted, by_index, &mut faults);
         if weights.has_two_sets {
             let are_whole = faults.kept().len() == faults_before;
             weights_others.second_weights = Some(second_weights(folder, &files, are_whole));
@@ -147,8 +147,15 @@ fn read_index(folder: &Path, others: &mut Vec<SourceFile>, faults: &mut FaultLis
     }
 }
 
-fn open_files(folder: &Path, wanted: &[String], faults: &mut FaultList) -> Vec<(String, SafetensorsFile)> {
+fn open_files(
+    folder: &Path,
+    wanted: &[String],
+    by_index: Option<&WeightMap>,
+    faults: &mut FaultList,
+) -> Vec<(String, SafetensorsFile)> {
     let (mut files, mut seen) = (Vec::new(), SeenFiles::default());
+    let names = by_index.map(WeightMap::tensor_names).unwrap_or_default();
+    let is_listed = |name: &str| names.contains(name);
     for name in wanted {
         let path = folder.join(name);
         if path.symlink_metadata().is_err() {
@@ -160,7 +167,7 @@ fn open_files(folder: &Path, wanted: &[String], faults: &mut FaultList) -> Vec<(
             faults.add(fault);
             Ok(())
         };
-        let opened = seen.meet(&path).and_then(|()| SafetensorsFile::open_with(&path, &mut note));
+        let opened = seen.meet(&path).and_then(|()| SafetensorsFile::open_part(&path, &is_listed, &mut note));
         match opened {
             Ok(file) => files.push((name.clone(), file)),
             Err(error) => faults.add(Fault::new(FaultKind::FileUnreadable, error)),

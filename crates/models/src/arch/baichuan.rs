@@ -63,6 +63,7 @@ pub static BAICHUAN: Architecture = Architecture {
     more_keys: |spec, writer| writer.value(MAX_ALIBI_BIAS, alibi(spec).unwrap_or(0.0)),
     compatibility: |spec| rope_factors_note(spec).into_iter().chain(position_note(spec)).collect(),
     tensors: &[APART, PACKED, &[TensorRule::new("output", "lm_head").with(unit_rows)], NAMES],
+    needs_head: true,
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
 };

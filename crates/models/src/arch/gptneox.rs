@@ -39,6 +39,7 @@ pub static GPTNEOX: Architecture = Architecture {
         TensorRule::new("output_norm", "gpt_neox.final_layer_norm"),
         TensorRule::new("output", "embed_out"),
     ]],
+    needs_head: true,
     ignorable: &[
         "gpt_neox.layers.{l}.attention.rotary_emb.inv_freq",
         // Old checkpoints store the causal mask, and the score of the positions that it hides.

@@ -20,6 +20,7 @@ pub static OLMO2: Architecture = Architecture {
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),
     tensors: &[NAMES],
+    needs_head: true,
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
 };

@@ -31,6 +31,7 @@ pub static OLMOE: Architecture = Architecture {
     },
     compatibility: |spec| renormalization_note(spec, false).into_iter().collect(),
     tensors: &[EXPERT_NAMES, NAMES],
+    needs_head: true,
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
 };

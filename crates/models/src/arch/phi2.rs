@@ -27,6 +27,7 @@ pub static PHI2: Architecture = Architecture {
         ],
         NAMES,
     ],
+    needs_head: true,
     ignorable: &["model.layers.{l}.self_attn.rotary_emb.inv_freq"],
     ..Architecture::BASE
 };

@@ -37,6 +37,7 @@ pub static QWEN2MOE: Architecture = Architecture {
         notes.chain(rope_factors_note(spec)).collect()
     },
     tensors: &[SHARED_NAMES, EXPERT_NAMES, NAMES],
+    needs_head: true,
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE
 };

@@ -18,6 +18,9 @@ pub const CONTEXT_DEFAULT: usize = 4096;
 /// No tensor of a batch is larger: 256 TiB, more than a process can address.
 const TENSOR_BYTES_MAX: u128 = 1 << 48;
 
+/// The most rows of the KV cache that all sequences have together: kernels count them in 32 bits.
+const ROWS_MAX: usize = i32::MAX as usize / CAPACITY_UNIT * CAPACITY_UNIT;
+
 /// What a session is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionOptions {
@@ -85,21 +88,21 @@ impl Sizes {
     pub fn new(weights: &Weights, options: &SessionOptions) -> Result<Sizes> {
         let spec = weights.model().model().spec();
         let context = options.context.unwrap_or(spec.context_length().min(CONTEXT_DEFAULT));
-        if context == 0 || context > spec.context_max() {
-            let most = spec.context_max();
-            return Err(Error::Request(format!(
-                "expected a context of 1 to {most} tokens (the model's context), found {context}"
-            )));
+        let most = spec.context_max().min(ROWS_MAX);
+        if context == 0 || context > most {
+            let whose = if most == spec.context_max() { " (the model's context)" } else { "" };
+            return Err(Error::Request(format!("expected a context of 1 to {most} tokens{whose}, found {context}")));
         }
         if options.sequences == 0 || options.prompt_chunk == 0 {
             return Err(Error::Request("a session needs at least one sequence and one token per batch".to_owned()));
         }
         let room = context.next_multiple_of(CAPACITY_UNIT);
-        let rows = room.checked_mul(options.sequences).filter(|rows| i32::try_from(*rows).is_ok());
+        let rows = room.checked_mul(options.sequences).filter(|rows| *rows <= ROWS_MAX);
         if rows.is_none() {
-            let (sequences, most) = (options.sequences, i32::MAX);
+            let sequences = options.sequences;
             return Err(Error::Request(format!(
-                "{sequences} sequences of {context} tokens exceed {most} tokens in total"
+                "{sequences} sequences of {room} tokens (the context, in steps of {CAPACITY_UNIT}) exceed {ROWS_MAX} \
+                 tokens in total; reduce the context or the number of sequences"
             )));
         }
         let activation = options.activation.unwrap_or_else(|| activation_of(&*weights.devices()[0]));
@@ -132,7 +135,7 @@ impl Sizes {
             is_recurrent: spec.is_recurrent(),
             has_kv_cache: spec.has_kv_cache(),
             has_encoder: spec.has_encoder(),
-            can_be_longer: context < spec.context_max(),
+            can_be_longer: context < most,
         })
     }
 

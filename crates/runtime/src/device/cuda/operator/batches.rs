@@ -2,20 +2,22 @@
 
 use super::Call;
 use std::ops::Range;
+use trueup_graph::TensorType;
 
 /// Batches that a grid takes at once.
-const BATCHES_MAX: usize = 65_535;
+pub(super) const BATCHES_MAX: usize = 65_535;
 
 /// Tokens that it takes at once, at four of them a block at least.
-pub const TOKENS_MAX: usize = 4 * 65_535;
+pub(super) const TOKENS_MAX: usize = 4 * 65_535;
 
 /// Launches a product of matrices, the inputs but the last, with batches of tokens, the last one: at once, or in parts.
 pub fn launch_parts(call: &mut Call, launch: impl Fn(&mut Call) -> Result<(), String>) -> Result<(), String> {
-    if fits(call) { launch(call) } else { parts(call).iter_mut().try_for_each(launch) }
+    if fits(&call.output.ty) { launch(call) } else { parts(call).iter_mut().try_for_each(launch) }
 }
 
-fn fits(call: &Call) -> bool {
-    let [_, tokens, n2, n3] = call.output.ty.shape.sizes();
+/// Whether a grid takes all batches and tokens of a result at once.
+pub fn fits(y: &TensorType) -> bool {
+    let [_, tokens, n2, n3] = y.shape.sizes();
     n2 * n3 <= BATCHES_MAX && tokens <= TOKENS_MAX
 }
 
@@ -29,7 +31,7 @@ fn parts<'a>(call: &Call<'a>) -> Vec<Call<'a>> {
     let (dimension, size, most) = if n3 > 1 { (3, n3, at_once / n2) } else { (2, n2, at_once) };
     let matrices = call.inputs[0].ty.shape[dimension];
     let calls = runs(size, matrices, most.max(1)).into_iter().map(|run| part(call, dimension, size / matrices, &run));
-    calls.flat_map(|call| if fits(&call) { vec![call] } else { parts(&call) }).collect()
+    calls.flat_map(|call| if fits(&call.output.ty) { vec![call] } else { parts(&call) }).collect()
 }
 
 /// The part of a call of one batch that computes tokens from `first` on.

@@ -18,10 +18,10 @@
 //! launch. Blocks that are not stored in planes are not weights; plain kernels multiply them, with sums at least as
 //! exact as declared.
 
-use super::batches::TOKENS_MAX;
 use super::heads::HeadsTail;
 use super::rms_norm::NormBehind;
 use super::{ALIGNMENT, Argument, Call, Grid, Operand, Sizes, View, decoded, moved, suffix};
+use super::{batches as parts, mul_mat_gated};
 use crate::devices::Linear;
 use crate::profile::{Accumulator, Activations, Profile, Rounding, Weights};
 use trueup_blocks::DType;
@@ -120,9 +120,13 @@ impl Means {
             return plain;
         }
         let way = self.way(weights, x);
-        // Many tokens are multiplied in parts, which the library may take although it does not take the whole.
-        let is_cut = has_library && output.shape[1] > TOKENS_MAX;
-        let by_library = is_cut || weights.iter().any(|w| takes_library(way, has_library, w, output));
+        // Many tokens or batches are multiplied in parts, which the library may take although it does not take the
+        // whole.
+        let is_cut = has_library && !parts::fits(output);
+        let mut taken = weights.iter().map(|w| takes_library(way, has_library, w, output));
+        // One kernel multiplies both matrices, unless the library takes both.
+        let is_at_once = weights.len() == 2 && mul_mat_gated::is_at_once(way) && weights[0].dtype == weights[1].dtype;
+        let by_library = is_cut || if is_at_once { taken.all(|takes| takes) } else { taken.any(|takes| takes) };
         // The library adds all products of a row in one chain.
         let in_tensor_cores = Accumulator::TensorCore { chain: if by_library { 0 } else { HALVES_CHAIN } };
         match way {
@@ -483,7 +487,7 @@ pub fn kernel(call: &Call, operator: &str, w: &Operand, x: &Operand) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use trueup_graph::op::{MulMat, MulMatId};
+    use trueup_graph::op::{Gated, MulMat, MulMatGated, MulMatId};
     use trueup_graph::{Shape, Strides};
 
     /// An H200.
@@ -588,7 +592,27 @@ pub(super) mod tests {
             assert_eq!(chain(dtype, true, 9, 1), 0, "{dtype}");
             assert_eq!(chain(dtype, false, 9, 1), HALVES_CHAIN, "{dtype}");
             assert_eq!(chain(dtype, true, 9, 2), HALVES_CHAIN, "{dtype}");
-            assert_eq!(chain(dtype, true, TOKENS_MAX + 1, 2), 0, "{dtype}: parts of one batch");
+            assert_eq!(chain(dtype, true, parts::TOKENS_MAX + 1, 2), 0, "{dtype}: parts of one batch");
+            assert_eq!(chain(dtype, true, 9, parts::BATCHES_MAX), HALVES_CHAIN, "{dtype}");
+            assert_eq!(chain(dtype, true, 9, parts::BATCHES_MAX + 1), 0, "{dtype}: a part of one batch");
         }
+    }
+
+    /// Both matrices of a gated product are multiplied by one built-in kernel, unless cuBLASLt takes both.
+    #[test]
+    fn the_chain_of_a_gated_product_is_that_of_both_matrices() {
+        let apart = Shape::new(&[256, 16]).seen_by(Strides { offset: 0, steps: [1, 512, 8192, 8192] });
+        let chain = |dtype, is_apart: bool| {
+            let gate = ty(dtype, &[256, 16]);
+            let up = if is_apart { TensorType { shape: apart, ..gate } } else { gate };
+            let (inputs, output) = ([gate, up, ty(DType::F32, &[256, 9])], ty(DType::F32, &[16, 9]));
+            let op = MulMatGated { gated: Gated::Swiglu }.into();
+            match FAST.declared(&op, &inputs, &output, true, profile(dtype).unwrap()).accumulator {
+                Accumulator::TensorCore { chain } => chain,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!([false, true].map(|is_apart| chain(DType::F16, is_apart)), [0, HALVES_CHAIN]);
+        assert_eq!(chain(DType::Q6K, false), 0);
     }
 }

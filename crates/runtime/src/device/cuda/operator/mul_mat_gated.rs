@@ -63,7 +63,7 @@ pub fn needed(inputs: &[TensorType], y: &TensorType, means: &Means, library: &Bl
 }
 
 /// Whether there are kernels that multiply with both matrices.
-fn is_at_once(way: Way) -> bool {
+pub fn is_at_once(way: Way) -> bool {
     matches!(way, Way::Rows | Way::Tiles | Way::Halves)
 }
 
