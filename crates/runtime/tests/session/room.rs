@@ -120,3 +120,18 @@ fn plans_of_batches_that_cannot_be_say_why() {
     }
     assert!(Session::plan(&weights, &options, 320, 320, 160).is_ok());
 }
+
+#[test]
+fn contexts_whose_rows_cannot_be_counted_are_refused() {
+    let (_folder, weights) = weights(Kind::Llama, i32::MAX as usize, "cpu");
+    for (context, sequences, part) in [
+        (2_147_483_647, 1, "expected a context of 1 to 2147483584 tokens, found 2147483647"),
+        (1_073_741_800, 2, "2 sequences of 1073741824 tokens (the context, in steps of 64) exceed 2147483584 tokens"),
+    ] {
+        let options = SessionOptions { context: Some(context), sequences, ..SessionOptions::default() };
+        let error = Session::plan(&weights, &options, 1, 1, 1).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    let options = SessionOptions { context: Some(2_147_483_584), ..SessionOptions::default() };
+    assert!(Session::plan(&weights, &options, 1, 1, 1).is_ok());
+}
