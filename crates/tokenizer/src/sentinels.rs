@@ -24,7 +24,7 @@ const MODEL_TYPES: [&str; 4] = ["t5", "longt5", "mt5", "umt5"];
 /// Number of sentinels if no file has it.
 const COUNT_DEFAULT: u64 = 100;
 /// The largest number of sentinels that is read.
-const COUNT_MAX: usize = 1 << 16;
+const COUNT_MAX: usize = 1 << 14;
 const KEY: &str = "extra_ids";
 /// Tokens of the class for roles that no file names.
 const ROLES: &[RoleDefault] =

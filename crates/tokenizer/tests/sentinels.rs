@@ -67,7 +67,7 @@ fn numbers_of_sentinels_that_lie_are_refused() {
         ),
         (json!({ "extra_ids": -1 }), "tokenizer_config.json, extra_ids: expected a number from 0 to "),
         (json!({ "extra_ids": 1u64 << 40 }), "found 1099511627776"),
-        (json!({ "extra_ids": 65_537 }), "extra_ids: expected a number from 0 to 65536, found 65537"),
+        (json!({ "extra_ids": 16_385 }), "extra_ids: expected a number from 0 to 16384, found 16385"),
         (json!({ "extra_ids": "4" }), "found \"4\""),
     ];
     for (config, expected) in cases {
@@ -82,10 +82,10 @@ fn piece(text: &str) -> Vec<u8> {
     [&[0x0a, length + 7, 0x0a, length], text.as_bytes(), &[0x15, 0, 0, 0, 0]].concat()
 }
 
-/// The time grows with the number of tokens, not with its square. A sentinel that is a piece is not added again.
+/// The largest number does not take long.
 #[test]
 fn the_largest_number_of_sentinels_is_read_after_many_pieces() {
-    const COUNT: usize = 1 << 16;
+    const COUNT: usize = 1 << 14;
     let mut files = files(&json!({ "extra_ids": COUNT }));
     let before = read(&files, None).unwrap().tokens().len();
     let more: Vec<u8> = (0..COUNT).flat_map(|number| piece(&format!("zz{number}"))).collect();
