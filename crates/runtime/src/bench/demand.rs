@@ -101,13 +101,28 @@ fn work_of(graph: &Graph, node: &Node) -> Work {
     Work::of(&node.op, &types, &graph.value(node.output).ty)
 }
 
-/// Bytes of a weight that a node reads: of a table only the rows that it takes.
+/// Bytes of a weight that a node reads: of a table only the rows that it takes, of a stack of experts only those that
+/// tokens use.
 fn read_bytes(node: &Node, weight: &TensorType, graph: &Graph) -> u64 {
-    if matches!(node.op, Op::GetRows(_)) {
-        let rows = graph.value(node.output).ty.shape.rows().min(weight.shape.rows());
-        return (weight.bytes() / weight.shape.rows().max(1) * rows) as u64;
+    match node.op {
+        Op::GetRows(_) => {
+            let rows = graph.value(node.output).ty.shape.rows().min(weight.shape.rows());
+            (weight.bytes() / weight.shape.rows().max(1) * rows) as u64
+        }
+        Op::MulMatId(_) => {
+            let [_, used, tokens, _] = graph.value(node.output).ty.shape.sizes();
+            let experts = weight.shape[2].max(1);
+            (weight.bytes() as f64 / experts as f64 * experts_used(experts, used, tokens)).round() as u64
+        }
+        _ => weight.bytes() as u64,
     }
-    weight.bytes() as u64
+}
+
+/// How many experts the tokens of a batch use together, on average, if a router prefers none: each token uses `used`
+/// different ones.
+fn experts_used(experts: usize, used: usize, tokens: usize) -> f64 {
+    let share = used as f64 / experts as f64;
+    experts as f64 * (1.0 - (1.0 - share.min(1.0)).powf(tokens as f64))
 }
 
 #[cfg(test)]
@@ -157,6 +172,14 @@ mod tests {
             (demand.operations, demand.kv),
             (Operations { int8: 3 * 2 * (LAYERS + HEAD), ..Operations::default() }, "f16")
         );
+    }
+
+    #[test]
+    fn a_token_reads_the_experts_that_it_uses() {
+        assert!((experts_used(128, 8, 1) - 8.0).abs() < 1e-12);
+        assert!((experts_used(128, 8, 2) - (16.0 - 0.5)).abs() < 1e-12, "one in 16 of the second token's is known");
+        assert_eq!(experts_used(4, 4, 3), 4.0);
+        assert_eq!(experts_used(8, 2, 0), 0.0);
     }
 
     #[test]

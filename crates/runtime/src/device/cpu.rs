@@ -155,18 +155,24 @@ fn compute(means: Means, step: &Step) -> std::result::Result<(), String> {
     }
     written(&step.output)?;
     for tensor in step.inputs.iter().chain([&step.output]) {
-        if !memory(tensor)?.is_in_place(&tensor.ty) {
+        if !is_in_place(step, tensor, memory(tensor)?) {
             return compute_apart(means, step);
         }
     }
     compute_in_place(means, step)
 }
 
+/// Whether the operator of a step can use one of its tensors where it lies.
+fn is_in_place(step: &Step, tensor: &Tensor, memory: &Memory) -> bool {
+    let takes_view = || operator::takes_view(&step.op, &tensor.ty) && memory.is_in_place(&tensor.ty.held());
+    memory.is_in_place(&tensor.ty) || takes_view()
+}
+
 /// Computes with tensors that kernels cannot read or write where they lie, in memory of their own.
 fn compute_apart(means: Means, step: &Step) -> std::result::Result<(), String> {
     let apart = |tensor: &Tensor| -> std::result::Result<Tensor, String> {
         let source = memory(tensor)?;
-        if source.is_in_place(&tensor.ty) {
+        if is_in_place(step, tensor, source) {
             return Ok(tensor.clone());
         }
         let ty = tensor.ty.dense();
@@ -288,11 +294,12 @@ fn operand<'a>(
     guards: &'a Guards,
 ) -> std::result::Result<Operand<'a>, String> {
     let memory = memory(input)?;
+    let held = input.ty.held();
     let view = match guards.iter().find(|(locked, _)| std::ptr::eq(*locked, memory)) {
-        Some((_, cells)) => cells.view(&input.ty, input.offset_bytes),
+        Some((_, cells)) => cells.view(&held, input.offset_bytes),
         None => {
             debug_assert!(std::ptr::eq(written, memory), "all other memory is locked");
-            split.beside(&input.ty, input.offset_bytes)?
+            split.beside(&held, input.offset_bytes)?
         }
     };
     Ok(Operand { ty: input.ty, view })

@@ -81,7 +81,7 @@ pub use read_lines::{Line, read_lines};
 pub use rms_norm::rms_norm;
 pub use rows::Rows;
 pub use soft_max::soft_max;
-pub use sums::{squares, sum_of};
+pub use sums::{SUMMED_COLUMNS, squares, sum_columns, sum_of};
 pub use turned_product::{
     TURNED_ROWS, Turned, turn_bf16, turn_f16, turn_f32, turn_vectors, turned_from, turned_len, turned_product_bf16,
     turned_product_f16, turned_product_f32,

@@ -126,6 +126,11 @@ pub fn scratch_bytes(op: &Op, inputs: &[TensorType], instructions: Instructions,
     if matches!(op, Op::KvAttention(_)) { kv_attention::scratch_bytes(inputs, instructions, threads) } else { 0 }
 }
 
+/// Whether an operator reads a view of this type where its source lies. All others get a copy of what it shows.
+pub fn takes_view(op: &Op, input: &TensorType) -> bool {
+    matches!(op, Op::Reduce(op) if reduce::takes_view(op, input))
+}
+
 /// One operator's tensors.
 pub struct Call<'a> {
     /// Which kernels to call.

@@ -37,7 +37,9 @@ fn rows(call: Call, work: usize, apply: impl Fn(f32, f32) -> f32 + Sync) -> Resu
     call.team.each(rows, pieces_min(work * shape[0]), |(row, y)| {
         let a = &a[repeated_row(row, &shape, &a_shape) * a_shape[0]..][..a_shape[0]];
         let b = &b[repeated_row(row, &shape, &b_shape) * b_shape[0]..][..b_shape[0]];
-        if a.len() == y.len() {
+        if let (true, [b]) = (a.len() == y.len(), b) {
+            y.iter_mut().zip(a).for_each(|(y, a)| *y = apply(*a, *b));
+        } else if a.len() == y.len() {
             for (y, a) in y.chunks_exact_mut(b.len()).zip(a.chunks_exact(b.len())) {
                 apply_row(a, b, y, &apply);
             }

@@ -1,4 +1,4 @@
-//! The product of one matrix of a stack with rows of activations.
+//! Products of the matrices of a stack with rows of activations.
 //!
 //! ```text
 //! 32 per block, 4 to 8   activations in 8 bits ─▶ packed tiles, integers in blocks    (panel_product.rs)
@@ -7,9 +7,9 @@
 //! other block types      some rows at a time are decoded to f32, then as f32
 //! ```
 //!
-//! Threads take strips of 32 rows. Tokens are processed in tiles of up to eighteen. All packed tiles of a strip use
-//! the same few token tiles, which stay in a core's cache, before the next ones. The order of summation over K does
-//! not depend on the number of tokens or on the position in the stack.
+//! Threads take strips of 32 rows of all matrices that take part, as one list. Tokens are processed in tiles of up to
+//! eighteen. All packed tiles of a strip use the same few token tiles, which stay in a core's cache, before the next
+//! ones. The order of summation over K does not depend on the number of tokens or on the position in the stack.
 
 use super::panel_strip::PanelStrip;
 use super::{Means, Operand, pieces_min};
@@ -84,9 +84,16 @@ impl<'a> Matrix<'a> {
 
     /// `y[rows, tokens]` from `x[len, tokens]`; neither `rows` nor `tokens` is 0.
     pub fn apply(self, means: Means, x: &[f32], tokens: usize, y: &mut [f32]) -> Result<(), String> {
-        let product = Product::new(self, means, tokens)?;
-        let strip = |rows| self.strip(rows, product);
-        product.each_tile(x, y, 1, strip, |strip, xs, [sums, ..]| strip.multiply(means, xs, sums));
+        Matrix::apply_each(self.stack, &[Group { index: self.index, first: 0, tokens }], means, x, y)
+    }
+
+    /// Applies a matrix of the stack to each group of tokens of `x[len, tokens]`, all in one list of work. The results,
+    /// `rows` for each token, are stored group after group. Neither `rows` nor the tokens of a group are 0. Groups use
+    /// different tokens in the order of `x`, or the same single token.
+    pub fn apply_each(stack: &Operand, groups: &[Group], means: Means, x: &[f32], y: &mut [f32]) -> Result<(), String> {
+        let products = Grouped::new(stack, means, groups)?;
+        let strip = |product: &Product, rows| Matrix::of(stack, product.index).strip(rows, product, means);
+        products.each_tile(x, y, 1, strip, |strip, xs, [sums, ..]| strip.multiply(means, xs, sums));
         Ok(())
     }
 
@@ -101,12 +108,15 @@ impl<'a> Matrix<'a> {
         tokens: usize,
         y: &mut [f32],
     ) -> Result<(), String> {
-        let product = Product::new(gate, means, tokens)?;
-        if Product::new(up, means, tokens)?.form != product.form {
+        let group = |matrix: Matrix| Group { index: matrix.index, first: 0, tokens };
+        let products = Grouped::new(gate.stack, means, &[group(gate)])?;
+        if Grouped::new(up.stack, means, &[group(up)])?.form() != products.form() {
             return Err("gate and up need activations in two formats; compute them separately".to_owned());
         }
-        let strips = |rows: Range<usize>| (gate.strip(rows.clone(), product), up.strip(rows, product));
-        product.each_tile(x, y, 2, strips, |(gate, up), xs, [sums, gates, ups]| {
+        let strips = |product: &Product, rows: Range<usize>| {
+            (gate.strip(rows.clone(), product, means), up.strip(rows, product, means))
+        };
+        products.each_tile(x, y, 2, strips, |(gate, up), xs, [sums, gates, ups]| {
             gate.multiply(means, xs, gates);
             up.multiply(means, xs, ups);
             kernel::gated(means.instructions, gated, gates.as_flattened(), ups.as_flattened(), sums.as_flattened_mut());
@@ -115,7 +125,10 @@ impl<'a> Matrix<'a> {
     }
 
     /// Up to a strip's rows from a multiple of these on, in the form that they are multiplied in.
-    fn strip(self, rows: Range<usize>, product: Product<'a>) -> Strip<'a> {
+    fn strip<'s>(self, rows: Range<usize>, product: &Product, means: Means<'s>) -> Strip<'s>
+    where
+        'a: 's,
+    {
         let [len, all_rows, ..] = self.stack.ty.shape.sizes();
         let first = self.index * all_rows + rows.start;
         let cells = first * len..(first + rows.len()) * len;
@@ -124,14 +137,14 @@ impl<'a> Matrix<'a> {
             View::F32(all) => Strip::F32(Rows::dense(&all[cells], count, len)),
             View::F16(all) => Strip::F16(Rows::dense(&all[cells], count, len)),
             View::Bf16(all) => Strip::Bf16(Rows::dense(&all[cells], count, len)),
-            View::Packed(packed) => Strip::Panels(PanelStrip::of(packed, first, count, product.means)),
+            View::Packed(packed) => Strip::Panels(PanelStrip::of(packed, first, count, means)),
             View::Blocks(bytes) => {
                 let dtype = self.stack.ty.dtype;
                 let row_bytes = len / dtype.block_len() * dtype.block_bytes();
-                Strip::of_blocks(dtype, &bytes[first * row_bytes..][..count * row_bytes], len, product.means)
+                Strip::of_blocks(dtype, &bytes[first * row_bytes..][..count * row_bytes], len, means)
             }
         };
-        if product.form == Form::Turned { strip.turned(product.means) } else { strip }
+        if product.form == Form::Turned { strip.turned(means) } else { strip }
     }
 }
 
@@ -237,30 +250,43 @@ struct Tile<'x> {
 
 /// Activations of all tokens, in the form that weights are multiplied with.
 struct Taken<'x> {
-    product: Product<'x>,
     floats: &'x [f32],
     codes: Lent<'x, ActivationBlock>,
     turned: Lent<'x, f32>,
 }
 
 impl Taken<'_> {
-    /// The tile that begins with this token.
-    fn tile(&self, first: usize) -> Tile<'_> {
-        let Product { len, tokens, tile, .. } = self.product;
+    /// The tile of a group that begins with this token of the group.
+    fn tile(&self, product: &Product, first: usize) -> Tile<'_> {
+        let Product { len, tokens, tile, .. } = *product;
         let count = tile.min(tokens - first);
+        let first = product.first + first;
         let floats = Rows::dense(&self.floats[first * len..][..count * len], count, len);
-        let (blocks, places) = self.product.taken_len();
+        let (blocks, places) = product.taken_len();
         let codes = &self.codes[first * blocks..][..count * blocks];
         Tile { floats, codes, turned: &self.turned[first * places..][..count * places] }
     }
 }
 
-/// Products `[rows, tokens]` of matrices `[len, rows]` of one kind with activations `[len, tokens]`.
-#[derive(Clone, Copy)]
-struct Product<'m> {
-    means: Means<'m>,
+/// Tokens that one matrix of a stack is applied to.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// The number of the matrix, counted over the outer dimensions.
+    pub index: usize,
+    /// The first token.
+    pub first: usize,
+    /// How many tokens there are.
+    pub tokens: usize,
+}
+
+/// The product `[rows, tokens]` of one matrix `[len, rows]` with the activations `[len, tokens]` of its group.
+struct Product {
+    /// The number of the matrix.
+    index: usize,
     len: usize,
     rows: usize,
+    /// The group's first token in the activations.
+    first: usize,
     tokens: usize,
     /// Tokens of a tile, but for the last.
     tile: usize,
@@ -278,56 +304,134 @@ enum Form {
     Turned,
 }
 
-impl<'m> Product<'m> {
-    /// Products of this matrix and of others that take activations in the same form.
-    fn new(matrix: Matrix, means: Means<'m>, tokens: usize) -> Result<Product<'m>, String> {
-        let TensorType { dtype, shape } = matrix.stack.ty;
+/// The products of some matrices of a stack.
+struct Grouped<'m> {
+    means: Means<'m>,
+    all: Vec<Product>,
+}
+
+impl<'m> Grouped<'m> {
+    /// Those of each group with its matrix, and of other matrices that take activations in the same form.
+    fn new(stack: &Operand, means: Means<'m>, groups: &[Group]) -> Result<Grouped<'m>, String> {
+        let TensorType { dtype, shape } = stack.ty;
         let turned_from = kernel::turned_from(means.instructions.isa());
-        let form = if profile(dtype)?.activations != Activations::Unchanged {
-            Form::Codes
-        } else if turned_from.is_some_and(|from| tokens >= from) {
-            Form::Turned
-        } else {
-            Form::Floats
-        };
+        let takes_codes = profile(dtype)?.activations != Activations::Unchanged;
         dtype.decoder().ok_or_else(|| format!("{dtype} cannot be decoded"))?;
-        // Tiles as even as can be.
-        let tile = tokens.div_ceil(tokens.div_ceil(TILE).max(1)).max(1);
-        Ok(Product { means, len: shape[0], rows: shape[1], tokens, tile, form })
+        let product = |Group { index, first, tokens }: &Group| {
+            let form = if takes_codes {
+                Form::Codes
+            } else if turned_from.is_some_and(|from| *tokens >= from) {
+                Form::Turned
+            } else {
+                Form::Floats
+            };
+            // Tiles as even as can be.
+            let tile = tokens.div_ceil(tokens.div_ceil(TILE).max(1)).max(1);
+            Product { index: *index, len: shape[0], rows: shape[1], first: *first, tokens: *tokens, tile, form }
+        };
+        Ok(Grouped { means, all: groups.iter().map(product).collect() })
+    }
+
+    /// What the first group's activations are brought into.
+    fn form(&self) -> Option<Form> {
+        self.all.first().map(|product| product.form)
     }
 
     /// Lets threads take strips of rows, of `matrices` matrices at once, and multiply each by tile after tile. The
     /// first of the three results that a tile finds room for is taken.
     fn each_tile<P>(
-        self,
-        x: &'m [f32],
+        &self,
+        x: &[f32],
         y: &mut [f32],
         matrices: usize,
-        strip: impl Fn(Range<usize>) -> P + Sync,
+        strip: impl Fn(&Product, Range<usize>) -> P + Sync,
         multiply: impl Fn(&P, &Tile, [&mut Sums; 3]) + Sync,
     ) {
         let xs = self.taken(x);
-        let seen = self.tokens_seen();
-        let grain = pieces_min(matrices * self.len * STRIP_ROWS * seen.min(self.tokens));
-        for (index, y) in y.chunks_mut(seen * self.rows).enumerate() {
-            let pieces = Columns::new(y, self.rows, STRIP_ROWS);
-            self.means.team.each(pieces, grain, |mut piece: Piece| {
-                let strip = strip(piece.first()..piece.first() + piece.count());
+        // Of each group the tokens that are seen first, then those that are seen next.
+        let mut rounds: Vec<Vec<(&Product, usize, Piece)>> = Vec::new();
+        let mut rest = y;
+        for product in &self.all {
+            let (cells, others) = rest.split_at_mut(product.tokens * product.rows);
+            rest = others;
+            let seen = product.tokens_seen();
+            for (round, cells) in cells.chunks_mut(seen * product.rows).enumerate() {
+                if round == rounds.len() {
+                    rounds.push(Vec::new());
+                }
+                let pieces = Columns::new(cells, product.rows, STRIP_ROWS);
+                rounds[round].extend(pieces.map(|piece| (product, round * seen, piece)));
+            }
+        }
+        for pieces in rounds {
+            let work = |(product, _, piece): &(&Product, usize, Piece)| product.len * STRIP_ROWS * piece.tokens();
+            let grain = pieces_min(matrices * pieces.iter().map(work).min().unwrap_or(0));
+            self.means.team.each(pieces.into_iter(), grain, |(product, first, mut piece)| {
+                let strip = strip(product, piece.first()..piece.first() + piece.count());
                 let multiply = |xs: &Tile, sums: [&mut Sums; 3]| multiply(&strip, xs, sums);
                 // Zeros cost time, too, where a strip is read once.
-                if self.tile == 1 {
-                    self.tiles::<2>(&mut piece, &xs, index * seen, multiply);
+                if product.tile == 1 {
+                    product.tiles::<2>(&mut piece, &xs, first, multiply);
                 } else {
-                    self.tiles::<{ 2 * TILE }>(&mut piece, &xs, index * seen, multiply);
+                    product.tiles::<{ 2 * TILE }>(&mut piece, &xs, first, multiply);
                 }
             });
         }
     }
 
+    /// Activations as these products take them.
+    fn taken<'x>(&self, x: &'x [f32]) -> Taken<'x>
+    where
+        'm: 'x,
+    {
+        let Means { instructions, team, spares } = self.means;
+        let mut end = 0;
+        let distinct = self.all.iter().filter(|product| {
+            let is_new = product.first >= end;
+            end = end.max(product.first + product.tokens);
+            is_new
+        });
+        let lens: Vec<(&Product, (usize, usize))> = distinct.map(|product| (product, product.taken_len())).collect();
+        let total =
+            |len: fn((usize, usize)) -> usize| lens.iter().map(|(product, lens)| product.tokens * len(*lens)).sum();
+        let (mut codes, mut turned) =
+            (spares.codes.lend(total(|lens| lens.0)), spares.turned.lend(total(|lens| lens.1)));
+        let (mut rest_of_codes, mut rest_of_turned) = (&mut *codes, &mut *turned);
+        let (mut quantized, mut put) = (Vec::new(), Vec::new());
+        for (product, (blocks, places)) in lens {
+            let tokens = &x[product.first * product.len..][..product.tokens * product.len];
+            let tiles = tokens.chunks((product.tile * product.len).max(1));
+            let (codes, others) = std::mem::take(&mut rest_of_codes).split_at_mut(product.tokens * blocks);
+            rest_of_codes = others;
+            let (turned, others) = std::mem::take(&mut rest_of_turned).split_at_mut(product.tokens * places);
+            rest_of_turned = others;
+            match product.form {
+                Form::Codes => quantized.extend(
+                    tiles.zip(codes.chunks_mut((product.tile * blocks).max(1))).map(|(x, codes)| (product, x, codes)),
+                ),
+                Form::Turned => {
+                    put.extend(
+                        tiles.zip(turned.chunks_mut((product.tile * places).max(1))).map(|(x, y)| (product, x, y)),
+                    );
+                }
+                Form::Floats => {}
+            }
+        }
+        let grain = |x: Option<&[f32]>| pieces_min(2 * x.map_or(0, <[f32]>::len));
+        let grains = (grain(quantized.first().map(|item| item.1)), grain(put.first().map(|item| item.1)));
+        team.each(quantized.into_iter(), grains.0, |(product, x, codes)| product.quantize(instructions, x, codes));
+        team.each(put.into_iter(), grains.1, |(product, x, turned)| {
+            kernel::turn_vectors(instructions, Rows::dense(x, x.len() / product.len, product.len), turned);
+        });
+        Taken { floats: x, codes, turned }
+    }
+}
+
+impl Product {
     /// The results of a strip, tile after tile, of which each has `SUMS` panels' results at most; `first_token` is the
-    /// first of all tokens that the piece has.
+    /// first of the group's tokens that the piece has.
     fn tiles<const SUMS: usize>(
-        self,
+        &self,
         piece: &mut Piece,
         xs: &Taken,
         first_token: usize,
@@ -339,7 +443,7 @@ impl<'m> Product<'m> {
             let tokens = self.tile.min(piece.tokens() - first);
             let [results, others @ ..] = sums.each_mut().map(|sums| &mut sums[..panels * tokens]);
             let [second, third] = others;
-            multiply(&xs.tile(first_token + first), [&mut *results, second, third]);
+            multiply(&xs.tile(self, first_token + first), [&mut *results, second, third]);
             for token in 0..tokens {
                 let (whole, rest) = piece.token(first + token).as_chunks_mut::<PANEL_ROWS>();
                 let panels = results[token..].iter().step_by(tokens);
@@ -355,7 +459,7 @@ impl<'m> Product<'m> {
 
     /// Tokens whose activations stay in a core's cache, in codes, or in that of all cores, which are four times as
     /// large: whole tiles.
-    fn tokens_seen(self) -> usize {
+    fn tokens_seen(&self) -> usize {
         let (row_bytes, seen_bytes) = match self.form {
             Form::Codes => (self.len / BLOCK_LEN * size_of::<ActivationBlock>(), SEEN_BYTES),
             Form::Floats => (self.len * size_of::<f32>(), SEEN_FLOATS_BYTES),
@@ -365,7 +469,7 @@ impl<'m> Product<'m> {
     }
 
     /// Blocks of codes and turned places of a token.
-    fn taken_len(self) -> (usize, usize) {
+    fn taken_len(&self) -> (usize, usize) {
         match self.form {
             Form::Codes => (self.len / BLOCK_LEN, 0),
             Form::Floats => (0, 0),
@@ -373,35 +477,15 @@ impl<'m> Product<'m> {
         }
     }
 
-    /// Activations as these products take them.
-    fn taken(self, x: &'m [f32]) -> Taken<'m> {
-        let (blocks, places) = self.taken_len();
-        let mut codes = self.means.spares.codes.lend(self.tokens * blocks);
-        let mut turned = self.means.spares.turned.lend(self.tokens * places);
-        let grain = pieces_min(2 * self.tile * self.len);
-        let xs = || x.chunks((self.tile * self.len).max(1));
-        if blocks > 0 {
-            self.means
-                .team
-                .each(codes.chunks_mut(self.tile * blocks).zip(xs()), grain, |(codes, x)| self.quantize(x, codes));
-        }
-        if places > 0 {
-            self.means.team.each(turned.chunks_mut(self.tile * places).zip(xs()), grain, |(turned, x)| {
-                kernel::turn_vectors(self.means.instructions, Rows::dense(x, x.len() / self.len, self.len), turned);
-            });
-        }
-        Taken { product: self, floats: x, codes, turned }
-    }
-
     /// Quantizes the tokens of a tile and puts their blocks side by side.
-    fn quantize(self, x: &[f32], codes: &mut [ActivationBlock]) {
+    fn quantize(&self, instructions: Instructions, x: &[f32], codes: &mut [ActivationBlock]) {
         let tokens = x.len() / self.len;
         if tokens == 1 {
-            return kernel::quantize(self.means.instructions, x, codes);
+            return kernel::quantize(instructions, x, codes);
         }
         let mut blocks = vec![ActivationBlock::default(); self.len / BLOCK_LEN];
         for (token, x) in x.chunks_exact(self.len).enumerate() {
-            kernel::quantize(self.means.instructions, x, &mut blocks);
+            kernel::quantize(instructions, x, &mut blocks);
             for (codes, block) in codes.chunks_exact_mut(tokens).zip(&blocks) {
                 codes[token] = *block;
             }

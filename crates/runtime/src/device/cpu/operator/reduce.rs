@@ -3,8 +3,9 @@
 use super::{Call, IN_F64, expect_f32, pieces_min};
 use crate::device::cpu::kernel;
 use crate::profile::Profile;
-use trueup_graph::TensorType;
+use trueup_blocks::DType;
 use trueup_graph::op::{Reduce, Reduction};
+use trueup_graph::{Strides, TensorType};
 
 /// Elements of a sum of everything that a thread takes at a time; its place in the order of summation does not depend
 /// on threads.
@@ -16,6 +17,9 @@ pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
 }
 
 pub fn compute(op: &Reduce, call: Call) -> Result<(), String> {
+    if !call.inputs[0].ty.shape.is_dense() {
+        return sum_view(call);
+    }
     let x = call.inputs[0].floats()?;
     let len = call.inputs[0].ty.shape[0];
     let y = Call::output_floats(call.output)?;
@@ -43,5 +47,30 @@ pub fn compute(op: &Reduce, call: Call) -> Result<(), String> {
             }
         }),
     }
+    Ok(())
+}
+
+/// Whether the input may be a view, whose elements stay where they are: sums of columns, which are neighbours.
+pub fn takes_view(op: &Reduce, input: &TensorType) -> bool {
+    op.rule == Reduction::SumRows && input.dtype == DType::F32 && input.shape.strides().steps[1] == 1
+}
+
+/// Sums of the columns of a source, in the order that rows are summed in.
+fn sum_view(call: Call) -> Result<(), String> {
+    let (x, shape) = (call.inputs[0].floats()?, call.inputs[0].ty.shape);
+    let y = Call::output_floats(call.output)?;
+    let Strides { offset, steps } = shape.strides();
+    let [len, columns, n2, _] = shape.sizes();
+    if y.is_empty() || len == 0 {
+        y.fill(0.0);
+        return Ok(());
+    }
+    let pieces = y.chunks_mut(columns).enumerate().flat_map(|(outer, y)| {
+        let start = offset + outer % n2 * steps[2] + outer / n2 * steps[3];
+        y.chunks_mut(kernel::SUMMED_COLUMNS).enumerate().map(move |(i, y)| (start + i * kernel::SUMMED_COLUMNS, y))
+    });
+    let pieces: Vec<(usize, &mut [f32])> = pieces.collect();
+    let grain = pieces_min(len * kernel::SUMMED_COLUMNS);
+    call.team.each(pieces.into_iter(), grain, |(start, y)| kernel::sum_columns(&x[start..], len, steps[0], y));
     Ok(())
 }
