@@ -12,6 +12,7 @@ mod diag_mask;
 mod flash_attn;
 mod gated;
 mod get_rows;
+mod groups;
 mod heads;
 mod im2col;
 mod index_fill;

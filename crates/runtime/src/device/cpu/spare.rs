@@ -16,8 +16,6 @@ pub(super) struct Spares {
     pub turned: Spare<f32>,
     /// Activations of tokens, ordered by expert.
     pub gathered: Spare<f32>,
-    /// Results in the same order.
-    pub results: Spare<f32>,
     /// Decoded rows.
     pub decoded: Spare<f32>,
     /// Turned rows of f32.

@@ -1,8 +1,10 @@
-//! For each token the matrices of the experts that it uses. The tokens of one expert are gathered, multiplied together
-//! and scattered, so each matrix is read once. All experts are one list of work for the threads.
+//! For each token the matrices of the experts that it uses. The tokens of one expert are multiplied together, so
+//! each matrix is read once. All experts are one list of work for the threads.
 
-use super::matrix::{self, Group, Matrix};
-use super::{Call, expect_multiplied, pieces_min};
+use super::groups::{Group, Inputs};
+use super::matrix::{self, Matrix};
+use super::{Call, expect_multiplied};
+use crate::device::cpu::columns::Outputs;
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::MulMatId;
@@ -14,8 +16,8 @@ pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
 
 pub fn compute(_: &MulMatId, call: Call) -> Result<(), String> {
     let (w, x) = (call.inputs[0], call.inputs[1].widened()?);
-    let [_, rows, experts, _] = w.ty.shape.sizes();
-    let [len, seen, ..] = call.inputs[1].ty.shape.sizes();
+    let experts = w.ty.shape[2];
+    let [_, seen, ..] = call.inputs[1].ty.shape.sizes();
     let used = call.output_type.shape[1];
     let ids = call.inputs[2].indices("expert", experts)?;
     let means = call.means();
@@ -31,22 +33,14 @@ pub fn compute(_: &MulMatId, call: Call) -> Result<(), String> {
         groups.push(Group { index: *index, first: end, tokens: pairs.len() });
         end += pairs.len();
     }
-    if ids.len() == used && groups.len() == used {
-        // One token, whose activations need not be moved.
-        groups.iter_mut().filter(|_| seen == 1).for_each(|group| group.first = 0);
-        return Matrix::apply_each(&w, &groups, means, &x, y);
+    if ids.len() == used && groups.len() == used && seen == 1 {
+        // One token, whose activations all experts share.
+        groups.iter_mut().for_each(|group| group.first = 0);
+        return Matrix::apply_each(&w, &groups, means, Inputs { cells: &x, rows: None }, Outputs::in_order(y));
     }
-    let mut gathered = means.spares.gathered.lend(len * ids.len());
-    let column = |pair: usize| &x[len * (pair % used % seen + seen * (pair / used))..][..len];
-    let rows_of_x = gathered.chunks_exact_mut(len.max(1)).zip(&order);
-    means.team.each(rows_of_x, pieces_min(len), |(target, pair)| target.copy_from_slice(column(*pair)));
-    let mut results = means.spares.results.lend(y.len());
-    Matrix::apply_each(&w, &groups, means, &gathered, &mut results)?;
-    let mut place_of = vec![0; order.len()];
-    order.iter().enumerate().for_each(|(place, pair)| place_of[*pair] = place);
-    let rows_of_y = y.chunks_exact_mut(rows).zip(&place_of);
-    means.team.each(rows_of_y, pieces_min(rows), |(y, place)| y.copy_from_slice(&results[rows * place..][..rows]));
-    Ok(())
+    let sources: Vec<usize> = order.iter().map(|pair| pair % used % seen + seen * (pair / used)).collect();
+    let inputs = Inputs { cells: &x, rows: Some(&sources) };
+    Matrix::apply_each(&w, &groups, means, inputs, Outputs::in_places(y, &order))
 }
 
 /// The experts that are used, in the order of their first use, each with its pairs of a token and a use.
