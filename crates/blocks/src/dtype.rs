@@ -127,8 +127,8 @@ impl DType {
     }
 
     /// The lower-case name: `f32`, `q4_0`.
-    pub fn name(self) -> &'static str {
-        self.layout().name
+    pub const fn name(self) -> &'static str {
+        LAYOUTS[self as usize].name
     }
 
     /// Elements in one block; 1 for plain numbers.

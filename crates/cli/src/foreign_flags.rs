@@ -9,7 +9,7 @@ use crate::Arguments;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use trueup::blocks::DType;
-use trueup::quantize::WRITTEN_TYPES;
+use trueup::quantize::Scheme;
 
 /// Flags of llama.cpp's tools that this program does not have, and what to use.
 const FLAGS: &[(&[&str], &str)] = &[
@@ -77,7 +77,7 @@ fn tip(typed: &[String], error: &clap::Error) -> Option<String> {
     }
     if command == "quantize" && error.kind() == ErrorKind::UnknownArgument && is_type(invalid) {
         let name = invalid.to_ascii_lowercase();
-        return Some(match DType::from_name(&name).is_some_and(|dtype| WRITTEN_TYPES.contains(&dtype)) {
+        return Some(match Scheme::from_name(&name).is_some_and(|scheme| scheme.is_written()) {
             true => format!("use --type TYPE: `trueup quantize INPUT OUTPUT --type {name}`"),
             false => format!("trueup cannot write {name}; use --type with {}", written_types()),
         });
@@ -90,7 +90,7 @@ fn tip(typed: &[String], error: &clap::Error) -> Option<String> {
 
 /// The names of the types that can be written: `f32, f16 or q8_0`.
 fn written_types() -> String {
-    let names = WRITTEN_TYPES.map(DType::name);
+    let names: Vec<&str> = Scheme::written().map(|scheme| scheme.name()).collect();
     match names.split_last() {
         Some((last, [])) => (*last).to_owned(),
         Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
@@ -109,7 +109,9 @@ fn of_flag(argument: &str) -> Option<String> {
 fn is_type(word: &str) -> bool {
     let lower = word.to_ascii_lowercase();
     let is_recipe = |text: &str| ["_k_s", "_k_m", "_k_l", "_k"].iter().any(|end| text.ends_with(end));
-    DType::from_name(&lower).is_some() || lower.starts_with('q') && is_recipe(&lower)
+    Scheme::from_name(&lower).is_some()
+        || DType::from_name(&lower).is_some()
+        || lower.starts_with('q') && is_recipe(&lower)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use regex::Regex;
 use std::str::FromStr;
 use trueup::blocks::DType;
 use trueup::formats::{quote, regex_reason};
-use trueup::quantize::WRITTEN_TYPES;
+use trueup::quantize::{Scheme, written_type, written_types};
 use trueup::runtime::device::cpu::Isa;
 
 /// Parses a size in bytes: `4096`, `512K`, `300M`, `2G` or `2GiB`. Units are powers of 1024.
@@ -27,10 +27,17 @@ pub fn size(text: &str) -> Result<u64, String> {
 
 /// Parses a tensor type that can be written.
 pub fn tensor_type(text: &str) -> Result<DType, String> {
-    let names = || WRITTEN_TYPES.map(DType::name).join(", ");
-    DType::from_name(text)
-        .filter(|dtype| WRITTEN_TYPES.contains(dtype))
-        .ok_or_else(|| format!("expected one of {}", names()))
+    written_type(text).ok_or_else(|| format!("expected one of {}", names(written_types().map(DType::name))))
+}
+
+/// Parses a tensor type, or the name of a mixture of types.
+pub fn scheme(text: &str) -> Result<Scheme, String> {
+    let scheme = Scheme::from_name(text).filter(Scheme::is_written);
+    scheme.ok_or_else(|| format!("expected one of {}", names(Scheme::written().map(|scheme| scheme.name()))))
+}
+
+fn names(names: impl Iterator<Item = &'static str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// Parses a regular expression. The error is one line.

@@ -10,14 +10,14 @@ use trueup_formats::flm::description_name;
 use trueup_formats::gguf::Metadata;
 use trueup_formats::{Checkpoint, Error, Result, TensorInfo, cached_model_name};
 use trueup_models::Model;
-use trueup_quantize::file_type;
+use trueup_quantize::{Recipe, Scheme};
 use trueup_tokenizer::{ModelTokens, Tokenizer, Vocabulary, role_ids};
 
-/// All keys, and notes for a person. `tensors` are those of the file to be written.
+/// All keys, and notes for a person. `tensors` are those of the file to be written, with the types of `recipe`.
 pub(crate) fn describe(
     source: &dyn Checkpoint,
     mapping: &Mapping,
-    tensors: &[TensorInfo],
+    (tensors, recipe): (&[TensorInfo], &Recipe),
     overrides: &[Override],
 ) -> Result<(Metadata, Vec<String>)> {
     let mut metadata = Metadata::default();
@@ -26,7 +26,8 @@ pub(crate) fn describe(
     if let Some(name) = name_of(source.path()) {
         metadata.insert("general.name", name);
     }
-    if let Some(number) = main_type(tensors).and_then(file_type) {
+    let scheme = recipe.scheme().or_else(|| main_type(tensors).map(Scheme::from));
+    if let Some(number) = scheme.and_then(|scheme| scheme.file_type()) {
         metadata.insert("general.file_type", number);
     }
     if tensors.iter().any(|tensor| tensor.dtype.is_quantized()) {

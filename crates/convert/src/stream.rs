@@ -9,9 +9,9 @@ use crate::slim::Slim;
 use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::{DType, DeviationSums};
-use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Split};
+use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Metadata, Split};
 use trueup_formats::{Checkpoint, Error, Result, TensorInfo, quote};
-use trueup_quantize::{Choice, Loss, Progress, Recipe, Resumed, Rooms, Transcoder, bytes_of, first_bytes};
+use trueup_quantize::{Choice, Loss, ModelFacts, Progress, Recipe, Resumed, Rooms, Transcoder, bytes_of, first_bytes};
 use trueup_quantize::{open_writer, stays_f32, take_over, walk_with};
 
 /// What to do.
@@ -64,7 +64,7 @@ pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progre
     }
     let choices = choose(source, &mapping, &options.recipe)?;
     let tensors = targets(&mapping, &choices)?;
-    let (metadata, notes) = describe(source, &mapping, &tensors, &options.overrides)?;
+    let (metadata, notes) = describe(source, &mapping, (&tensors, &options.recipe), &options.overrides)?;
     let plan = GgufPlan::new(output, &metadata, &tensors, options.split)?;
     let files = plan.files().iter().map(|file| file.path.clone()).collect();
     let bytes = plan.bytes();
@@ -95,7 +95,12 @@ fn choose(source: &dyn Checkpoint, mapping: &Mapping, recipe: &Recipe) -> Result
         TensorInfo::new(tensor.expected.name.as_str(), &tensor.expected.shape, dtype)
     };
     let plain = mapping.tensors().iter().map(plain).collect::<Result<Vec<TensorInfo>>>()?;
-    recipe.choose(&plain).map_err(|fault| Error::new(source.path(), fault.0).help("nothing was written"))
+    let mut metadata = Metadata::default();
+    metadata.insert("general.architecture", mapping.architecture().gguf_name);
+    mapping.spec().write_metadata(&mut metadata);
+    recipe
+        .choose(&plain, &ModelFacts::new(&metadata, &plain))
+        .map_err(|fault| Error::new(source.path(), fault.0).help("nothing was written"))
 }
 
 fn targets(mapping: &Mapping, choices: &[Choice]) -> Result<Vec<TensorInfo>> {

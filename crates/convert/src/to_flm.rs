@@ -56,12 +56,12 @@ impl FlmOptions {
     pub fn of_conversion(output: &Path, options: crate::Options, check: bool) -> Result<FlmOptions> {
         let crate::Options { recipe, split, slim, overrides, threads, dry_run, resume } = options;
         let fault = |problem: &str, hint: &str| Err(Error::new(output, problem).help(hint));
-        let bits = match recipe.dtype() {
+        let bits = match recipe.scheme() {
             None => None,
-            Some(DType::F16) => Some(16),
-            Some(dtype) => {
+            Some(scheme) if scheme.base() == DType::F16 => Some(16),
+            Some(scheme) => {
                 return fault(
-                    &format!("--type: expected auto or f16 for .flm output, found {dtype}"),
+                    &format!("--type: expected auto or f16 for .flm output, found {scheme}"),
                     "use `trueup quantize -b 8` or `-b 4` for a quantized .flm file",
                 );
             }

@@ -6,12 +6,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use trueup::blocks::DType;
 use trueup::convert::{Agreement, FlmOptions, Options, Override, TensorCheck, check as compare, to_flm};
 use trueup::formats::flm::is_flm;
 use trueup::formats::gguf::Split;
 use trueup::formats::{self, Gguf, OpenOptions};
-use trueup::quantize::{NoProgress, Recipe, WRITTEN_TYPES};
+use trueup::quantize::{NoProgress, Recipe, Scheme};
 
 /// Convert a checkpoint to GGUF, or to a FastLLM file if the output name ends in ".flm".
 ///
@@ -58,7 +57,7 @@ pub fn convert<'py>(
         (kept, former) => kept.or(former),
     };
     let options = Options {
-        recipe: Recipe::new(r#type.map(tensor_type).transpose()?),
+        recipe: Recipe::of(r#type.map(scheme).transpose()?),
         split: split.map_or(Ok(Split::Whole), split_of)?,
         slim: kept.map(str::parse).transpose().map_err(raised)?,
         overrides: metadata.map_or(Ok(Vec::new()), overrides)?,
@@ -116,9 +115,10 @@ fn overrides(metadata: &Bound<'_, PyDict>) -> PyResult<Vec<Override>> {
     metadata.iter().map(pair).collect()
 }
 
-/// Looks up a type that can be written.
-pub fn tensor_type(name: &str) -> PyResult<DType> {
-    DType::from_name(name).filter(|dtype| WRITTEN_TYPES.contains(dtype)).ok_or_else(|| {
-        raised(format!("type: expected one of {}, found {name:?}", WRITTEN_TYPES.map(DType::name).join(", ")))
+/// Looks up a type, or a mixture of types, that can be written.
+pub fn scheme(name: &str) -> PyResult<Scheme> {
+    Scheme::from_name(name).filter(Scheme::is_written).ok_or_else(|| {
+        let names: Vec<&str> = Scheme::written().map(|scheme| scheme.name()).collect();
+        raised(format!("type: expected one of {}, found {name:?}", names.join(", ")))
     })
 }

@@ -1,6 +1,6 @@
 //! `trueup.quantize`: converts the tensors of a model file to smaller types.
 
-use crate::conversion::tensor_type;
+use crate::conversion::scheme;
 use crate::failure::raised;
 use crate::report;
 use pyo3::prelude::*;
@@ -15,9 +15,10 @@ use trueup::quantize::{Layout, NoProgress, Options, Recipe, Report};
 ///
 /// source: the GGUF file to read. For a .flm output, any model.
 /// output: the file to write. It is either complete or not created.
-/// type: the type of matrices, such as "q4_0". None keeps every type and changes only the layout.
+/// type: the type of matrices, such as "q4_0", or a mixture of types, such as "q4_k_m". None keeps every type and
+///     changes only the layout.
 /// layout: "block" is the GGUF layout; "split" stores values and scales as two tensors.
-/// pure: use the type for the embedding and the output head, too, instead of q8_0.
+/// pure: use the base type for every matrix, also for the embedding and the output head.
 /// resume: keep finished tensors if the run is interrupted, and reuse those of an earlier interrupted run.
 /// bits: bits per weight instead of a type: 4 is q4_0, 8 is q8_0, 16 is f16.
 /// threads: number of threads. None uses one per core.
@@ -37,16 +38,16 @@ pub fn quantize<'py>(
     bits: Option<u32>,
     threads: Option<usize>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let dtype = match (r#type, bits) {
+    let scheme = match (r#type, bits) {
         (None, None) => None,
-        (Some(name), None) => Some(tensor_type(name)?),
-        (None, Some(4)) => Some(DType::Q4_0),
-        (None, Some(8)) => Some(DType::Q8_0),
-        (None, Some(16)) => Some(DType::F16),
+        (Some(name), None) => Some(scheme(name)?),
+        (None, Some(4)) => Some(DType::Q4_0.into()),
+        (None, Some(8)) => Some(DType::Q8_0.into()),
+        (None, Some(16)) => Some(DType::F16.into()),
         (None, Some(bits)) => return Err(raised(format!("bits: expected 4, 8 or 16, found {bits}"))),
         (Some(_), Some(_)) => return Err(raised("type and bits were both given: pass only one of them")),
     };
-    let recipe = Recipe::new(dtype).pure(pure);
+    let recipe = Recipe::of(scheme).pure(pure);
     let options = Options { recipe, layout: layout_of(layout)?, threads, dry_run: false, resume };
     let report = py.detach(|| quantized(&source, &output, bits, &options)).map_err(raised)?;
     report::to_python(py, &report)

@@ -9,7 +9,6 @@
 //! on the number of threads.
 #![forbid(unsafe_code)]
 
-mod file_type;
 mod loss;
 mod progress;
 mod recipe;
@@ -19,10 +18,9 @@ mod stream;
 mod transcode;
 mod walk;
 
-pub use file_type::file_type;
 pub use loss::Loss;
 pub use progress::{NoProgress, Progress};
-pub use recipe::{Choice, Recipe, Rule, RuleError, WRITTEN_TYPES, stays_f32};
+pub use recipe::{Choice, ModelFacts, Recipe, Rule, RuleError, Scheme, stays_f32, written_type, written_types};
 pub use report::{Report, TensorReport};
 pub use resume::{Resumed, open_writer, take_over};
 pub use stream::{Layout, Options, quantize};

@@ -6,10 +6,9 @@
 //!
 //! The measures are added up in the order of chunks, so neither bytes nor report depend on the number of threads.
 
-use crate::file_type::file_type;
 use crate::loss::Loss;
 use crate::progress::Progress;
-use crate::recipe::{Choice, Recipe};
+use crate::recipe::{Choice, ModelFacts, Recipe};
 use crate::report::{Report, TensorReport};
 use crate::resume::{Resumed, open_writer, take_over};
 use crate::transcode::{Rooms, Transcoder};
@@ -59,7 +58,7 @@ pub fn quantize(source: &dyn Checkpoint, output: &Path, options: &Options, progr
     let tensors = source.tensors();
     let choices = options
         .recipe
-        .choose(tensors)
+        .choose(tensors, &ModelFacts::new(metadata, tensors))
         .map_err(|fault| Error::new(source.path(), fault.0).help("nothing was written"))?;
     let targets: Vec<Target> =
         tensors.iter().zip(&choices).map(|(tensor, choice)| Target::new(tensor, choice, options)).collect();
@@ -187,15 +186,15 @@ fn report_of(targets: &[Target], options: &Options) -> Report {
 fn describe(metadata: &Metadata, report: &Report, options: &Options) -> Metadata {
     let mut metadata = metadata.clone();
     metadata.remove(LAYOUT_KEY);
-    if let Some(dtype) = options.recipe.dtype() {
-        metadata.remove("general.file_type");
-        if let Some(number) = file_type(dtype) {
-            metadata.insert("general.file_type", number);
-        }
-    }
     let is_quantized = |line: &TensorReport| DType::from_name(line.dtype).is_some_and(DType::is_quantized);
     if report.tensors.iter().any(is_quantized) {
         metadata.insert("general.quantization_version", 2u32);
+    }
+    if let Some(scheme) = options.recipe.scheme() {
+        metadata.remove("general.file_type");
+        if let Some(number) = scheme.file_type() {
+            metadata.insert("general.file_type", number);
+        }
     }
     if options.layout == Layout::Split {
         metadata.insert(LAYOUT_KEY, LAYOUT_SPLIT_SCALE);

@@ -93,7 +93,7 @@ fn the_report_says_what_became_of_each_tensor() {
     assert_eq!(types, ["q8_0", "q4_0", "f16", "f32"]);
     assert_eq!(
         report.tensors[2].note,
-        "kept as f16: the row length 33 is not a multiple of 32, the block size of q4_0"
+        "stored as f16: the row length 33 is not a multiple of 32, the block size of q4_0"
     );
     assert_eq!(report.tensors[3].rmse, Some(0.0));
     let rmse: Vec<f64> = report.tensors.iter().map(|line| line.rmse.unwrap()).collect();
@@ -137,9 +137,9 @@ fn the_split_layout_comes_back_to_the_same_file() {
 fn weights_that_no_type_can_hold_are_refused_and_the_old_output_stays() {
     let folder = tempfile::tempdir().unwrap();
     let cases = [
-        (f32::NAN, DType::Q8_0, "tensor m: element 70 is NaN"),
-        (f32::INFINITY, DType::F16, "tensor m: element 70 is inf"),
-        (1e6, DType::F16, "tensor m: element 70 is 1000000, too large for f16"),
+        (f32::NAN, DType::Q8_0, "tensor m.weight: element 70 is NaN"),
+        (f32::INFINITY, DType::F16, "tensor m.weight: element 70 is inf"),
+        (1e6, DType::F16, "tensor m.weight: element 70 is 1000000, too large for f16"),
     ];
     let target = folder.path().join("out.gguf");
     fs::write(&target, "the old file").unwrap();
@@ -147,7 +147,7 @@ fn weights_that_no_type_can_hold_are_refused_and_the_old_output_stays() {
         let mut values = weights(64 * 4, 9);
         values[70] = value;
         let source = folder.path().join("bad.gguf");
-        write_model(&source, &[("m", &[64, 4], values)]);
+        write_model(&source, &[("m.weight", &[64, 4], values)]);
         let error = quantize(open(&source).as_ref(), &target, &options(Some(dtype), Layout::Block, 1), &NoProgress);
         let error = error.unwrap_err().to_string();
         assert!(error.contains(sentence), "{error}");
@@ -174,9 +174,11 @@ fn names_in_refusals_are_escaped_and_few() {
     let folder = tempfile::tempdir().unwrap();
     let (source, target) = (folder.path().join("many.gguf"), folder.path().join("out.gguf"));
     // A type without a codec, and rows that are no whole blocks.
-    for (dtype, columns, strict) in [(DType::Iq2Xxs, 256, false), (DType::F32, 33, true)] {
+    for (dtype, columns, wanted, strict) in
+        [(DType::Iq2Xxs, 256, DType::F32, false), (DType::F32, 33, DType::Q8_0, true)]
+    {
         let infos: Vec<TensorInfo> = (0..3000)
-            .map(|number| TensorInfo::new(format!("a{number}\u{1b}[31m\u{202e}"), &[columns, 2], dtype).unwrap())
+            .map(|number| TensorInfo::new(format!("a{number}\u{1b}[31m\u{202e}.weight"), &[columns, 2], dtype).unwrap())
             .collect();
         let mut metadata = Metadata::default();
         metadata.insert("general.architecture", "llama");
@@ -185,7 +187,7 @@ fn names_in_refusals_are_escaped_and_few() {
             writer.write(number, 0, &vec![0; info.bytes as usize]).unwrap();
         }
         writer.finish().unwrap();
-        let mut options = options(Some(DType::Q8_0), Layout::Block, 1);
+        let mut options = options(Some(wanted), Layout::Block, 1);
         options.recipe = options.recipe.strict(strict);
         let error = quantize(open(&source).as_ref(), &target, &options, &NoProgress).unwrap_err().to_string();
         assert!(error.contains("a0\\u{1b}[31m\\u{202e}") && error.contains("and 2"), "{error}");

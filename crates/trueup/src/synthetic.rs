@@ -17,7 +17,7 @@ use trueup_blocks::DType;
 use trueup_formats::gguf::Metadata;
 use trueup_formats::{Error as FileError, TensorInfo, quote};
 use trueup_models::{Architecture, ModelSpec, TensorKind, TensorSpec};
-use trueup_quantize::{Recipe, file_type};
+use trueup_quantize::{ModelFacts, Recipe, Scheme};
 use trueup_runtime::{Error, ModelFile, Result};
 
 /// A name and its `config.json` values.
@@ -126,7 +126,8 @@ pub fn model(name: &str, dtype: DType) -> Result<ModelFile> {
     // Layers and experts are limited by the tensors that a checkpoint holds.
     let spec = ModelSpec::from_config(architecture, &config, TENSORS_MAX, path)?;
     let expected = spec.tensors();
-    let tensors = typed(&expected, dtype)?;
+    let metadata = described(&spec, name, dtype);
+    let tensors = typed(&expected, dtype, &metadata)?;
     let fillings = expected.iter().zip(&tensors).map(|(expected, tensor)| {
         let filling = filling(expected, &spec);
         (tensor.name.clone(), filling)
@@ -134,17 +135,18 @@ pub fn model(name: &str, dtype: DType) -> Result<ModelFile> {
     let fillings: HashMap<String, Filling> = fillings.collect();
     let make =
         move |tensor: &TensorInfo| fillings.get(&tensor.name).map_or_else(Vec::new, |filling| filling.bytes(tensor));
-    ModelFile::made(path, described(&spec, name, dtype), tensors, Box::new(make))
+    ModelFile::made(path, metadata, tensors, Box::new(make))
 }
 
 /// No checkpoint of a model here has more tensors.
 const TENSORS_MAX: usize = 100_000;
 
 /// The tensors with the types that the recipe gives them.
-fn typed(expected: &[TensorSpec], dtype: DType) -> Result<Vec<TensorInfo>> {
+fn typed(expected: &[TensorSpec], dtype: DType, metadata: &Metadata) -> Result<Vec<TensorInfo>> {
     let plain = expected.iter().map(|tensor| TensorInfo::new(tensor.name.clone(), &tensor.shape, DType::F32));
     let plain = plain.collect::<std::result::Result<Vec<_>, FileError>>()?;
-    let choices = Recipe::new(Some(dtype)).choose(&plain).map_err(|error| Error::Request(error.to_string()))?;
+    let facts = ModelFacts::new(metadata, &plain);
+    let choices = Recipe::new(Some(dtype)).choose(&plain, &facts).map_err(|error| Error::Request(error.to_string()))?;
     let typed = plain
         .iter()
         .zip(choices)
@@ -158,7 +160,7 @@ fn described(spec: &ModelSpec, name: &str, dtype: DType) -> Metadata {
     metadata.insert("general.architecture", spec.architecture().gguf_name);
     metadata.insert("general.type", "model");
     metadata.insert("general.name", name);
-    if let Some(number) = file_type(dtype) {
+    if let Some(number) = Scheme::from(dtype).file_type() {
         metadata.insert("general.file_type", number);
     }
     spec.write_metadata(&mut metadata);

@@ -9,13 +9,12 @@ use crate::value;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use trueup::blocks::DType;
 use trueup::convert::{Agreement, FlmOptions, Options, Override, Report, Slim, TensorCheck, check, convert, to_flm};
 use trueup::formats::flm::is_flm;
 use trueup::formats::gguf::Split;
 use trueup::formats::{self, Gguf, OpenOptions, counted, quote};
 use trueup::models::Architecture;
-use trueup::quantize::Recipe;
+use trueup::quantize::{Recipe, Scheme};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -106,19 +105,19 @@ enum SplitAt {
     Layers,
 }
 
-/// A tensor type, or `None` to keep the types of the source.
+/// A tensor type or a mixture of types, or `None` to keep the types of the source.
 #[derive(Clone, Copy)]
-struct TypeOrAuto(Option<DType>);
+struct TypeOrAuto(Option<Scheme>);
 
 fn type_or_auto(text: &str) -> std::result::Result<TypeOrAuto, String> {
-    if text == "auto" { Ok(TypeOrAuto(None)) } else { value::tensor_type(text).map(|dtype| TypeOrAuto(Some(dtype))) }
+    if text == "auto" { Ok(TypeOrAuto(None)) } else { value::scheme(text).map(|scheme| TypeOrAuto(Some(scheme))) }
 }
 
 /// Runs `trueup convert`.
 pub fn run(arguments: Arguments) -> Result {
     let source = formats::open(&arguments.source, &OpenOptions { tokenizer: arguments.tokenizer.clone() })?;
     let options = Options {
-        recipe: Recipe::new(arguments.dtype.0),
+        recipe: Recipe::of(arguments.dtype.0),
         split: arguments.split.map_or(arguments.split_max_size.into(), |SplitAt::Layers| Split::Layers),
         slim: arguments.prune_vocab,
         overrides: arguments.metadata,

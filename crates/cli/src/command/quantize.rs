@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use trueup::blocks::DType;
 use trueup::convert::{FlmOptions, to_flm};
 use trueup::formats::{self, flm::is_flm};
-use trueup::quantize::{Layout, Options, Recipe, Rule, quantize};
+use trueup::quantize::{Layout, Options, Recipe, Rule, Scheme, quantize};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,7 +24,7 @@ Examples:
 /// Arguments of `trueup quantize`.
 #[derive(Args)]
 #[command(
-    group = ArgGroup::new("what").args(["bits", "dtype", "layout"]).required(true).multiple(true),
+    group = ArgGroup::new("what").args(["bits", "scheme", "layout"]).required(true).multiple(true),
     after_long_help = EXAMPLES
 )]
 pub struct Arguments {
@@ -33,18 +33,28 @@ pub struct Arguments {
     /// GGUF file to write; a name ending in .flm selects the format of FastLLM
     output: PathBuf,
     /// Bits per weight: 4 (q4_0), 8 (q8_0) or 16 (f16)
-    #[arg(short, long, value_parser = ["4", "8", "16"], conflicts_with = "dtype")]
+    #[arg(short, long, value_parser = ["4", "8", "16"], conflicts_with = "scheme")]
     bits: Option<String>,
-    /// Type of the matrices: f32, f16, bf16, q8_0, q4_0, q5_0, q4_1, q5_1 or q8_1
-    #[arg(long = "type", value_name = "TYPE", value_parser = value::tensor_type)]
-    dtype: Option<DType>,
+    #[arg(long = "type", value_name = "TYPE", help = type_help(), value_parser = value::scheme)]
+    scheme: Option<Scheme>,
     /// Set the type of tensors whose names match the regular expression REGEX; the first matching rule applies
-    #[arg(long = "rule", value_name = "REGEX=TYPE")]
+    ///
+    /// Other tensors keep the types that they would have without the rule. A rule that matches no tensor is an error.
+    #[arg(long = "rule", alias = "tensor-type", value_name = "REGEX=TYPE")]
     rules: Vec<Rule>,
-    /// Also use the type for the embedding and the output head, instead of q8_0
+    /// Use the base type for every matrix, also for the embedding and the output head
     #[arg(long)]
     pure: bool,
-    /// Fail if the row length of a matrix is not a multiple of the block size, instead of writing f16
+    /// Type of the token embedding
+    #[arg(long, value_name = "TYPE", value_parser = value::tensor_type)]
+    token_embedding_type: Option<DType>,
+    /// Type of the output head; of the token embedding, if the model has no separate output head
+    #[arg(long, value_name = "TYPE", value_parser = value::tensor_type)]
+    output_tensor_type: Option<DType>,
+    /// Keep the type of the output head
+    #[arg(long, conflicts_with = "output_tensor_type")]
+    leave_output_tensor: bool,
+    /// Fail if a tensor cannot get the requested type, for example because of its row length
     #[arg(long)]
     strict: bool,
     /// Storage layout of quantized blocks; without -b or --type, only the layout changes
@@ -67,6 +77,12 @@ pub struct Arguments {
     json: bool,
 }
 
+/// Help of `--type`, with the types that this build can write.
+fn type_help() -> String {
+    let names: Vec<&str> = Scheme::written().map(|scheme| scheme.name()).collect();
+    format!("Type of the matrices, or mixture of types: {}", names.join(", "))
+}
+
 /// Storage layouts.
 #[derive(Clone, Copy, ValueEnum)]
 enum LayoutName {
@@ -79,22 +95,23 @@ enum LayoutName {
 /// Runs `trueup quantize`.
 pub fn run(arguments: Arguments) -> Result {
     let bits = arguments.bits.as_deref().map(|bits| match bits {
-        "4" => DType::Q4_0,
-        "8" => DType::Q8_0,
-        _ => DType::F16,
+        "4" => Scheme::from(DType::Q4_0),
+        "8" => Scheme::from(DType::Q8_0),
+        _ => Scheme::from(DType::F16),
     });
-    let recipe = Recipe::new(bits.or(arguments.dtype)).pure(arguments.pure).strict(arguments.strict);
+    let recipe = Recipe::of(bits.or(arguments.scheme))
+        .pure(arguments.pure)
+        .strict(arguments.strict)
+        .token_embedding(arguments.token_embedding_type)
+        .output(arguments.output_tensor_type)
+        .leave_output(arguments.leave_output_tensor)
+        .rules(arguments.rules);
     let layout = match arguments.layout {
         None | Some(LayoutName::Block) => Layout::Block,
         Some(LayoutName::Split) => Layout::Split,
     };
-    let options = Options {
-        recipe: recipe.rules(arguments.rules),
-        layout,
-        threads: arguments.threads,
-        dry_run: arguments.dry_run,
-        resume: arguments.resume,
-    };
+    let options =
+        Options { recipe, layout, threads: arguments.threads, dry_run: arguments.dry_run, resume: arguments.resume };
     let source = formats::join_split_scale(formats::open(&arguments.input, &formats::OpenOptions::default())?)?;
     if !is_flm(&arguments.output) {
         source.notes().iter().for_each(|note| output::note(note));

@@ -1,0 +1,120 @@
+//! The steps that decide the type of one tensor.
+
+use super::kept::{is_matrix, kept, stays_f32};
+use super::role::Role;
+use super::rule::Rule;
+use super::scheme::Subject;
+use super::width::type_that_fits;
+use super::{Choice, ModelFacts, Recipe};
+use trueup_blocks::DType;
+use trueup_formats::TensorInfo;
+
+/// A type for a tensor, before it is known to fit.
+pub(super) struct Wanted {
+    dtype: DType,
+    /// Why it is not the base type of the scheme; empty if it is, or if the user named it.
+    note: String,
+    /// Whether the user named it for this tensor.
+    is_explicit: bool,
+}
+
+impl Recipe {
+    /// Step 1: what the tensor is, if it is never quantized.
+    pub(super) fn kept(&self, tensor: &TensorInfo, facts: &ModelFacts) -> Option<&'static str> {
+        if self.is_left(tensor) { Some("the output head with --leave-output-tensor") } else { kept(tensor, facts) }
+    }
+
+    /// Whether the tensor is an output head that keeps its type.
+    fn is_left(&self, tensor: &TensorInfo) -> bool {
+        self.leave_output && Role::of(&tensor.name) == Role::Output
+    }
+
+    /// A tensor that holds no numbers of a model.
+    pub(super) fn not_a_number(&self, tensor: &TensorInfo) -> Choice {
+        let wanted = self.rule(tensor).map(|rule| rule.dtype).filter(|wanted| *wanted != tensor.dtype);
+        let note = wanted.map_or_else(String::new, |wanted| {
+            format!("kept as {}, which is not a type of weights, instead of {wanted}", tensor.dtype)
+        });
+        Choice { dtype: tensor.dtype, falls_short: !note.is_empty(), note }
+    }
+
+    /// A tensor that is never quantized: it can only become another float.
+    pub(super) fn not_quantized(&self, tensor: &TensorInfo, what: &str) -> Choice {
+        let rule = self.rule(tensor).map(|rule| rule.dtype);
+        let base = self.scheme.map(|scheme| scheme.base);
+        let is_plain_matrix = is_matrix(tensor) && !stays_f32(&tensor.name);
+        let as_float = match (rule, base) {
+            (Some(dtype), _) => Some(dtype).filter(|dtype| dtype.is_float()),
+            (None, _) if self.is_left(tensor) => None,
+            (None, Some(DType::F32)) => Some(DType::F32),
+            (None, Some(dtype)) if dtype.is_float() && is_plain_matrix => Some(dtype),
+            (None, Some(_)) if tensor.dtype == DType::F64 => Some(DType::F32),
+            (None, _) => None,
+        };
+        let is_explicit = rule.is_some();
+        if let Some(dtype) = as_float {
+            return self.not_larger(tensor, Choice { dtype, note: String::new(), falls_short: false }, is_explicit);
+        }
+        let kept = tensor.dtype;
+        let note = match (rule, base) {
+            (Some(rule), _) => format!("kept as {kept} instead of {rule}: {what} is not quantized"),
+            (None, Some(base)) if base != kept => format!("kept as {kept}: {what}"),
+            (None, _) => String::new(),
+        };
+        Choice { dtype: kept, note, falls_short: is_explicit }
+    }
+
+    /// Steps 2 to 5: the type that an option, a rule or the scheme asks for.
+    pub(super) fn wanted(&self, tensor: &TensorInfo, subject: &Subject, is_tied: bool) -> Wanted {
+        let explicit = |dtype| Wanted { dtype, note: String::new(), is_explicit: true };
+        let rule = self.rule(tensor).map(|rule| rule.dtype);
+        let is_named = tensor.name != "token_embd.weight" && rule.is_some();
+        let is_output = subject.role == Role::Output || is_tied && subject.role == Role::TokenEmbedding;
+        let of_embedding = self.token_embedding.filter(|_| subject.role == Role::TokenEmbedding && !is_named);
+        let of_output = self.output.filter(|_| subject.role == Role::Output);
+        if let Some(dtype) = of_embedding.or(of_output).or(rule).or(self.output.filter(|_| is_output)) {
+            return explicit(dtype);
+        }
+        let plain = |dtype| Wanted { dtype, note: String::new(), is_explicit: false };
+        let Some(scheme) = self.scheme else { return plain(tensor.dtype) };
+        if self.pure || !scheme.base.is_quantized() {
+            return plain(scheme.base);
+        }
+        let (dtype, tensors) = scheme.choose(&tensor.name, subject, is_output);
+        let is_other = dtype != scheme.base;
+        let note = if is_other { format!("{scheme} uses {dtype} for {tensors}") } else { String::new() };
+        Wanted { dtype, note, is_explicit: false }
+    }
+
+    /// Step 6: a type whose blocks divide the rows.
+    pub(super) fn fitted(&self, tensor: &TensorInfo, wanted: Wanted) -> Choice {
+        let columns = tensor.shape.first().copied().unwrap_or(1);
+        let asked = wanted.dtype;
+        let dtype = type_that_fits(asked, columns);
+        let choice = if dtype == asked {
+            Choice { dtype, note: wanted.note, falls_short: false }
+        } else {
+            let length = asked.block_len();
+            let note = format!(
+                "stored as {dtype}: the row length {columns} is not a multiple of {length}, the block size of {asked}"
+            );
+            Choice { dtype, note, falls_short: true }
+        };
+        self.not_larger(tensor, choice, wanted.is_explicit)
+    }
+
+    /// Step 7: no tensor grows, unless the whole model is stored as a plain float type.
+    fn not_larger(&self, tensor: &TensorInfo, choice: Choice, is_explicit: bool) -> Choice {
+        let is_larger = choice.dtype.bits_per_weight() > tensor.dtype.bits_per_weight();
+        let is_whole_model = self.scheme.is_some_and(|scheme| scheme.base.is_float() && scheme.base == choice.dtype);
+        if !is_larger || is_whole_model {
+            return choice;
+        }
+        let note = format!("kept as {}: {} is larger", tensor.dtype, choice.dtype);
+        Choice { dtype: tensor.dtype, note, falls_short: is_explicit }
+    }
+
+    fn rule(&self, tensor: &TensorInfo) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.pattern.is_match(&tensor.name))
+    }
+}
