@@ -29,6 +29,8 @@ mod installed;
 mod many;
 #[path = "npu_sim/peer.rs"]
 mod peer;
+#[path = "npu_sim/planted.rs"]
+mod planted;
 #[path = "npu_sim/pools.rs"]
 mod pools;
 #[path = "npu_sim/replay.rs"]
@@ -95,6 +97,9 @@ const FAULTY: [Part; 2] = [
 
 /// The fixture with heads of 32.
 const HEADS_OF_BLOCKS: &str = "qwen3";
+
+/// The fixture with an ungated feed-forward.
+const UNGATED: &str = "gpt2";
 
 /// A chip that captures nothing, and one whose captures are refused.
 const UNCAPTURED: [Part; 2] = [
@@ -212,6 +217,7 @@ fn run(part: &Part, all: bool, seed: u64) -> Vec<String> {
     faults.extend(replay::workspace(&open(part, 1)));
     faults.extend(models(&device, part, cases(part, all)));
     faults.extend(blocks_cached(&device, part));
+    faults.extend(planted(&device, part));
     faults.extend(caches(&format!("npu-sim, simulated, {}", part.name), &device));
     faults
 }
@@ -392,4 +398,14 @@ fn blocks_cached(device: &Arc<dyn Device>, part: &Part) -> Option<String> {
     let sentence = verdict(device, &fixture, &model, true, Some(DType::Q8_0)).err();
     println!("npu-sim, simulated, {}: a cache of q8_0, {} not right", part.name, u8::from(sentence.is_some()));
     sentence.map(|sentence| format!("{} with a cache of q8_0 on {}: {sentence}", fixture.name, part.name))
+}
+
+/// Injected faults in a fixture with an ungated feed-forward; what is not right.
+fn planted(device: &Arc<dyn Device>, part: &Part) -> Vec<String> {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let fixture = fixtures().into_iter().find(|fixture| fixture.name == UNGATED).expect("the fixture exists");
+    let model = written(&fixture, DType::F16, scratch.path());
+    let wrong = planted::planted_faults(device, &model, &fixture.prompts()[0].ids);
+    println!("npu-sim, simulated, {}: faults injected in {UNGATED}, {} wrong", part.name, wrong.len());
+    wrong
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use trueup_blocks::DType;
 use trueup_graph::op::MulMat;
 use trueup_graph::{Op, TensorType};
-use trueup_runtime::device::{Decorator, Device, Step, Tensor, Usage};
+use trueup_runtime::device::{Buffer, Decorator, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{Error, Result};
 
@@ -82,7 +82,6 @@ impl Planted {
         if step.op.name() != self.op {
             return self.device.execute(&[self.with_spoiled_weight(step)]);
         }
-        let before = self.read(&step.output)?;
         let computed = self.computed.fetch_add(1, Ordering::Relaxed);
         match self.fault {
             Fault::Input(fault) => self.with_input(fault, step),
@@ -105,6 +104,7 @@ impl Planted {
                 self.device.upload(&bytes_of_numbers(&y), &step.output)
             }
             Fault::Output(fault) => {
+                let before = if fault.keeps_before() { self.read(&step.output)? } else { Vec::new() };
                 self.device.execute(std::slice::from_ref(step))?;
                 let mut y = numbers(&self.read(&step.output)?);
                 fault.spoil(&mut y, &numbers(&before), step.output.ty.shape[0], computed);
@@ -243,6 +243,17 @@ impl Decorator for Planted {
             });
         }
         answer
+    }
+
+    /// Intermediate memory starts as zeros if the fault leaves old contents in a result: no device promises that memory
+    /// can be read before it is written.
+    fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
+        let buffer = self.device.alloc(ty, usage)?;
+        if usage == Usage::Arena && matches!(self.fault, Fault::Output(fault) if fault.keeps_before()) {
+            let all = Tensor { buffer: buffer.clone(), offset_bytes: 0, ty: *ty };
+            self.device.upload(&vec![0; ty.bytes()], &all)?;
+        }
+        Ok(buffer)
     }
 
     fn execute(&self, steps: &[Step]) -> Result<()> {

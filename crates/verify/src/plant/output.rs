@@ -23,8 +23,13 @@ pub enum OutputFault {
 }
 
 impl OutputFault {
-    /// Changes `y`, rows of `row` elements, one row for each token; `before` lay there before, and it is computed for
-    /// the `computed`th time.
+    /// Whether the fault leaves elements as they were before the computation.
+    pub fn keeps_before(self) -> bool {
+        matches!(self, OutputFault::UnwrittenRow | OutputFault::UnwrittenBlock)
+    }
+
+    /// Changes `y`, rows of `row` elements, one row for each token. `before` is the previous content of the memory, and
+    /// is read only if the fault [keeps it](OutputFault::keeps_before). `computed` counts the earlier computations.
     pub fn spoil(self, y: &mut [f32], before: &[f32], row: usize, computed: usize) {
         let (middle, tokens) = (y.len() / 2, y.len() / row.max(1));
         match self {
