@@ -21,6 +21,9 @@ pub struct Profile {
     pub accumulator: Accumulator,
     /// How many partial sums are kept side by side; 1 is one after the other.
     pub lanes: usize,
+    /// The order in which products are added.
+    #[serde(default)]
+    pub order: Order,
     /// What results are rounded to.
     pub output: DType,
     /// Error of transcendental functions (exp, sin, pow), in units in the last place of f32.
@@ -113,6 +116,17 @@ pub enum Accumulator {
     },
 }
 
+/// The order in which products are added.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Product `k` to lane `k mod lanes`, in rising order.
+    #[default]
+    Lanes,
+    /// Unknown: the device publishes no order. The lanes are one, as one chain is the noisiest.
+    Any,
+}
+
 /// How the angles of rope are computed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -133,6 +147,7 @@ impl Profile {
         products: Products::Exact,
         accumulator: Accumulator::F64,
         lanes: 1,
+        order: Order::Lanes,
         output: DType::F64,
         function_ulp: 0.0,
         angles: Angles::F64,
@@ -174,7 +189,11 @@ impl fmt::Display for Profile {
             Accumulator::TensorCore { chain } if chain > 0 => format!(", {chain} products at a time"),
             _ => String::new(),
         };
-        let lanes = if self.lanes > 1 { format!(" in {} lanes", self.lanes) } else { String::new() };
+        let lanes = match self.order {
+            Order::Any => " in any order".to_owned(),
+            Order::Lanes if self.lanes > 1 => format!(" in {} lanes", self.lanes),
+            Order::Lanes => String::new(),
+        };
         let weights = match self.weights {
             Weights::Unchanged => "",
             Weights::F16 => "; weights f16",
@@ -210,6 +229,7 @@ mod tests {
             ),
             (usual, "activations unchanged; sums f32 in 8 lanes; output f32"),
             (Profile::EXACT, "activations unchanged; sums f64; output f64"),
+            (Profile { order: Order::Any, ..Profile::F32 }, "activations unchanged; sums f32 in any order; output f32"),
             (
                 Profile { products: Products::Rounded, ..usual },
                 "activations unchanged; sums f32 in 8 lanes; output f32; products rounded",

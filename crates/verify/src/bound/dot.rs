@@ -5,7 +5,7 @@ use crate::operand::Operand;
 use crate::precision::{Precision, ROUNDING_VARIANCE};
 use crate::statistics::Expected;
 use crate::sum::Sum;
-use trueup_runtime::profile::{Accumulator, Activations, Products, Profile, Weights};
+use trueup_runtime::profile::{Accumulator, Activations, Order, Products, Profile, Weights};
 
 /// How a device sums products.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,7 @@ pub struct Accumulation {
     pub(super) precision: Precision,
     output: Precision,
     pub(super) lanes: usize,
+    order: Order,
     /// Blocks are summed in integers; each block's product is rounded once or twice more. Blocks above a minimum have
     /// two.
     blocks: bool,
@@ -42,6 +43,7 @@ impl Accumulation {
             precision,
             output,
             lanes: profile.lanes.max(1),
+            order: profile.order,
             blocks: profile.accumulator == Accumulator::Int32ThenF32,
             products_rounded: profile.products == Products::Rounded,
             tensor_chain: match profile.accumulator {
@@ -77,7 +79,7 @@ impl Accumulation {
     pub(super) fn of_sum(&self, sum: &Sum, stagnation: f64, exact: f64, absolute: Absolute, loss: &Loss) -> Expected {
         let mut variance = match self.tensor_chain {
             Some(chain) => sum.tensor_core_variance(chain),
-            None => sum.variance(self.precision, self.lanes),
+            None => sum.variance(self.precision, self.order, self.lanes),
         };
         let roundings =
             usize::from(self.products_rounded) + usize::from(self.blocks) + usize::from(self.weights_rounded);

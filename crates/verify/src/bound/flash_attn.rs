@@ -90,7 +90,7 @@ fn score(attention: &FlashAttn, case: &Case, products: &[f64], bias: f64) -> See
     let scaled = scale * sum.value;
     let rounding = |value: f64| ROUNDING_VARIANCE * (precision.unit * value).powi(2);
     // Products may be rounded by themselves, and the scale be multiplied into the query before.
-    let noise = sum.variance(precision, case.profile.lanes) + 2.0 * sum.product_variance(precision);
+    let noise = sum.variance(precision, case.profile.order, case.profile.lanes) + 2.0 * sum.product_variance(precision);
     let mut variance = scale * scale * noise + rounding(scaled);
     let mut error = scale.abs() * sum.stagnation(products, precision);
     let mut capped = scaled;
@@ -129,8 +129,8 @@ pub(super) fn mixture(case: &Case, seen: &[Seen], values: &[f64]) -> (f64, f64) 
     let products: Vec<f64> = seen.iter().zip(values).map(|(seen, value)| seen.weight * value).collect();
     let weights: Vec<f64> = seen.iter().map(|seen| seen.weight).collect();
     let (mixed, total) = (Sum::of(&products, 1), Sum::of(&weights, 1));
-    variance += 2.0 * mixed.variance(precision, 1) + mixed.product_variance(precision);
-    variance += 2.0 * exact * exact * total.variance(precision, 1);
+    variance += 2.0 * mixed.variance(precision, case.profile.order, 1) + mixed.product_variance(precision);
+    variance += 2.0 * exact * exact * total.variance(precision, case.profile.order, 1);
     error += mixed.stagnation(&products, precision) + exact.abs() * total.stagnation(&weights, precision);
     let rounded = match case.profile.activations {
         Activations::Unchanged | Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K => 0.0,

@@ -13,6 +13,7 @@ use crate::precision::{LAMBDA, Precision, ROUNDING_VARIANCE};
 use crate::statistics::Statistics;
 use crate::sum::Sum;
 use trueup_graph::op::{Norm, NormRule};
+use trueup_runtime::profile::Profile;
 
 pub(super) fn judge(norm: &Norm, case: &Case) -> Statistics {
     let [x] = case.inputs else { return Statistics::default() };
@@ -45,14 +46,14 @@ fn made(norm: &Norm, case: &Case, x: &[f64]) -> Made {
     let (mean, mean_error) = match norm.rule {
         NormRule::Layer | NormRule::Group { .. } => {
             let sum = Sum::of(x, case.profile.lanes);
-            let noise = LAMBDA * sum.variance(precision, case.profile.lanes).sqrt();
+            let noise = LAMBDA * sum.variance(precision, case.profile.order, case.profile.lanes).sqrt();
             (sum.value / len, noise / len + precision.unit * (sum.value / len).abs())
         }
         NormRule::L2 => (0.0, 0.0),
     };
     let squares: Vec<f64> = x.iter().map(|x| (x - mean) * (x - mean)).collect();
     let sum = Sum::of(&squares, case.profile.lanes);
-    let walk = LAMBDA * walk(&sum, precision, case.profile.lanes);
+    let walk = LAMBDA * walk(&sum, precision, case.profile);
     let (divisor, drift) = match norm.rule {
         NormRule::Layer | NormRule::Group { .. } => {
             let variance = sum.value / len + epsilon;
@@ -64,10 +65,10 @@ fn made(norm: &Norm, case: &Case, x: &[f64]) -> Made {
 }
 
 /// Standard deviation of a sum of squares, relative: at least that of one chain over all lanes' share.
-fn walk(sum: &Sum, precision: Precision, lanes: usize) -> f64 {
-    let lanes = lanes.max(1);
+fn walk(sum: &Sum, precision: Precision, profile: &Profile) -> f64 {
+    let lanes = profile.lanes.max(1);
     let chain = ROUNDING_VARIANCE * (sum.terms.div_ceil(lanes) + lanes) as f64 / 3.0;
-    let known = if sum.value > 0.0 { sum.variance(precision, lanes).sqrt() / sum.value } else { 0.0 };
+    let known = if sum.value > 0.0 { sum.variance(precision, profile.order, lanes).sqrt() / sum.value } else { 0.0 };
     known.max(precision.unit * chain.sqrt())
 }
 

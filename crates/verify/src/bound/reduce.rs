@@ -71,7 +71,7 @@ fn accumulated(case: &Case, row: usize, x: &[f64], tally: &mut Tally) {
         sum.path += sum.value * sum.value;
         sum.absolute += term.abs();
         sum.squares += term * term;
-        let noise = LAMBDA * sum.variance(precision, 1).sqrt();
+        let noise = LAMBDA * sum.variance(precision, case.profile.order, 1).sqrt();
         let mut expected = within(case, sum.value, noise.min(sum.hard_bound(precision, 0)));
         expected.coarse += 2.0 * Precision::BF16.unit * sum.absolute;
         tally.add(row * x.len() + place, &expected);

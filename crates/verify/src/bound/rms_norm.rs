@@ -21,7 +21,8 @@ pub(super) fn judge(norm: &RmsNorm, case: &Case) -> Statistics {
         let scale = 1.0 / (mean + f64::from(norm.epsilon)).sqrt();
         // At least the walk of one chain over all lanes' share; an outlier early in the row makes it longer.
         let chain = ROUNDING_VARIANCE * (len.div_ceil(case.profile.lanes.max(1)) + case.profile.lanes) as f64 / 3.0;
-        let walk = if sum.value > 0.0 { sum.variance(precision, case.profile.lanes).sqrt() / sum.value } else { 0.0 };
+        let variance = sum.variance(precision, case.profile.order, case.profile.lanes);
+        let walk = if sum.value > 0.0 { variance.sqrt() / sum.value } else { 0.0 };
         let relative = 3.0 * precision.unit + LAMBDA * walk.max(precision.unit * chain.sqrt()) / 2.0;
         for (column, (x, w)) in x.iter().zip(weights.iter()).enumerate() {
             let exact = x * scale * w;

@@ -104,7 +104,8 @@ impl Scan<'_> {
         let products: Vec<f64> = held.iter().zip(c).map(|(held, c)| held * c).collect();
         let sum = Sum::of(&products, case.profile.lanes);
         let carried = errors.iter().zip(c).fold(0.0, |sum, (error, c)| sum + error * c.abs());
-        let variance = sum.variance(precision, case.profile.lanes) + sum.product_variance(precision);
+        let variance =
+            sum.variance(precision, case.profile.order, case.profile.lanes) + sum.product_variance(precision);
         let expected = within(case, sum.value, carried + LAMBDA * variance.sqrt());
         Expected { coarse: expected.coarse + 2.0 * Precision::BF16.unit * sum.absolute, ..expected }
     }

@@ -15,7 +15,7 @@ use crate::scene::{Content, Scene};
 use crate::statistics::Expected;
 use crate::sum::Sum;
 use trueup_graph::Op;
-use trueup_runtime::profile::{Accumulator, Activations, Profile};
+use trueup_runtime::profile::{Accumulator, Activations, Order, Profile};
 
 /// Sums that candidates are tried on at most.
 const DOTS_MAX: usize = 512;
@@ -234,7 +234,7 @@ fn sum(sums: Sums, profile: &Profile, products: Vec<f64>, ties: f64) -> Guess {
         Sums::Any(precision) => {
             let mut guess = declared(&products, &plain);
             let all = Sum::of(&products, 1);
-            guess.sigma = guess.sigma.hypot(all.variance(precision, 1).sqrt());
+            guess.sigma = guess.sigma.hypot(all.variance(precision, Order::Lanes, 1).sqrt());
             guess
         }
         Sums::Chain { precision, lanes, fused, last } => {

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use trueup_blocks::DType;
 use trueup_formats::{Error as FileError, KEY_SYSTEM_INFO, Trace, quote};
 use trueup_graph::{Graph, Node, Op};
-use trueup_runtime::profile::{Accumulator, Activations, Angles, Products, Profile, Rounding, Weights};
+use trueup_runtime::profile::{Accumulator, Activations, Angles, Order, Products, Profile, Rounding, Weights};
 use trueup_runtime::{Error, Result};
 
 /// Text of our own traces that holds the profiles.
@@ -126,13 +126,14 @@ impl HalfKernels {
     }
 }
 
-/// f32 with sums in any order: one lane is the noisiest.
+/// f32 with sums in any order.
 const FOREIGN: Profile = Profile {
     activations: Activations::Unchanged,
     weights: Weights::Unchanged,
     products: Products::Rounded,
     accumulator: Accumulator::F32,
     lanes: 1,
+    order: Order::Any,
     output: DType::F32,
     function_ulp: 4.0,
     angles: Angles::Pow,

@@ -40,7 +40,7 @@ use super::pool::Room;
 use super::split::Matrix;
 use super::table::Numbers;
 use crate::device::{Step, Tensor, expect_inferred};
-use crate::profile::Profile;
+use crate::profile::{Order, Profile};
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
@@ -133,7 +133,28 @@ pub fn profile(op: &Op, inputs: &[TensorType], output: &TensorType, chip: &Chip)
     }
     let profile = declared(op, inputs, chip).map_err(named)?;
     let rounded = if profile.output == DType::F16 { DType::F16 } else { output.dtype };
-    Ok(Profile { output: rounded, ..profile })
+    Ok(Profile { output: rounded, order: order(op), ..profile })
+}
+
+/// The order of the operator's sums. The vendor publishes none.
+fn order(op: &Op) -> Order {
+    let adds = matches!(
+        op,
+        Op::FlashAttn(_)
+            | Op::KvAttention(_)
+            | Op::KvMix(_)
+            | Op::KvScores(_)
+            | Op::MulMat(_)
+            | Op::MulMatId(_)
+            | Op::Norm(_)
+            | Op::Pool2d(_)
+            | Op::Reduce(_)
+            | Op::RmsNorm(_)
+            | Op::SoftMax(_)
+            | Op::SsmConv(_)
+            | Op::SsmScan(_)
+    );
+    if adds { Order::Any } else { Order::Lanes }
 }
 
 /// Asks the card for an operator.
