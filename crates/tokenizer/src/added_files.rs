@@ -14,7 +14,7 @@
 //! ```
 
 use crate::special_names::SpecialNames;
-use crate::vocabulary::{AddedToken, Parts, TOKENS_MAX, Token, TokenKind, ids_by_text, padding_token};
+use crate::vocabulary::{AddedToken, Parts, TOKENS_MAX, Token, TokenKind, ids_by_text, padding_token, replace_added};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -116,7 +116,7 @@ pub(crate) fn merge(
     let mut ids: HashMap<String, u32> =
         ids_by_text(&parts.tokens).into_iter().map(|(text, id)| (text.to_owned(), id)).collect();
     let beyond = std::mem::take(&mut target.beyond);
-    let mut merging = Merging { parts, ids: &mut ids, target: &target, beyond };
+    let mut merging = Merging::new(parts, &mut ids, &target, beyond);
     for token in listed_tokens.tokens {
         merging.put(token, file, notes)?;
     }
@@ -128,11 +128,9 @@ pub(crate) fn merge(
         }
         merging.put_named(token, notes);
     }
-    let beyond = merging.beyond;
+    let beyond = merging.finish();
     notes.extend(beyond_note(&beyond, target.vocab_size));
-    refuse_beyond_role(&beyond, names, &target)?;
-    parts.added.sort_by_key(|added| added.id);
-    Ok(())
+    refuse_beyond_role(&beyond, names, &target)
 }
 
 /// A note for tokens whose ids no row of the embedding has.
@@ -169,9 +167,36 @@ struct Merging<'m> {
     target: &'m Target<'m>,
     /// Tokens that are left out.
     beyond: Vec<(u32, String)>,
+    /// Their texts.
+    beyond_texts: HashSet<String>,
+    /// The merged tokens, in order. A later one with the same ID replaces an earlier one.
+    merged: Vec<AddedToken>,
+    /// IDs of all added tokens: those of the vocabulary and the merged ones.
+    added_ids: HashSet<u32>,
+    /// The first ID after the last used token.
+    free: usize,
 }
 
-impl Merging<'_> {
+impl<'m> Merging<'m> {
+    fn new(
+        parts: &'m mut Parts,
+        ids: &'m mut HashMap<String, u32>,
+        target: &'m Target<'m>,
+        beyond: Vec<(u32, String)>,
+    ) -> Merging<'m> {
+        let beyond_texts = beyond.iter().map(|(_, text)| text.clone()).collect();
+        let added_ids = parts.added.iter().map(|added| added.id).collect();
+        let last = parts.tokens.iter().rposition(|known| known.kind != TokenKind::Unused);
+        let free = last.map_or(0, |last| last.saturating_add(1));
+        Merging { parts, ids, target, beyond, beyond_texts, merged: Vec::new(), added_ids, free }
+    }
+
+    /// Adds the merged tokens to the vocabulary. Returns the tokens that are left out.
+    fn finish(self) -> Vec<(u32, String)> {
+        replace_added(&mut self.parts.added, self.merged);
+        self.beyond
+    }
+
     /// Merges a token that `file` lists.
     fn put(&mut self, mut token: AddedToken, file: &str, notes: &mut Vec<String>) -> Result<()> {
         if self.is_beyond(&token.content) {
@@ -201,7 +226,7 @@ impl Merging<'_> {
             return Err(error.help("correct the ID in the file"));
         }
         if index >= self.rows() {
-            self.beyond.push((token.id, token.content));
+            self.leave_out(token.id, token.content);
             return Ok(());
         }
         if let Some(other) = self.parts.tokens.get(index).filter(|other| other.kind != TokenKind::Unused) {
@@ -231,17 +256,16 @@ impl Merging<'_> {
             return;
         }
         if let Some(id) = self.ids.get(&token.content).copied() {
-            if !self.parts.added.iter().any(|added| added.id == id) {
+            if !self.added_ids.contains(&id) {
                 self.set(AddedToken { id, ..token });
             }
             return;
         }
-        let free = self.parts.tokens.iter().rposition(|known| known.kind != TokenKind::Unused);
-        let free = free.map_or(0, |last| last.saturating_add(1));
+        let free = self.free;
         let id = u32::try_from(free).unwrap_or(u32::MAX);
         let shown = quote(&token.content);
         if free >= self.rows() {
-            self.beyond.push((id, token.content));
+            self.leave_out(id, token.content);
             return;
         }
         notes.push(format!("no file gives an id to the special token \"{shown}\"; it gets {id}, as in transformers"));
@@ -256,7 +280,12 @@ impl Merging<'_> {
     }
 
     fn is_beyond(&self, text: &str) -> bool {
-        self.beyond.iter().any(|(_, known)| known == text)
+        self.beyond_texts.contains(text)
+    }
+
+    fn leave_out(&mut self, id: u32, text: String) {
+        self.beyond_texts.insert(text.clone());
+        self.beyond.push((id, text));
     }
 
     fn rows(&self) -> usize {
@@ -280,9 +309,10 @@ impl Merging<'_> {
                 TokenKind::Unknown | TokenKind::Byte => {}
                 TokenKind::Normal | TokenKind::Control | TokenKind::UserDefined => slot.kind = kind_of(&token),
             }
+            self.free = self.free.max(index.saturating_add(1));
         }
-        self.parts.added.retain(|known| known.id != token.id);
-        self.parts.added.push(token);
+        self.added_ids.insert(token.id);
+        self.merged.push(token);
     }
 }
 

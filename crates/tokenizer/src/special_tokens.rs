@@ -12,7 +12,7 @@ use crate::role_ids::role_ids;
 use crate::sentinels;
 use crate::source::ModelTokens;
 use crate::special_names::SpecialNames;
-use crate::vocabulary::{AddedToken, Algorithm, Parts, Token, TokenKind, ids_by_text};
+use crate::vocabulary::{AddedToken, Algorithm, Parts, Token, TokenKind, ids_by_text, replace_added};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::path::Path;
@@ -86,7 +86,7 @@ pub(crate) fn ends_by_name(tokens: &[Token]) -> Vec<u32> {
 /// Has every token that ends generation by its name found in texts and read as a control token. Returns the tokens
 /// whose type was another one.
 pub(crate) fn mark_ends(parts: &mut Parts) -> Vec<u32> {
-    let mut marked = Vec::new();
+    let (mut marked, mut added) = (Vec::new(), Vec::new());
     for id in ends_by_name(&parts.tokens) {
         let Some(token) = usize::try_from(id).ok().and_then(|place| parts.tokens.get_mut(place)) else { continue };
         if token.kind == TokenKind::Control {
@@ -95,10 +95,9 @@ pub(crate) fn mark_ends(parts: &mut Parts) -> Vec<u32> {
         marked.push(id);
         token.kind = TokenKind::Control;
         let (content, single_word, lstrip, rstrip, normalized) = (token.text.clone(), false, false, false, false);
-        parts.added.retain(|added| added.id != id);
-        parts.added.push(AddedToken { id, content, single_word, lstrip, rstrip, normalized, special: true });
+        added.push(AddedToken { id, content, single_word, lstrip, rstrip, normalized, special: true });
     }
-    parts.added.sort_by_key(|added| added.id);
+    replace_added(&mut parts.added, added);
     marked
 }
 
