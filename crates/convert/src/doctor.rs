@@ -12,6 +12,7 @@ mod files;
 mod finding;
 mod left_out;
 mod numbers;
+mod packed;
 mod parts;
 mod patient;
 mod roles;
@@ -28,6 +29,7 @@ pub use finding::{Diagnosis, Finding, Place, Rule, Severity};
 use finding::Findings;
 use patient::Patient;
 use scan::{Summary, Wanted};
+use std::collections::HashSet;
 use std::path::Path;
 use trueup_formats::Result;
 use trueup_quantize::Progress;
@@ -57,8 +59,9 @@ const FAMILIES: [Family; 8] = [
 ];
 
 /// Families that look at what was seen of the values.
-const OF_VALUES: [FamilyOfValues; 2] = [
+const OF_VALUES: [FamilyOfValues; 3] = [
     FamilyOfValues { rules: weights::RULES, look: weights::look },
+    FamilyOfValues { rules: packed::RULES, look: packed::look },
     FamilyOfValues { rules: ties::RULES, look: ties::look },
 ];
 
@@ -78,7 +81,8 @@ pub fn diagnose(path: &Path, threads: Option<usize>, progress: &dyn Progress) ->
     let mut findings = Findings::default();
     FAMILIES.iter().for_each(|family| (family.look)(&patient, &mut findings));
     let checkpoint = patient.checkpoint();
-    let wanted = Wanted { rows_of: patient.names_of_token_rows(), values: patient.hole().is_none() };
+    let packed: HashSet<usize> = packed::matrices(&patient).iter().map(|matrix| matrix.codes).collect();
+    let wanted = Wanted { rows_of: patient.names_of_token_rows(), packed: &packed, values: patient.hole().is_none() };
     let seen = scan::scan(checkpoint, wanted, threads, progress)?;
     for family in &OF_VALUES {
         (family.look)(&patient, &seen, &mut findings)?;

@@ -5,11 +5,13 @@
 //! plain types   every element: magnitude bits of a row ── maximum ── NaN and infinity are the largest, 0 the smallest
 //! blocks        every scale, which decides whether the block is finite, zero, large
 //! samples       every 61st of them: a histogram of exponents, of which the median follows
+//! packed bytes  every byte: four ternary values, of which none may be the unused code
 //! ```
 //!
 //! Nothing is decoded: bits of magnitudes are in the order of the magnitudes.
 
 use super::patient::is_readable;
+use std::collections::HashSet;
 use trueup_blocks::DType;
 use trueup_formats::{Checkpoint, Result, TensorInfo};
 use trueup_quantize::{CHUNK_ELEMENTS, Progress, bytes_of, chunk_ranges, walk};
@@ -47,8 +49,52 @@ pub(super) struct Summary {
     pub median: Option<f32>,
     /// Samples that are subnormal in the type they are stored in; scales that have five bits and fewer.
     pub subnormal: u64,
+    /// The codes of a tensor of packed ternary values.
+    pub codes: Codes,
     /// A number that equal bytes have in common.
     pub checksum: u64,
+}
+
+/// The bytes of packed ternary values.
+#[derive(Clone, Copy)]
+pub(super) struct Codes {
+    /// Bytes with an unused code.
+    pub invalid: u64,
+    /// The first of them: its place and its value.
+    pub first_invalid: Option<(u64, u8)>,
+    /// Bits that all bytes have, and bits that any byte has.
+    common: u8,
+    any: u8,
+}
+
+impl Codes {
+    const NONE: Codes = Codes { invalid: 0, first_invalid: None, common: u8::MAX, any: 0 };
+
+    /// Of bytes that begin at place `start` of their tensor.
+    fn of(bytes: &[u8], start: u64) -> Codes {
+        let (common, any) = bytes.iter().fold((u8::MAX, 0), |(common, any), byte| (common & byte, any | byte));
+        let mut codes = Codes { common, any, ..Codes::NONE };
+        if any & any >> 1 & 0x55 != 0 {
+            for (place, byte) in bytes.iter().enumerate().filter(|(_, byte)| **byte & **byte >> 1 & 0x55 != 0) {
+                codes.invalid += 1;
+                codes.first_invalid.get_or_insert((start + place as u64, *byte));
+            }
+        }
+        codes
+    }
+
+    fn merge(&mut self, later: Codes) {
+        self.invalid += later.invalid;
+        self.first_invalid = self.first_invalid.or(later.first_invalid);
+        self.common &= later.common;
+        self.any |= later.any;
+    }
+
+    /// The value that all codes have, if they have one.
+    pub fn only_value(self) -> Option<i32> {
+        let value = i32::from(self.any & 3) - 1;
+        (self.common == self.any && self.any == (self.any & 3) * 0x55).then_some(value)
+    }
 }
 
 /// Samples by the exponent of their magnitude as f32.
@@ -91,6 +137,7 @@ impl Summary {
             samples: 0,
             median: None,
             subnormal: 0,
+            codes: Codes::NONE,
             checksum: 0,
         }
     }
@@ -106,6 +153,7 @@ impl Summary {
         self.first_zero_row = self.first_zero_row.or(seen.first_zero_row);
         self.listed_zero_rows.extend(seen.listed_zero_rows);
         self.subnormal += seen.subnormal;
+        self.codes.merge(seen.codes);
         self.checksum = mixed(self.checksum, seen.checksum);
     }
 }
@@ -116,6 +164,8 @@ struct Chunk {
     elements: std::ops::Range<u64>,
     /// Whether each row of zeros is listed, not only counted.
     lists_rows: bool,
+    /// Whether its bytes are packed ternary values.
+    is_packed: bool,
 }
 
 /// What was seen of one chunk.
@@ -131,6 +181,7 @@ struct Seen {
     listed_zero_rows: Vec<u64>,
     histogram: Box<Histogram>,
     subnormal: u64,
+    codes: Codes,
     checksum: u64,
 }
 
@@ -139,6 +190,8 @@ struct Seen {
 pub(super) struct Wanted<'a> {
     /// Names of the tensors whose rows of zeros are listed.
     pub rows_of: &'a [String],
+    /// Numbers of the tensors with packed ternary values.
+    pub packed: &'a HashSet<usize>,
     /// Whether values are read at all.
     pub values: bool,
 }
@@ -151,15 +204,17 @@ pub(super) fn scan(
     progress: &dyn Progress,
 ) -> Result<Vec<Summary>> {
     let tensors = checkpoint.tensors();
-    let is_read = |tensor: &TensorInfo| wanted.values && is_readable(tensor.dtype);
-    progress
-        .start(tensors.iter().filter(|tensor| is_read(tensor)).map(|tensor| tensor.bytes).fold(0, u64::saturating_add));
-    let mut seen: Vec<Summary> = tensors.iter().map(|tensor| Summary::new(tensor.bytes, is_read(tensor))).collect();
-    let numbered = tensors.iter().enumerate().filter(|(_, tensor)| is_read(tensor));
-    let chunks = numbered.flat_map(|(number, tensor)| {
+    let is_packed = |number: usize| wanted.packed.contains(&number);
+    let is_read =
+        |(number, tensor): &(usize, &TensorInfo)| wanted.values && (is_readable(tensor.dtype) || is_packed(*number));
+    let numbered = || tensors.iter().enumerate().filter(is_read);
+    progress.start(numbered().map(|(_, tensor)| tensor.bytes).fold(0, u64::saturating_add));
+    let all = tensors.iter().enumerate();
+    let mut seen: Vec<Summary> = all.map(|entry| Summary::new(entry.1.bytes, is_read(&entry))).collect();
+    let chunks = numbered().flat_map(|(number, tensor)| {
         let ranges = chunk_ranges(tensor.elements(), tensor.shape.first().copied().unwrap_or(1));
-        let lists_rows = wanted.rows_of.contains(&tensor.name);
-        ranges.map(move |elements| Chunk { tensor: number, elements, lists_rows })
+        let (lists_rows, is_packed) = (wanted.rows_of.contains(&tensor.name), is_packed(number));
+        ranges.map(move |elements| Chunk { tensor: number, elements, lists_rows, is_packed })
     });
     let look = |chunk: &Chunk| {
         let seen = look(checkpoint, chunk)?;
@@ -201,8 +256,13 @@ fn look(checkpoint: &dyn Checkpoint, chunk: &Chunk) -> Result<Seen> {
         listed_zero_rows: Vec::new(),
         histogram: Box::new(Histogram::EMPTY),
         subnormal: 0,
+        codes: Codes::NONE,
         checksum: checksum(&bytes),
     };
+    if chunk.is_packed {
+        (seen.is_zero, seen.codes) = (false, Codes::of(&bytes, chunk.elements.start));
+        return Ok(seen);
+    }
     let row = if is_matrix { row } else { u64::MAX };
     let place = Rows { start: chunk.elements.start, row, are_listed: chunk.lists_rows };
     match dtype {
@@ -375,6 +435,22 @@ mod tests {
             let mut value = [0.0];
             decode(&bits.to_le_bytes(), &mut value);
             assert_eq!(widen_f16(i32::from(bits)), value[0], "{bits:#x}");
+        }
+    }
+
+    #[test]
+    fn unused_codes_are_counted_wherever_they_are() {
+        let valid = [0x00, 0x55, 0xaa, 0x99, 0x21];
+        assert_eq!((Codes::of(&valid, 0).invalid, Codes::of(&valid, 0).only_value()), (0, None));
+        for pair in 0..4 {
+            let byte = 3 << (2 * pair);
+            let codes = Codes::of(&[0x55, 0x55, byte, 0xaa, byte], 100);
+            assert_eq!((codes.invalid, codes.first_invalid), (2, Some((102, byte))));
+        }
+        for (byte, value) in [(0x00, Some(-1)), (0x55, Some(0)), (0xaa, Some(1)), (0x99, None)] {
+            let mut codes = Codes::of(&[byte; 7], 0);
+            codes.merge(Codes::of(&[byte; 2], 7));
+            assert_eq!(codes.only_value(), value);
         }
     }
 

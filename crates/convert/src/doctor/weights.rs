@@ -128,7 +128,7 @@ pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings)
     }
     look_at_layers(patient, &tensors, findings);
     look_at_factors(patient, findings)?;
-    look_at_unread(patient, all, findings);
+    look_at_unread(patient, &tensors, findings);
     if let Some(bytes) = patient.hole() {
         let found = format!("the disk holds less than a sixteenth of the {bytes} bytes of its tensors");
         findings.add(&HOLE, Place::file(&patient.path), found);
@@ -253,8 +253,9 @@ fn look_at_factors(patient: &Patient, findings: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-fn look_at_unread(patient: &Patient, all: &[TensorInfo], findings: &mut Findings) {
-    let unread: Vec<&TensorInfo> = all.iter().filter(|tensor| !is_readable(tensor.dtype)).collect();
+fn look_at_unread(patient: &Patient, all: &[Tensor], findings: &mut Findings) {
+    let is_unread = |tensor: &&Tensor| !tensor.seen.is_read && !is_readable(tensor.info.dtype);
+    let unread: Vec<&TensorInfo> = all.iter().filter(is_unread).map(|tensor| tensor.info).collect();
     if let Some(first) = unread.first() {
         let place = Place::file(patient.file_of(&first.name)).tensor(&first.name);
         let found = format!("values of type {} are not checked", first.dtype);

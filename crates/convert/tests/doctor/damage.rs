@@ -211,6 +211,19 @@ pub const CASES: &[Case] = &[
     case("values-not-read", &["blk.0.ffn_up.weight", "i8"], gguf_files::not_read),
     case("file-sparse", &["model.gguf", "8590065408"], gguf_files::sparse),
     case("head-repeats-embedding", &["output.weight", "bytes could be saved"], gguf_files::head_repeated),
+    case(
+        "packed-code-invalid",
+        &["layers.1.self_attn.q_proj.weight", "element [5, 2]", "0x1e in the first of 2 bytes"],
+        folders::packed_code,
+    ),
+    case("packed-scale-invalid", &["layers.0.mlp.up_proj.weight_scale", "found 0"], |s| folders::packed_scale(s, 0.0)),
+    case("packed-scale-invalid", &["layers.0.mlp.up_proj.weight_scale", "found inf"], |s| {
+        folders::packed_scale(s, f32::INFINITY)
+    }),
+    case("packed-scale-far-out", &["layers.0.mlp.up_proj.weight_scale", "of the 14 scales"], |s| {
+        folders::packed_scale(s, 1e20)
+    }),
+    case("packed-one-value", &["layers.1.self_attn.q_proj.weight", "values are -1"], folders::packed_zeros),
     case("head-ignored", &["lm_head.weight", "model.embed_tokens.weight"], folders::head_ignored),
     case("tensor-repeated", &["blk.1.ffn_up.weight", "blk.0.ffn_up.weight"], gguf_files::tensor_repeated),
 ];

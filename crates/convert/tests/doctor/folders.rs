@@ -346,3 +346,33 @@ pub fn not_finite(scratch: &Scratch) -> PathBuf {
         data[start + 2..start + 4].copy_from_slice(&0x7fc0_u16.to_le_bytes());
     })
 }
+
+/// The bytes of a tensor of the fixture with packed matrices, changed.
+fn with_packed(scratch: &Scratch, name: &str, change: impl FnOnce(&Value, &mut [u8])) -> PathBuf {
+    with_tensors(scratch, "bitnet-2b", |header, data| {
+        let entry = &header[name];
+        let at = |place: usize| entry["data_offsets"][place].as_u64().expect("an offset") as usize;
+        let range = at(0)..at(1);
+        change(entry, &mut data[range]);
+    })
+}
+
+/// Two bytes with the unused code.
+pub fn packed_code(scratch: &Scratch) -> PathBuf {
+    with_packed(scratch, "model.layers.1.self_attn.q_proj.weight", |entry, bytes| {
+        let columns = entry["shape"][1].as_u64().expect("a size") as usize;
+        (bytes[2 * columns + 5], bytes[3 * columns]) = (0b0001_1110, 0b1100_0000);
+    })
+}
+
+/// Bytes that were never written.
+pub fn packed_zeros(scratch: &Scratch) -> PathBuf {
+    with_packed(scratch, "model.layers.1.self_attn.q_proj.weight", |_, bytes| bytes.fill(0))
+}
+
+/// Another scale, in bf16 as in the fixture.
+pub fn packed_scale(scratch: &Scratch, scale: f32) -> PathBuf {
+    with_packed(scratch, "model.layers.0.mlp.up_proj.weight_scale", |_, bytes| {
+        bytes.copy_from_slice(&scale.to_bits().to_le_bytes()[2..]);
+    })
+}
