@@ -10,6 +10,7 @@ use trueup::convert::Agreement;
 use trueup::convert::doctor::diagnose;
 use trueup::formats::{Checkpoint, Gguf};
 use trueup::quantize::{Layout, NoProgress};
+use trueup::runtime::device::{About, Decorator, Device};
 use trueup::runtime::{
     DeviceOptions, Entry, GenerateOptions, ModelFile, Sampling, Session, SessionOptions, Weights, generate, open_device,
 };
@@ -187,6 +188,63 @@ fn the_encoder_has_a_plan() {
     assert!(has("enc_kq-1") && has("cross_cache_v-1") && !has("result_output"));
     assert!(long.devices[0].arena_bytes > 100 * short.devices[0].arena_bytes);
     assert!(plan(513).is_err_and(|error| error.to_string().contains("exceeds the context of 512; increase")));
+}
+
+/// What `trueup plan` predicts for both graphs is what a session copies: the embedding that both read counts once.
+#[test]
+fn weights_of_both_graphs_are_predicted() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for fixture in encoder_decoders() {
+        let model = scratch.path().join(format!("{}.gguf", fixture.name));
+        convert(&fixture.folder, &model, Some(DType::F32), None);
+        let session = session(&model, "cpu", 1);
+        let (weights, options) = (session.weights(), SessionOptions::default());
+        let decoder = Session::plan(weights, &options, 1, 1, 64).expect("a plan");
+        let encoder = Session::encoder_plan(weights, &options, 64).expect("a plan").expect("an encoder");
+        let plans = [&encoder, &decoder];
+        let (held, predicted) = (weights.held(), weights.copied_bytes(&plans, 0).expect("a sum"));
+        assert_eq!(held.copied_bytes, predicted, "{}", fixture.name);
+        assert_eq!(held.copied_bytes + held.mapped_bytes, Weights::stored_bytes(&plans, 0), "{}", fixture.name);
+        let each = plans.map(|plan| Weights::stored_bytes(&[plan], 0));
+        let table = weights.model().model().weight("token_embd.weight").expect("an embedding").bytes() as u64;
+        assert_eq!(each[0] + each[1], Weights::stored_bytes(&plans, 0) + table, "{}: both read it", fixture.name);
+    }
+}
+
+/// The processor with little free memory.
+struct Small(Arc<dyn Device>, u64);
+
+impl Decorator for Small {
+    fn device(&self) -> &dyn Device {
+        &*self.0
+    }
+
+    fn about(&self) -> About {
+        About { memory: Some((1 << 40, self.1)), ..self.0.about() }
+    }
+}
+
+/// Memory is kept free for the encoder's text, not for a text as long as the context, whose scores alone need 17 GB.
+#[test]
+fn memory_is_kept_free_for_the_text_of_the_encoder() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let fixture = encoder_decoders().remove(0);
+    let path = scratch.path().join("model.gguf");
+    convert(&fixture.folder, &path, Some(DType::F32), None);
+    let model = Arc::new(ModelFile::open(&path).unwrap_or_else(|error| panic!("{error}")));
+    let crowded_out = |source: Option<usize>| {
+        let cpu = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        let weights = Arc::new(Weights::new(model.clone(), Arc::new(Small(cpu, 4 << 30)), None));
+        let options = SessionOptions { context: Some(32768), source, ..SessionOptions::default() };
+        let mut session = Session::new(weights, &options).unwrap_or_else(|error| panic!("{error}"));
+        let crowded_out = session.weights().held().crowded_out_bytes;
+        session.encode(0, &vec![1; 700], None).unwrap_or_else(|error| panic!("{error}"));
+        let error = session.encode(0, &vec![1; 32768], None).expect_err("gigabytes of scores").to_string();
+        assert!(error.contains("bytes of memory, but only") && error.contains("shorter prompts"), "{error}");
+        crowded_out
+    };
+    assert_eq!([crowded_out(None), crowded_out(Some(700))], [0, 0]);
+    assert!(crowded_out(Some(32768)) > 0, "a long text is expected");
 }
 
 #[test]

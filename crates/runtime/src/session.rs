@@ -432,7 +432,7 @@ impl Session {
             self.grow_cache(capacity)?;
         }
         let plan = Arc::new(self.sizes.plan(&self.weights, key, self.room)?);
-        if !self.buffers.hold(&plan) {
+        if !(self.buffers.hold(&plan) && self.weights.hold(&plan)) {
             // Their inputs are free for this one.
             self.plans.clear();
             let largest = || self.sizes.largest_plans(&self.weights);

@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trueup_formats::gguf::layer_of;
-use trueup_graph::{Origin, TensorType};
+use trueup_graph::{Origin, TensorType, Value};
 
 /// A model, the devices it is computed on, and its weights there.
 pub struct Weights {
@@ -121,19 +121,37 @@ impl Weights {
         })
     }
 
-    /// Bytes of memory that copies of a plan's weights take on a device, where it has enough for all: what it computes
-    /// with as fast where the file is mapped is not copied, and neither is a table of which a few rows are looked up.
-    pub fn copied_bytes(&self, plan: &Plan, device: usize) -> Result<u64> {
-        let values = plan.held(device).map(|id| plan.graph().value(id));
-        let uses = WeightUses::new(plan.graph());
-        values.filter(|value| value.origin == Origin::Weight).try_fold(0, |sum: u64, value| {
-            let is_read = uses.is_gathered(value);
-            let room = if is_read { CopyRoom::TooLittle } else { CopyRoom::Enough };
-            let mapped =
-                self.model.mapped(&value.name).map(|bytes| self.devices[device].adopt(&bytes, &value.ty, room));
-            let copied = || uses.bytes(value, &*self.devices[device]);
-            Ok(sum.saturating_add(if mapped.transpose()?.flatten().is_some() { 0 } else { copied() }))
-        })
+    /// Bytes of memory that copies of the weights of some plans take on a device with enough memory for all. A weight of
+    /// several plans counts once. Not copied are weights that the device computes with as fast in the mapped file, and
+    /// tables of which only rows are read.
+    pub fn copied_bytes(&self, plans: &[&Plan], device: usize) -> Result<u64> {
+        let mut bytes: HashMap<&str, u64> = HashMap::new();
+        for plan in plans {
+            let uses = WeightUses::new(plan.graph());
+            for value in weights_of(plan, device) {
+                let is_read = uses.is_gathered(value);
+                let room = if is_read { CopyRoom::TooLittle } else { CopyRoom::Enough };
+                let mapped =
+                    self.model.mapped(&value.name).map(|bytes| self.devices[device].adopt(&bytes, &value.ty, room));
+                let copied = || uses.bytes(value, &*self.devices[device]);
+                let needed = if mapped.transpose()?.flatten().is_some() { 0 } else { copied() };
+                let known = bytes.entry(&value.name).or_default();
+                *known = needed.max(*known);
+            }
+        }
+        Ok(bytes.into_values().fold(0, u64::saturating_add))
+    }
+
+    /// Bytes of the weights of some plans on a device, as stored in the file. A weight of several plans counts once.
+    pub fn stored_bytes(plans: &[&Plan], device: usize) -> u64 {
+        let weights = plans.iter().flat_map(|plan| weights_of(plan, device));
+        let bytes: HashMap<&str, usize> = weights.map(|value| (value.name.as_str(), value.ty.bytes())).collect();
+        bytes.into_values().fold(0, |sum, bytes| sum.saturating_add(bytes as u64))
+    }
+
+    /// Whether all weights of a plan are on their devices already.
+    pub(crate) fn hold(&self, plan: &Plan) -> bool {
+        (0..plan.devices()).all(|device| weights_of(plan, device).all(|value| self.is_uploaded(device, &value.name)))
     }
 
     /// Whether a weight is on a device already.
@@ -236,4 +254,9 @@ impl Weights {
 /// What a tensor is placed with: its layer, or the tensor itself outside of the layers.
 fn placed_with(name: &str) -> &str {
     layer_of(name).unwrap_or(name)
+}
+
+/// The weights that a plan's nodes read on a device.
+fn weights_of(plan: &Plan, device: usize) -> impl Iterator<Item = &Value> {
+    plan.held(device).map(|id| plan.graph().value(id)).filter(|value| value.origin == Origin::Weight)
 }

@@ -247,6 +247,7 @@ impl<'a> Verification<'a> {
         let context = self.options.context.unwrap_or(needed);
         SessionOptions {
             context: Some(context),
+            source: Some(text.source.len()).filter(|tokens| *tokens > 0),
             kv: self.options.kv,
             fusion: self.options.fusion,
             ..SessionOptions::default()

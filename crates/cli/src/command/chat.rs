@@ -86,7 +86,7 @@ pub fn run(arguments: Arguments) -> Result {
     opened.model.expect_generation()?;
     note_tokenizer(opened.tokenizer()?);
     let template = template(&arguments, &opened)?;
-    let session = arguments.place.begin(arguments.place.weights(opened.model.clone())?, 1)?;
+    let session = arguments.place.begin_one(arguments.place.weights(opened.model.clone())?)?;
     let options = GenerateOptions {
         tokens_max: arguments.tokens.and_then(|TokensMax(most)| most),
         sampling: arguments.sampling.sampling(),

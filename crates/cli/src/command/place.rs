@@ -267,9 +267,19 @@ impl Place {
         SessionOptions { ranges: self.nvtx, ..self.machine.session(sequences) }
     }
 
-    /// Starts a session. Prints a note if weights do not fit in memory.
-    pub fn begin(&self, weights: Arc<Weights>, sequences: usize) -> Result<Session> {
-        let session = Session::new(weights, &self.session(sequences))?;
+    /// Starts a session for as many sequences as `prompts`. Prints a note if weights do not fit in memory.
+    pub fn begin(&self, weights: Arc<Weights>, prompts: &[Vec<u32>]) -> Result<Session> {
+        let source = prompts.iter().map(Vec::len).max();
+        self.open_session(weights, &SessionOptions { source, ..self.session(prompts.len()) })
+    }
+
+    /// Starts a session for one conversation. Prints a note if weights do not fit in memory.
+    pub fn begin_one(&self, weights: Arc<Weights>) -> Result<Session> {
+        self.open_session(weights, &self.session(1))
+    }
+
+    fn open_session(&self, weights: Arc<Weights>, options: &SessionOptions) -> Result<Session> {
+        let session = Session::new(weights, options)?;
         let held = session.weights().held();
         let again = from_disk(held.mapped_bytes);
         if held.crowded_out_bytes > 0 {
@@ -287,7 +297,7 @@ impl Place {
         Ok(session)
     }
 
-    /// Prints a note if memory is too small for the plans of a session, which share it except for inputs and weights.
+    /// Prints a note if memory is too small for the plans of a session, which share it except for inputs.
     pub fn foresee(&self, weights: &Weights, plans: &[&Plan]) -> Result<()> {
         let is_host = |device: &Arc<dyn Device>| device.about().name == HOST;
         let Some(index) = weights.devices().iter().position(is_host) else { return Ok(()) };
@@ -302,9 +312,8 @@ impl Place {
             sum(|host| host.input_bytes),
         ];
         let with = |weights: u64| others.iter().fold(weights, |sum, bytes| sum.saturating_add(*bytes));
-        let copied = plans.iter().map(|plan| weights.copied_bytes(plan, index));
-        let needed = with(copied.sum::<trueup::runtime::Result<u64>>()?);
-        let again = from_disk(with(sum(|host| host.weight_bytes)));
+        let needed = with(weights.copied_bytes(plans, index)?);
+        let again = from_disk(with(Weights::stored_bytes(plans, index)));
         if needed > free {
             output::note(&format!(
                 "{HOST} needs {:.1} MB of memory, but {:.1} MB are free; weights that do not fit are read from the \

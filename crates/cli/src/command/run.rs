@@ -101,7 +101,7 @@ pub fn run(arguments: Arguments) -> Result {
     let continues = !model.model().spec().has_encoder();
     let words = Words { tokenizer: opened.tokenizer().ok(), ignore_eos: arguments.ignore_eos, continues };
     let weights = arguments.place.weights(model.clone())?;
-    let mut session = arguments.place.begin(weights, prompts.len())?;
+    let mut session = arguments.place.begin(weights, &prompts)?;
     if !arguments.no_warmup {
         session.warm_up()?;
     }

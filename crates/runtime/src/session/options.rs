@@ -36,6 +36,10 @@ pub struct SessionOptions {
     pub activation: Option<DType>,
     /// Tokens computed at once; longer batches are cut, but those of models whose prompts see themselves.
     pub prompt_chunk: usize,
+    /// Tokens of the longest text that the encoder of an encoder-decoder model will read, if known. Memory for its
+    /// intermediate results is kept free when weights are placed. `None`: [`SessionOptions::prompt_chunk`] tokens; a
+    /// longer text needs memory that is free when it is read.
+    pub source: Option<usize>,
     /// Whether groups of nodes become one where the main device computes them at once.
     pub fusion: bool,
     /// Whether nodes are computed one by one, each in a range of NVIDIA's profilers that has its name. Changes no
@@ -51,6 +55,7 @@ impl Default for SessionOptions {
             kv: None,
             activation: None,
             prompt_chunk: 512,
+            source: None,
             fusion: true,
             ranges: false,
         }
@@ -70,6 +75,8 @@ pub(super) struct Sizes {
     pub kv: DType,
     pub activation: DType,
     pub prompt_chunk: usize,
+    /// Tokens of the encoder's text that memory is kept free for.
+    pub source: usize,
     /// Elements of a row of the result.
     pub result_size: usize,
     pub window: Option<usize>,
@@ -129,6 +136,7 @@ impl Sizes {
                 None if spec.is_bidirectional() => room,
                 None => options.prompt_chunk,
             },
+            source: options.source.unwrap_or(options.prompt_chunk).clamp(1, context),
             result_size: spec.result_size(),
             window: spec.window(),
             fusion: options.fusion,
@@ -191,10 +199,10 @@ impl Sizes {
         )))
     }
 
-    /// The plans of the largest batches that are computed at once: of the encoder, if there is one, and of the other
+    /// The plans of the largest batches that memory is kept free for: of the encoder, if there is one, and of the other
     /// stage. A batch that has no plan is never computed.
     pub fn largest_plans(&self, weights: &Weights) -> Vec<Plan> {
-        let encoder = self.has_encoder.then(|| Sizes::encoder(self.context));
+        let encoder = self.has_encoder.then(|| Sizes::encoder(self.source));
         let keys = encoder.into_iter().chain([self.largest()]);
         keys.filter_map(|key| self.plan(weights, key, self.room).ok()).collect()
     }

@@ -83,7 +83,9 @@ fn weights_that_stay_in_the_file_take_no_memory() {
         let weights = Weights::new(model.clone(), open_device("cpu", &options).unwrap(), None);
         let plan = Session::plan(&weights, &SessionOptions::default(), 1, 1, 1).unwrap();
         let all = plan.report().devices[0].weight_bytes as u64;
-        let copied = weights.copied_bytes(&plan, 0).unwrap();
+        assert_eq!(Weights::stored_bytes(&[&plan, &plan], 0), all);
+        assert_eq!(weights.copied_bytes(&[&plan, &plan], 0).unwrap(), weights.copied_bytes(&[&plan], 0).unwrap());
+        let copied = weights.copied_bytes(&[&plan], 0).unwrap();
         let session = Session::new(Arc::new(weights), &SessionOptions::default()).unwrap();
         let held = session.weights().held();
         assert_eq!((copied, all - copied), (held.copied_bytes, held.mapped_bytes), "repack {repack}");
