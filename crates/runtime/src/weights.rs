@@ -121,9 +121,9 @@ impl Weights {
         })
     }
 
-    /// Bytes of memory that copies of the weights of some plans take on a device with enough memory for all. A weight of
-    /// several plans counts once. Not copied are weights that the device computes with as fast in the mapped file, and
-    /// tables of which only rows are read.
+    /// Bytes of memory that copies of the weights of some plans take on a device with enough memory for all. A weight
+    /// of several plans counts once. Not copied are weights that the device computes with as fast in the mapped file,
+    /// and tables of which only rows are read.
     pub fn copied_bytes(&self, plans: &[&Plan], device: usize) -> Result<u64> {
         let mut bytes: HashMap<&str, u64> = HashMap::new();
         for plan in plans {

@@ -390,8 +390,8 @@ pub(crate) fn ids_by_text(tokens: &[Token]) -> HashMap<&str, u32> {
     ids
 }
 
-/// Puts `tokens` into a list of added tokens, each in place of the tokens with its ID, and sorts the list by ID. The last
-/// of several `tokens` with one ID counts.
+/// Puts `tokens` into a list of added tokens, each in place of the tokens with its ID, and sorts the list by ID. The
+/// last of several `tokens` with one ID counts.
 pub(crate) fn replace_added(added: &mut Vec<AddedToken>, tokens: impl IntoIterator<Item = AddedToken>) {
     let tokens: HashMap<u32, AddedToken> = tokens.into_iter().map(|token| (token.id, token)).collect();
     added.retain(|known| !tokens.contains_key(&known.id));

@@ -223,8 +223,8 @@ impl Sum {
         self.path.max(inside + across)
     }
 
-    /// Variance of accumulating exact products in `precision`: `lanes` chains of `terms / lanes` additions, or one chain
-    /// in an unknown order.
+    /// Variance of accumulating exact products in `precision`: `lanes` chains of `terms / lanes` additions, or one
+    /// chain in an unknown order.
     pub fn variance(&self, precision: Precision, order: Order, lanes: usize) -> f64 {
         match order {
             Order::Lanes => self.chain_variance(precision, lanes, self.terms.div_ceil(lanes.max(1))),

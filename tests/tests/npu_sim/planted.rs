@@ -1,5 +1,5 @@
-//! Faults injected into a node whose result is the first to use its memory: `verify` finds them, and the simulator has
-//! no finding of its own.
+//! Faults injected into a node whose result is the first to use its memory: `verify` finds them, and the simulator
+//! reports no misuse.
 
 use std::path::Path;
 use std::sync::Arc;
