@@ -2,6 +2,7 @@
 
 mod bench;
 mod chat;
+mod compare;
 mod completions;
 mod context;
 mod convert;
@@ -52,6 +53,9 @@ pub enum Command {
     /// Compare two models of any format, tensor by tensor
     #[command(long_about = diff::LONG_ABOUT)]
     Diff(diff::Arguments),
+    /// Measure the quality of a model on a text, alone or against a reference
+    #[command(long_about = compare::LONG_ABOUT)]
+    Compare(compare::Arguments),
     /// List, test and benchmark the operators of a device
     Ops(ops::Arguments),
     /// Rerun one failing operator from a file written by verify
@@ -85,6 +89,7 @@ pub fn run(command: Command) -> Result {
         Command::Verify(arguments) => verify::run(arguments),
         Command::Trace(arguments) => trace::run(arguments),
         Command::Diff(arguments) => diff::run(arguments),
+        Command::Compare(arguments) => compare::run(arguments),
         Command::Ops(arguments) => ops::run(arguments),
         Command::Repro(arguments) => repro::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),

@@ -69,6 +69,7 @@ pub mod formats {
 
 pub use trueup_graph as graph;
 pub use trueup_models as models;
+pub use trueup_quality as quality;
 pub use trueup_quantize as quantize;
 pub use trueup_runtime as runtime;
 pub use trueup_tokenizer as tokenizer;

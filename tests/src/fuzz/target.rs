@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod gguf;
+mod logits;
 mod model_spec;
 mod report;
 mod template;
@@ -401,6 +402,7 @@ pub const TARGETS: &[Target] = &[
         words: MODEL_WORDS,
         run: checkpoint::flm,
     },
+    Target { name: "logits", seeds: logits::seeds, grammar: logits::grammar, words: &[], run: logits::run },
     Target { name: "model_spec", seeds: model_spec::seeds, grammar: json, words: MODEL_WORDS, run: model_spec::run },
     Target {
         name: "tokenizer_json",

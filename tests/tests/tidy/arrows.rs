@@ -14,8 +14,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quantize", &["blocks", "formats"]),
     ("convert", &["blocks", "formats", "graph", "models", "quantize", "tokenizer"]),
     ("runtime", &["blocks", "formats", "graph", "guard", "models", "tokenizer"]),
+    ("quality", &["formats", "graph", "runtime", "tokenizer"]),
     ("verify", &["blocks", "formats", "graph", "models", "runtime", "tokenizer"]),
-    ("trueup", &["blocks", "formats", "graph", "models", "quantize", "convert", "tokenizer", "runtime", "verify"]),
+    (
+        "trueup",
+        &["blocks", "formats", "graph", "models", "quantize", "convert", "tokenizer", "runtime", "quality", "verify"],
+    ),
     ("cli", &["trueup"]),
     ("python", &["trueup"]),
     ("npu-sim", &["blocks"]),

@@ -1,4 +1,4 @@
-//! Device and memory options, shared by `run`, `chat`, `plan`, `bench`, `trace`, `verify` and `repro`.
+//! Device and memory options, shared by `run`, `chat`, `plan`, `bench`, `compare`, `trace`, `verify` and `repro`.
 
 use crate::failure::{Failure, Result};
 use crate::output;
@@ -278,7 +278,8 @@ impl Place {
         self.open_session(weights, &self.session(1))
     }
 
-    fn open_session(&self, weights: Arc<Weights>, options: &SessionOptions) -> Result<Session> {
+    /// Starts a session with these options. Prints a note if weights do not fit in memory.
+    pub fn open_session(&self, weights: Arc<Weights>, options: &SessionOptions) -> Result<Session> {
         let session = Session::new(weights, options)?;
         let held = session.weights().held();
         let again = from_disk(held.mapped_bytes);

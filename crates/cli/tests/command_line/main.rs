@@ -17,6 +17,7 @@ mod gating;
 mod generating;
 mod hostile;
 mod operators;
+mod quality;
 mod ranges;
 mod resuming;
 mod tokenizing;

@@ -119,10 +119,10 @@ impl Piece<'_> {
         let Tokens { cells, places, stride, count, .. } = self.tokens;
         assert!(token < count, "token {token} of {count}");
         let place = places.map_or(token, |places| places[token]);
-        // SAFETY: `Outputs::take` found that the result has these cells: without places, `count` tokens from `cells` on;
-        // with them, `places` is part of a permutation of all tokens of the result. `first + count` is at most `stride`.
-        // No other piece has these cells, because each token is given out once and each of its rows is in one piece.
-        // Two slices of this piece cannot live at once, because it is borrowed.
+        // SAFETY: `Outputs::take` found that the result has these cells: without places, `count` tokens from `cells`
+        // on; with them, `places` is part of a permutation of all tokens of the result. `first + count` is at most
+        // `stride`. No other piece has these cells, because each token is given out once and each of its rows is in one
+        // piece. Two slices of this piece cannot live at once, because it is borrowed.
         unsafe { std::slice::from_raw_parts_mut(cells.add(place * stride + self.first), self.count) }
     }
 }

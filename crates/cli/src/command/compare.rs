@@ -1,0 +1,368 @@
+//! `trueup compare`: measures the quality of a model on a corpus, alone or against a reference.
+
+use crate::command::place::{ModelWithTokenizer, Place, note_tokenizer, open_model};
+use crate::failure::{Code, Failure, Result};
+use crate::output;
+use crate::table::{Column, Side, table};
+use crate::target::Targets;
+use crate::value;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use trueup::formats::{self, LogitsFile, LogitsShape, LogitsWriter, OpenOptions, SourceFile, quote};
+use trueup::quality::{
+    AgainstFigures, CompareOptions, Comparison, Corpus, Estimate, Percentile, Reference, WorstPosition, compare,
+};
+use trueup::runtime::{ModelFile, Session, SessionOptions, Weights};
+use trueup::text;
+use trueup::tokenizer::Tokenizer;
+
+/// Description in `--help`.
+pub const LONG_ABOUT: &str = "\
+Measure the quality of a model on a text: perplexity, and KL divergence from a reference
+
+The reference is a second model with the same vocabulary, or a file of logits from --save-logits or llama-perplexity. \
+With --kv and without --against, it is the same model with an f16 KV cache. Without a reference, only the perplexity is \
+measured.
+
+The text is divided into chunks of 512 tokens. In each chunk, the first half is context only; the positions of the \
+second half predict the next token. Chunks and formulas are those of llama-perplexity.";
+
+const EXAMPLES: &str = "\
+Examples:
+  trueup compare model-q4_0.gguf --against model-f16.gguf --corpus wiki.txt
+  trueup compare model.gguf --kv q8_0 --corpus wiki.txt
+  trueup compare model-f16.gguf --corpus wiki.txt --save-logits f16.logits
+  trueup compare model-q4_0.gguf --against f16.logits --json -";
+
+/// Tokens of a chunk, if the model allows them.
+const CHUNK_DEFAULT: usize = 512;
+
+/// Arguments of `trueup compare`.
+#[derive(Args)]
+#[command(
+    after_long_help = EXAMPLES,
+    mut_arg("context", |argument| argument
+        .help("Tokens per chunk [default: 512, or the model's context size if that is smaller]"))
+)]
+pub struct Arguments {
+    /// GGUF file of the model
+    model: PathBuf,
+    /// Reference: a GGUF file, or a file of logits
+    #[arg(long, value_name = "MODEL|LOGITS")]
+    against: Option<PathBuf>,
+    /// Text to measure on; not needed if the reference is a file of logits, which contains the tokens
+    #[arg(long, value_name = "FILE")]
+    corpus: Option<PathBuf>,
+    /// Use at most N chunks of the text
+    #[arg(long, value_name = "N", value_parser = value::tokens, allow_negative_numbers = true)]
+    chunks: Option<usize>,
+    /// Save the logits of the reference to FILE, or those of the model if there is no reference
+    ///
+    /// The format is that of `llama-perplexity --kl-divergence-base`, with 16 bits per logit.
+    #[arg(long, value_name = "FILE")]
+    save_logits: Option<PathBuf>,
+    /// Show the N positions with the largest KL divergence
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value::whole::<usize>,
+        allow_negative_numbers = true)]
+    worst: usize,
+    /// Write the results as JSON to FILE; without FILE, or with -, print them instead of the text
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Runs `trueup compare`.
+pub fn run(arguments: Arguments) -> Result {
+    let opened = ModelWithTokenizer::open(&arguments.model, None)?;
+    let model = opened.model.clone();
+    model.expect_generation()?;
+    model.expect_no_encoder("compare", "use a decoder model")?;
+    let tokenizer = opened.tokenizer()?;
+    note_tokenizer(tokenizer);
+    let against = Against::open(&arguments)?;
+    check_targets(&arguments, &model, &against)?;
+    let options = arguments.place.session(1);
+    let corpus = corpus(&arguments, &model, tokenizer, &against, options.context)?;
+    let options = SessionOptions { context: Some(corpus.context()), ..options };
+    let weights = arguments.place.weights(model.clone())?;
+    let mut session = arguments.place.open_session(weights.clone(), &options)?;
+    let mut reference = against.session(&arguments.place, &weights, &options)?;
+    let mut writer = writer(&arguments, &model, &corpus)?;
+    let bar = chunk_bar(corpus.chunks());
+    let measured = CompareOptions { worst: arguments.worst, ..CompareOptions::default() };
+    let mut reference = match (&mut reference, &against) {
+        (Some(session), _) => Reference::Model(session),
+        (None, Against::Logits(file)) => Reference::File(file),
+        (None, _) => Reference::Nothing,
+    };
+    let comparison =
+        compare(&mut session, &mut reference, &corpus, tokenizer, writer.as_mut(), measured, &mut |_| bar.inc(1))?;
+    bar.finish_and_clear();
+    writer.map_or(Ok(()), LogitsWriter::finish)?;
+    let names = Names { model: &arguments.model, reference: against.name(&arguments) };
+    if let Some(file) = &arguments.json {
+        output::document(file, &names.json(&comparison).to_string())?;
+    }
+    if arguments.json.as_deref() != Some(Path::new("-")) {
+        output::line(&names.text(&comparison))?;
+    }
+    Ok(Code::Done)
+}
+
+/// What the model is compared with.
+enum Against {
+    /// Nothing.
+    Nothing,
+    /// The same model with a KV cache of the default type.
+    Itself,
+    /// Another model.
+    Model(Arc<ModelFile>),
+    /// Stored logits.
+    Logits(LogitsFile),
+}
+
+impl Against {
+    /// The reference that the arguments ask for.
+    fn open(arguments: &Arguments) -> Result<Against> {
+        let Some(path) = &arguments.against else {
+            let has_kv = arguments.place.session(1).kv.is_some();
+            return Ok(if has_kv { Against::Itself } else { Against::Nothing });
+        };
+        if path.is_file() && LogitsFile::is_one(&SourceFile::open(path)?) {
+            if arguments.save_logits.is_some() {
+                let problem = "--save-logits: the reference is already a file of logits; remove the option";
+                return Err(Failure::new(problem));
+            }
+            return Ok(Against::Logits(LogitsFile::open(path)?));
+        }
+        let model = open_model(path)?;
+        model.expect_generation()?;
+        model.expect_no_encoder("compare", "use a decoder model")?;
+        Ok(Against::Model(model))
+    }
+
+    /// A session of the reference, if it is a model.
+    fn session(&self, place: &Place, weights: &Arc<Weights>, options: &SessionOptions) -> Result<Option<Session>> {
+        let options = SessionOptions { kv: None, ..*options };
+        match self {
+            Against::Nothing | Against::Logits(_) => Ok(None),
+            Against::Itself => place.open_session(weights.clone(), &options).map(Some),
+            Against::Model(model) => place.open_session(place.weights(model.clone())?, &options).map(Some),
+        }
+    }
+
+    /// How the reference is named in results.
+    fn name(&self, arguments: &Arguments) -> Option<String> {
+        match self {
+            Against::Nothing => None,
+            Against::Itself => Some(format!("{} with --kv f16", shown(&arguments.model))),
+            Against::Model(_) | Against::Logits(_) => arguments.against.as_deref().map(shown),
+        }
+    }
+}
+
+fn shown(path: &Path) -> String {
+    quote(&path.to_string_lossy())
+}
+
+/// Checks the outputs before any work.
+fn check_targets(arguments: &Arguments, model: &ModelFile, against: &Against) -> Result<()> {
+    let targets = [arguments.json.as_deref(), arguments.save_logits.as_deref()];
+    if targets.iter().all(Option::is_none) {
+        return Ok(());
+    }
+    let checkpoint = formats::open(model.path(), &OpenOptions::default())?;
+    let other = match against {
+        Against::Model(other) => Some(formats::open(other.path(), &OpenOptions::default())?),
+        Against::Nothing | Against::Itself | Against::Logits(_) => None,
+    };
+    let mut sources = checkpoint.sources();
+    sources.extend(other.iter().flat_map(|other| other.sources()));
+    if let Against::Logits(file) = against {
+        sources.push(file.source());
+    }
+    let read: Vec<&Path> = arguments.corpus.as_deref().into_iter().collect();
+    Targets::files(targets.into_iter().flatten()).check(&sources, &read)
+}
+
+/// The chunks of the text, or those of the reference's file.
+fn corpus(
+    arguments: &Arguments,
+    model: &ModelFile,
+    tokenizer: &Tokenizer,
+    against: &Against,
+    context: Option<usize>,
+) -> Result<Corpus> {
+    let vocabulary = tokenizer.vocabulary();
+    let bos = vocabulary.special().bos.filter(|_| vocabulary.adds_bos());
+    match (against, &arguments.corpus) {
+        (Against::Logits(file), corpus) => {
+            if corpus.is_some() || context.is_some() {
+                let option = if corpus.is_some() { "--corpus" } else { "-c" };
+                let problem = "the file of logits contains the tokens and their chunks";
+                return Err(Failure::new(format!("{option}: {problem}; remove the option")));
+            }
+            text::check_ids(tokenizer, file.ids())?;
+            Ok(Corpus::of_ids(file.ids().to_vec(), file.shape().context, bos, arguments.chunks)?)
+        }
+        (_, Some(file)) => {
+            let context = context.unwrap_or(CHUNK_DEFAULT.min(model.model().spec().context_length()));
+            let text = text::read_text(file)?;
+            Corpus::new(tokenizer, &text, context, arguments.chunks)
+                .map_err(|error| Failure::new(format!("{}: {error}", shown(file))))
+        }
+        (_, None) => Err(Failure::new("--corpus is missing; pass a text file to measure on")),
+    }
+}
+
+/// The file that receives logits.
+fn writer(arguments: &Arguments, model: &ModelFile, corpus: &Corpus) -> Result<Option<LogitsWriter>> {
+    let Some(path) = &arguments.save_logits else { return Ok(None) };
+    let vocabulary = model.model().spec().vocabulary_size();
+    let shape = LogitsShape { context: corpus.context(), vocabulary, chunks: corpus.chunks() };
+    Ok(Some(LogitsWriter::create(path, &shape, corpus.ids(), &[])?))
+}
+
+/// A progress bar that counts chunks.
+fn chunk_bar(chunks: usize) -> ProgressBar {
+    let target = if output::is_quiet() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(Some(chunks as u64), target);
+    let template = "compare [{bar:30}] {pos}/{len} chunks {eta}";
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// How the model and the reference are named.
+struct Names<'a> {
+    model: &'a Path,
+    reference: Option<String>,
+}
+
+impl Names<'_> {
+    /// The results as JSON.
+    fn json(&self, comparison: &Comparison) -> serde_json::Value {
+        json!({"model": self.model.to_string_lossy(), "reference": self.reference, "result": comparison})
+    }
+
+    /// The results as text.
+    fn text(&self, comparison: &Comparison) -> String {
+        let figures = &comparison.figures;
+        let mut head = vec![format!("model:     {}", shown(self.model))];
+        head.extend(self.reference.iter().map(|reference| format!("reference: {reference}")));
+        head.push(format!(
+            "corpus:    {} of {} tokens, {}",
+            formats::counted(comparison.chunks, "chunk"),
+            comparison.context,
+            formats::counted(figures.positions, "scored position")
+        ));
+        let Some(against) = &figures.against else {
+            return format!("{}\n\nperplexity: {}", head.join("\n"), with_error(figures.perplexity, 4));
+        };
+        let mut parts = vec![head.join("\n"), quality(figures.perplexity, against), percentile_table(against)];
+        parts.extend(layers(comparison));
+        if !comparison.worst.is_empty() {
+            parts.push(worst(&comparison.worst));
+        }
+        parts.join("\n\n")
+    }
+}
+
+fn with_error(estimate: Estimate, digits: usize) -> String {
+    format!("{:.digits$} ± {:.digits$}", estimate.value, estimate.error)
+}
+
+fn percent(estimate: Estimate, digits: usize) -> String {
+    format!("{:.digits$}% ± {:.digits$}%", 100.0 * estimate.value, 100.0 * estimate.error)
+}
+
+/// The main figures.
+fn quality(perplexity: Estimate, against: &AgainstFigures) -> String {
+    let rows = [
+        ["perplexity of the model".to_owned(), with_error(perplexity, 4)],
+        ["perplexity of the reference".to_owned(), with_error(against.reference_perplexity, 4)],
+        ["ratio of the perplexities".to_owned(), with_error(against.ratio, 6)],
+        ["mean KL divergence".to_owned(), with_error(against.kl.mean, 6)],
+        ["same most probable token".to_owned(), percent(against.same_top, 3)],
+        ["RMS change of the next token's probability".to_owned(), percent(against.probability.rms, 3)],
+        ["mean change of the next token's probability".to_owned(), percent(against.probability.mean, 3)],
+    ];
+    table([Column("", Side::Left), Column("value ± standard error", Side::Left)], &rows)
+}
+
+/// KL divergence and change of probability by percentile.
+fn percentile_table(against: &AgainstFigures) -> String {
+    let (kl, probability) = (&against.kl, &against.probability);
+    let value = |percentiles: &[Percentile], percent: f64| {
+        percentiles.iter().find(|known| known.percent == percent).map(|known| known.value)
+    };
+    let row = |name: String, kl: Option<f64>, change: Option<f64>| {
+        let change = change.map_or_else(String::new, |change| format!("{:+.3}%", 100.0 * change));
+        [name, kl.map_or_else(String::new, |kl| format!("{kl:.6}")), change]
+    };
+    let mut rows = vec![row("maximum".to_owned(), Some(kl.maximum), Some(probability.maximum))];
+    rows.extend(probability.percentiles.iter().map(|known| {
+        let name = if known.percent == 50.0 { "median".to_owned() } else { format!("{}%", known.percent) };
+        row(name, value(&kl.percentiles, known.percent), Some(known.value))
+    }));
+    rows.push(row("minimum".to_owned(), Some(kl.minimum), Some(probability.minimum)));
+    let columns = [
+        Column("percentile", Side::Left),
+        Column("KL divergence", Side::Right),
+        Column("change of probability", Side::Right),
+    ];
+    table(columns, &rows)
+}
+
+/// The error of the hidden states, in one sentence.
+fn layers(comparison: &Comparison) -> Option<String> {
+    let layers = comparison.layers.as_deref()?;
+    let (first, last) = (layers.first()?, layers.last()?);
+    let verdict = match comparison.first_drift {
+        Some(layer) => format!("layer {layer} is the first that drifts"),
+        None => "no layer drifts".to_owned(),
+    };
+    Some(format!(
+        "error of the hidden states (NMSE): {:.1e} after layer {}, {:.1e} after layer {}; {verdict}",
+        first.nmse, first.layer, last.nmse, last.layer
+    ))
+}
+
+/// The positions with the largest KL divergence.
+fn worst(worst: &[WorstPosition]) -> String {
+    let token = |token: &str, probability: Option<f64>| {
+        let probability = probability.map_or_else(String::new, |share| format!(" ({:.1}%)", 100.0 * share));
+        format!("\"{}\"{probability}", quote(token))
+    };
+    let rows: Vec<[String; 6]> = worst
+        .iter()
+        .map(|position| {
+            let start = position.context.char_indices().rev().nth(39).map_or(0, |(start, _)| start);
+            [
+                format!("{:.4}", position.kl),
+                format!("{}:{}", position.chunk, position.position),
+                format!("…{}", quote(&position.context[start..])),
+                format!(
+                    "{} {:.1}%, reference {:.1}%",
+                    token(&position.next, None),
+                    100.0 * position.probability,
+                    100.0 * position.reference_probability
+                ),
+                token(&position.top, None),
+                token(&position.reference_top, None),
+            ]
+        })
+        .collect();
+    let columns = [
+        Column("KL", Side::Right),
+        Column("chunk:position", Side::Left),
+        Column("text", Side::Left),
+        Column("next token", Side::Left),
+        Column("model's top", Side::Left),
+        Column("reference's top", Side::Left),
+    ];
+    format!("positions with the largest KL divergence:\n{}", table(columns, &rows))
+}

@@ -1,0 +1,110 @@
+//! `trueup compare`: figures of models, saved logits, and what is refused.
+
+use crate::trueup::{Scratch, stories, tiny, trueup};
+use serde_json::Value;
+use std::fs;
+
+/// About 300 tokens of the story model.
+fn corpus(scratch: &Scratch) -> String {
+    let file = scratch.path("corpus.txt");
+    let story = "Once upon a time, there was a little girl named Lily. She liked to play in the park with her dog. ";
+    fs::write(&file, story.repeat(8) + "One day, they found a big red ball under a tree.")
+        .expect("files can be written");
+    file
+}
+
+fn number(report: &Value, path: &str) -> f64 {
+    report.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("no number {path} in {report}"))
+}
+
+#[test]
+fn a_quantized_model_is_compared_with_its_source() {
+    let scratch = Scratch::new();
+    let (whole, small) = (scratch.gguf(&stories(), "whole.gguf"), scratch.quantized_stories("q4_0"));
+    let corpus = corpus(&scratch);
+    let logits = scratch.path("whole.logits");
+    let call = ["compare", &small, "--against", &whole, "--corpus", &corpus, "-c", "64"];
+    let answer = trueup(&[&call[..], &["--save-logits", &logits, "--json", "-", "-q"]].concat()).exits(0);
+    let report = answer.json();
+    let result = &report["result"];
+    assert!(number(result, "/chunks") >= 3.0 && number(result, "/context") == 64.0, "{result}");
+    assert_eq!(number(result, "/figures/positions"), 31.0 * number(result, "/chunks"));
+    let kl = number(result, "/figures/against/kl/mean/value");
+    assert!((1e-4..1.0).contains(&kl), "{kl}");
+    let same = number(result, "/figures/against/same_top/value");
+    assert!((0.5..=1.0).contains(&same), "{same}");
+    assert_eq!(result["layers"].as_array().expect("layers").len(), 6, "{result}");
+    assert_eq!(result["worst"].as_array().expect("positions").len(), 5);
+    let worst: Vec<f64> = (0..5).map(|place| number(result, &format!("/worst/{place}/kl"))).collect();
+    assert!(
+        worst.is_sorted_by(|a, b| a >= b) && worst[0] == number(result, "/figures/against/kl/maximum"),
+        "{worst:?}"
+    );
+
+    // Stored logits have 16 bits.
+    let stored = trueup(&["compare", &small, "--against", &logits, "--json", "-", "-q"]).exits(0).json();
+    let stored_kl = number(&stored, "/result/figures/against/kl/mean/value");
+    assert!((stored_kl - kl).abs() < 1e-4, "{stored_kl} for {kl}");
+    assert_eq!(stored["result"]["figures"]["perplexity"], result["figures"]["perplexity"]);
+
+    let text = trueup(&[&call[..], &["--chunks", "1", "-q"]].concat()).exits(0).stdout;
+    for words in ["1 chunk of 64 tokens, 31 scored positions", "mean KL divergence", "median", "no layer drifts"] {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
+}
+
+#[test]
+fn a_model_equals_itself_and_differs_with_another_cache() {
+    let scratch = Scratch::new();
+    let (model, corpus) = (scratch.gguf(&tiny("llama3"), "model.gguf"), corpus(&scratch));
+    let figures = |arguments: &[&str]| {
+        let call = ["compare", &model, "--corpus", &corpus, "-c", "32", "--json", "-", "-q"];
+        trueup(&[&call[..], arguments].concat()).exits(0).json()["result"]["figures"].clone()
+    };
+    let same = figures(&["--against", &model]);
+    assert_eq!((number(&same, "/against/kl/maximum"), number(&same, "/against/same_top/value")), (0.0, 1.0));
+    assert_eq!(same["perplexity"], same["against"]["reference_perplexity"]);
+    let alone = figures(&[]);
+    assert_eq!((&alone["perplexity"], &alone["against"]), (&same["perplexity"], &Value::Null));
+}
+
+#[test]
+fn the_type_of_the_cache_is_compared_with_f16() {
+    let scratch = Scratch::new();
+    let (model, corpus) = (scratch.gguf(&tiny("qwen3"), "model.gguf"), corpus(&scratch));
+    let call = ["compare", &model, "--kv", "q8_0", "--corpus", &corpus, "-c", "32", "--json", "-", "-q"];
+    let report = trueup(&call).exits(0).json();
+    assert!(report["reference"].as_str().expect("a name").ends_with("with --kv f16"), "{report}");
+    let kl = number(&report, "/result/figures/against/kl/mean/value");
+    assert!(kl > 0.0 && kl < 1e-2, "{kl}");
+}
+
+#[test]
+fn inputs_that_cannot_be_compared_are_refused() {
+    let scratch = Scratch::new();
+    let (model, other) = (scratch.gguf(&tiny("llama3"), "model.gguf"), scratch.gguf(&tiny("qwen2"), "other.gguf"));
+    let corpus = corpus(&scratch);
+    let refuses = |arguments: &[&str], words: &[&str]| {
+        trueup(&[&["compare", &model, "-q"][..], arguments].concat()).refuses(words);
+    };
+    refuses(&[], &["--corpus is missing; pass a text file"]);
+    let file = |name: &str, bytes: &[u8]| {
+        let path = scratch.path(name);
+        fs::write(&path, bytes).expect("files can be written");
+        path
+    };
+    for (name, bytes) in [("empty.txt", &b""[..]), ("short.txt", b"Once upon a time")] {
+        refuses(&["--corpus", &file(name, bytes)], &[name, "expected at least", "use a longer text or smaller chunks"]);
+    }
+    refuses(&["--corpus", &file("binary.txt", &[0xC0, 0xFF, 0, 1])], &["binary.txt"]);
+    refuses(&["--corpus", &corpus, "--against", &other, "-c", "32"], &["expected the same vocabulary"]);
+    refuses(&["--corpus", &corpus, "-c", "2"], &["expected at least 4 tokens, found 2"]);
+    refuses(&["--corpus", &corpus, "-c", "32", "--save-logits", &model], &["this file is an input of the command"]);
+    let logits = scratch.path("base.logits");
+    trueup(&["compare", &model, "--corpus", &corpus, "-c", "32", "--save-logits", &logits, "-q"]).exits(0);
+    refuses(&["--against", &logits, "--corpus", &corpus], &["--corpus: the file of logits contains the tokens"]);
+    refuses(&["--against", &logits, "-c", "32"], &["-c: the file of logits contains the tokens"]);
+    let bytes = fs::read(&logits).expect("readable");
+    let cut = file("cut.logits", &bytes[..bytes.len() - 1]);
+    refuses(&["--against", &cut], &["cut.logits", "expected", "bytes for", "write the file again"]);
+}

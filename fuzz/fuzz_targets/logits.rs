@@ -1,0 +1,4 @@
+//! `logits` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("logits");
