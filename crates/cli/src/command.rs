@@ -11,6 +11,7 @@ mod devices;
 mod diff;
 mod doctor;
 mod fault_list;
+mod imatrix;
 mod input;
 mod inspect;
 mod man;
@@ -56,6 +57,9 @@ pub enum Command {
     /// Measure the quality of a model on a text, alone or against a reference
     #[command(long_about = compare::LONG_ABOUT)]
     Compare(compare::Arguments),
+    /// Collect an importance matrix on a text
+    #[command(long_about = imatrix::LONG_ABOUT)]
+    Imatrix(imatrix::Arguments),
     /// List, test and benchmark the operators of a device
     Ops(ops::Arguments),
     /// Rerun one failing operator from a file written by verify
@@ -90,6 +94,7 @@ pub fn run(command: Command) -> Result {
         Command::Trace(arguments) => trace::run(arguments),
         Command::Diff(arguments) => diff::run(arguments),
         Command::Compare(arguments) => compare::run(arguments),
+        Command::Imatrix(arguments) => imatrix::run(arguments),
         Command::Ops(arguments) => ops::run(arguments),
         Command::Repro(arguments) => repro::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),

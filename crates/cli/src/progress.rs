@@ -1,4 +1,4 @@
-//! Progress bar for work that is counted in bytes, with rate and remaining time.
+//! Progress bars with the remaining time: for work that is counted in bytes, and in chunks of a text.
 
 use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -40,4 +40,14 @@ impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }
+}
+
+/// A bar that counts chunks of a text. Hidden like [`Bar`].
+pub fn chunk_bar(what: &'static str, chunks: usize) -> ProgressBar {
+    let target = if output::is_quiet() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(Some(chunks as u64), target);
+    let template = "{msg} [{bar:30}] {pos}/{len} chunks {eta}";
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(what);
+    bar
 }

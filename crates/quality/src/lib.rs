@@ -14,6 +14,7 @@
 mod compare;
 mod corpus;
 mod drift;
+mod imatrix;
 mod score;
 mod statistics;
 mod totals;
@@ -21,6 +22,7 @@ mod totals;
 pub use compare::{CompareOptions, Comparison, Reference, WorstPosition, compare};
 pub use corpus::Corpus;
 pub use drift::LayerDrift;
+pub use imatrix::{ImatrixOptions, collect};
 pub use score::{Against, Position, Score};
 pub use statistics::{Estimate, Percentile};
 pub use totals::{AgainstFigures, ChunkFigures, Figures, KlFigures, ProbabilityFigures, Totals};

@@ -3,11 +3,11 @@
 use crate::command::place::{ModelWithTokenizer, Place, note_tokenizer, open_model};
 use crate::failure::{Code, Failure, Result};
 use crate::output;
+use crate::progress::chunk_bar;
 use crate::table::{Column, Side, table};
 use crate::target::Targets;
 use crate::value;
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ pub fn run(arguments: Arguments) -> Result {
     let mut session = arguments.place.open_session(weights.clone(), &options)?;
     let mut reference = against.session(&arguments.place, &weights, &options)?;
     let mut writer = writer(&arguments, &model, &corpus)?;
-    let bar = chunk_bar(corpus.chunks());
+    let bar = chunk_bar("compare", corpus.chunks());
     let measured = CompareOptions { worst: arguments.worst, ..CompareOptions::default() };
     let mut reference = match (&mut reference, &against) {
         (Some(session), _) => Reference::Model(session),
@@ -225,15 +225,6 @@ fn writer(arguments: &Arguments, model: &ModelFile, corpus: &Corpus) -> Result<O
     let vocabulary = model.model().spec().vocabulary_size();
     let shape = LogitsShape { context: corpus.context(), vocabulary, chunks: corpus.chunks() };
     Ok(Some(LogitsWriter::create(path, &shape, corpus.ids(), &[])?))
-}
-
-/// A progress bar that counts chunks.
-fn chunk_bar(chunks: usize) -> ProgressBar {
-    let target = if output::is_quiet() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let bar = ProgressBar::with_draw_target(Some(chunks as u64), target);
-    let template = "compare [{bar:30}] {pos}/{len} chunks {eta}";
-    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
 }
 
 /// How the model and the reference are named.

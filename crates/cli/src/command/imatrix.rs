@@ -1,0 +1,150 @@
+//! `trueup imatrix`: collects an importance matrix on a text.
+
+use crate::command::place::{ModelWithTokenizer, Place, note_tokenizer};
+use crate::failure::{Code, Failure, Result};
+use crate::output;
+use crate::progress::chunk_bar;
+use crate::target::Targets;
+use crate::value;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use trueup::formats::{self, ImportanceSums, OpenOptions, counted, quote};
+use trueup::quality::{Corpus, Estimate, ImatrixOptions, collect};
+use trueup::runtime::{self, SessionOptions};
+use trueup::text;
+
+/// Description in `--help`.
+pub const LONG_ABOUT: &str = "\
+Collect an importance matrix: how much each column of each weight matters on a text
+
+For each weight, the squares of the inputs that it is multiplied with are summed over the text. The file has the format \
+of llama-imatrix. Every 10 chunks, the file is written, so that an interrupted run can be continued with --resume.";
+
+const EXAMPLES: &str = "\
+Examples:
+  trueup imatrix model-f16.gguf --corpus calibration.txt -o imatrix.gguf
+  trueup imatrix model-f16.gguf --corpus calibration.txt -o imatrix.gguf --chunks 100 --resume";
+
+/// Tokens of a chunk, if the model allows them.
+const CHUNK_DEFAULT: usize = 512;
+
+/// Chunks after which the file is written.
+const SAVED_EVERY: u32 = 10;
+
+/// Arguments of `trueup imatrix`.
+#[derive(Args)]
+#[command(
+    after_long_help = EXAMPLES,
+    mut_arg("context", |argument| argument
+        .help("Tokens per chunk [default: 512, or the model's context size if that is smaller]"))
+)]
+pub struct Arguments {
+    /// GGUF file of the model, usually in f16, bf16 or f32
+    model: PathBuf,
+    /// Text to compute on
+    #[arg(long, value_name = "FILE")]
+    corpus: PathBuf,
+    /// Importance matrix to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Use at most N chunks of the text
+    #[arg(long, value_name = "N", value_parser = value::tokens, allow_negative_numbers = true)]
+    chunks: Option<usize>,
+    /// Also collect the inputs of the output head
+    #[arg(long)]
+    output_head: bool,
+    /// Continue the run that wrote the output file
+    #[arg(long)]
+    resume: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Runs `trueup imatrix`.
+pub fn run(arguments: Arguments) -> Result {
+    let opened = ModelWithTokenizer::open(&arguments.model, None)?;
+    let model = opened.model.clone();
+    model.expect_generation()?;
+    model.expect_no_encoder("imatrix", "use a decoder model")?;
+    let tokenizer = opened.tokenizer()?;
+    note_tokenizer(tokenizer);
+    let checkpoint = formats::open(model.path(), &OpenOptions::default())?;
+    Targets::files([arguments.output.as_path()]).check(&checkpoint.sources(), &[&arguments.corpus])?;
+    let options = arguments.place.session(1);
+    let context = options.context.unwrap_or(CHUNK_DEFAULT.min(model.model().spec().context_length()));
+    let text = text::read_text(&arguments.corpus)?;
+    let corpus = Corpus::new(tokenizer, &text, context, arguments.chunks)
+        .map_err(|error| Failure::new(format!("{}: {error}", shown(&arguments.corpus))))?;
+    let mut sums = begin(&arguments, &corpus)?;
+    // Nodes that were fused have no separate inputs.
+    let options = SessionOptions { context: Some(corpus.context()), fusion: false, ..options };
+    let mut session = arguments.place.open_session(arguments.place.weights(model)?, &options)?;
+    let bar = chunk_bar("imatrix", corpus.chunks());
+    bar.set_position(u64::from(sums.chunks));
+    let collected = ImatrixOptions { output_head: arguments.output_head };
+    let mut perplexity = None;
+    collect(&mut session, &corpus, &mut sums, collected, &mut |sums, estimate| {
+        bar.inc(1);
+        perplexity = Some(estimate);
+        if sums.chunks % SAVED_EVERY == 0 {
+            sums.write(&arguments.output)?;
+        }
+        runtime::Result::Ok(())
+    })?;
+    bar.finish_and_clear();
+    sums.write(&arguments.output)?;
+    output::line(&summary(&arguments, &sums, perplexity))?;
+    Ok(Code::Done)
+}
+
+/// Empty sums, or those of the run that is continued.
+fn begin(arguments: &Arguments, corpus: &Corpus) -> Result<ImportanceSums> {
+    let too_long = |what: &str| Failure::new(format!("{what} is too large for the format; use a smaller number"));
+    let name = arguments.corpus.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let chunk_size = u32::try_from(corpus.context()).map_err(|_| too_long("-c"))?;
+    u32::try_from(corpus.chunks()).map_err(|_| too_long("the number of chunks"))?;
+    if !arguments.resume || !arguments.output.exists() {
+        return Ok(ImportanceSums { data_set: name, chunk_size, ..ImportanceSums::default() });
+    }
+    let sums = ImportanceSums::read(&arguments.output)?;
+    let differs = |what: &str, found: String, expected: String| {
+        Failure::new(format!(
+            "{}: --resume: expected {what} {expected}, found {found}; continue with the same options, or remove --resume",
+            shown(&arguments.output)
+        ))
+    };
+    if sums.data_set != name {
+        return Err(differs("the corpus", quote(&sums.data_set), quote(&name)));
+    }
+    if sums.chunk_size != chunk_size {
+        return Err(differs("chunks of", sums.chunk_size.to_string(), chunk_size.to_string()));
+    }
+    if u64::from(sums.chunks) > corpus.chunks() as u64 {
+        return Err(differs("at most", counted(sums.chunks as usize, "chunk"), corpus.chunks().to_string()));
+    }
+    Ok(sums)
+}
+
+fn shown(path: &Path) -> String {
+    quote(&path.to_string_lossy())
+}
+
+/// What was written, in a few lines.
+fn summary(arguments: &Arguments, sums: &ImportanceSums, perplexity: Option<Estimate>) -> String {
+    let mut lines = vec![format!(
+        "{}: {} from {} of {} tokens",
+        shown(&arguments.output),
+        counted(sums.entries.len(), "weight"),
+        counted(sums.chunks as usize, "chunk"),
+        sums.chunk_size
+    )];
+    lines.extend(perplexity.map(|estimate| format!("perplexity: {:.4} ± {:.4}", estimate.value, estimate.error)));
+    for (name, entry) in &sums.entries {
+        let unseen = entry.unseen().len();
+        if unseen > 0 {
+            let all = entry.counts.len();
+            lines.push(format!("{}: {unseen} of {all} experts saw no tokens; use a longer text", quote(name)));
+        }
+    }
+    lines.join("\n")
+}
