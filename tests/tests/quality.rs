@@ -1,10 +1,16 @@
-//! Perplexity and KL divergence against llama-perplexity.
+//! Perplexity and KL divergence against llama-perplexity, and importance sums against transformers.
 
 use safetensors::SafeTensors;
+use serde_json::Value;
 use std::collections::HashMap;
 use std::fs;
-use trueup::formats::{LogitsFile, LogitsRecord, LogitsShape, LogitsWriter};
-use trueup::quality::{Figures, Percentile, Position, Score, Totals};
+use std::sync::Arc;
+use trueup::blocks::DType;
+use trueup::convert;
+use trueup::formats::{ImportanceSums, LogitsFile, LogitsRecord, LogitsShape, LogitsWriter, OpenOptions, open};
+use trueup::quality::{Corpus, Figures, ImatrixOptions, Percentile, Position, Score, Totals, collect};
+use trueup::quantize::NoProgress;
+use trueup::runtime::{DeviceOptions, ModelFile, Session, SessionOptions, Weights, open_device};
 use trueup_tests::root;
 
 const CONTEXT: usize = 64;
@@ -185,4 +191,55 @@ fn damaged_files_are_refused_with_the_cause() {
         let problem = refusal(&change);
         assert!(problem.contains(expected), "{problem}");
     }
+}
+
+#[test]
+fn importance_sums_are_those_of_transformers() {
+    let golden = fs::read(root().join("fixtures/quality/importance.json")).expect("the fixture exists");
+    let golden: Value = serde_json::from_slice(&golden).expect("the fixture is JSON");
+    for model in golden["models"].as_array().expect("models") {
+        let folder = tempfile::tempdir().expect("a scratch folder");
+        let file = folder.path().join("model.gguf");
+        let source = open(
+            root().join("fixtures/models").join(model["model"].as_str().expect("a name")),
+            &OpenOptions::default(),
+        );
+        convert::convert(
+            source.expect("the fixture is valid").as_ref(),
+            &file,
+            &convert::Options::default(),
+            &NoProgress,
+        )
+        .expect("the fixture can be converted");
+        let ids = model["ids"].as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect();
+        let context = model["context"].as_u64().expect("a number") as usize;
+        let corpus = Corpus::of_ids(ids, context, None, None).expect("the chunks are whole");
+        let options =
+            SessionOptions { context: Some(context), kv: Some(DType::F32), fusion: false, ..SessionOptions::default() };
+        let device = open_device("cpu", &DeviceOptions::default()).expect("cpu exists");
+        let opened = Arc::new(ModelFile::open(&file).expect("the file is valid"));
+        let mut session = Session::new(Arc::new(Weights::new(opened, device, None)), &options).expect("memory");
+        let mut sums = ImportanceSums::default();
+        let mut chunks = 0;
+        collect(&mut session, &corpus, &mut sums, ImatrixOptions::default(), &mut |_, _| {
+            chunks += 1;
+            Ok(())
+        })
+        .expect("the model is sound");
+        assert_eq!((chunks, sums.chunks), (3, 3));
+        let expected = model["entries"].as_object().expect("entries");
+        assert!(sums.entries.keys().eq(expected.keys()), "{:?}", sums.entries.keys());
+        for (name, entry) in &sums.entries {
+            let counts: Vec<u64> = numbers(&expected[name]["counts"]).iter().map(|count| *count as u64).collect();
+            assert_eq!(entry.counts, counts, "{name}");
+            for (column, (sum, expected)) in entry.sums.iter().zip(numbers(&expected[name]["sums"])).enumerate() {
+                let close = (f64::from(*sum) - expected).abs() <= 2e-5 * expected.abs().max(1e-6);
+                assert!(close, "{name}: {sum} in column {column}, expected {expected}");
+            }
+        }
+    }
+}
+
+fn numbers(list: &Value) -> Vec<f64> {
+    list.as_array().expect("a list").iter().map(|number| number.as_f64().expect("a number")).collect()
 }

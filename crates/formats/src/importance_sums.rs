@@ -42,7 +42,7 @@ pub struct WeightSums {
 }
 
 impl WeightSums {
-    /// Sums of nothing, for so many matrices.
+    /// Empty sums of this many matrices.
     pub fn new(columns: usize, matrices: usize) -> WeightSums {
         WeightSums { columns, sums: vec![0.0; columns.saturating_mul(matrices)], counts: vec![0; matrices] }
     }

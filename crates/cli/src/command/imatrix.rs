@@ -120,7 +120,7 @@ fn begin(arguments: &Arguments, corpus: &Corpus) -> Result<ImportanceSums> {
         return Err(differs("chunks of", sums.chunk_size.to_string(), chunk_size.to_string()));
     }
     if u64::from(sums.chunks) > corpus.chunks() as u64 {
-        return Err(differs("at most", counted(sums.chunks as usize, "chunk"), corpus.chunks().to_string()));
+        return Err(differs("at most", counted(sums.chunks as usize, "chunk"), counted(corpus.chunks(), "chunk")));
     }
     Ok(sums)
 }
@@ -138,7 +138,9 @@ fn summary(arguments: &Arguments, sums: &ImportanceSums, perplexity: Option<Esti
         counted(sums.chunks as usize, "chunk"),
         sums.chunk_size
     )];
-    lines.extend(perplexity.map(|estimate| format!("perplexity: {:.4} ± {:.4}", estimate.value, estimate.error)));
+    let scope = if arguments.resume { " of the chunks of this run" } else { "" };
+    lines
+        .extend(perplexity.map(|estimate| format!("perplexity{scope}: {:.4} ± {:.4}", estimate.value, estimate.error)));
     for (name, entry) in &sums.entries {
         let unseen = entry.unseen().len();
         if unseen > 0 {

@@ -108,3 +108,26 @@ fn inputs_that_cannot_be_compared_are_refused() {
     let cut = file("cut.logits", &bytes[..bytes.len() - 1]);
     refuses(&["--against", &cut], &["cut.logits", "expected", "bytes for", "write the file again"]);
 }
+
+#[test]
+fn an_importance_matrix_is_continued_to_the_same_file() {
+    let scratch = Scratch::new();
+    let (model, corpus) = (scratch.gguf(&tiny("mixtral"), "model.gguf"), corpus(&scratch));
+    let (whole, parts) = (scratch.path("whole.gguf"), scratch.path("parts.gguf"));
+    let imatrix = |output: &str, arguments: &[&str]| {
+        let call = ["imatrix", &model, "--corpus", &corpus, "-c", "32", "-q", "-o", output];
+        trueup(&[&call[..], arguments].concat())
+    };
+    let answer = imatrix(&whole, &["--chunks", "5", "--output-head"]).exits(0).stdout;
+    assert!(answer.contains("17 weights from 5 chunks of 32 tokens") && answer.contains("perplexity: "), "{answer}");
+    imatrix(&parts, &["--chunks", "2", "--output-head", "--resume"]).exits(0);
+    let answer = imatrix(&parts, &["--chunks", "5", "--output-head", "--resume"]).exits(0).stdout;
+    assert!(answer.contains("perplexity of the chunks of this run: "), "{answer}");
+    assert!(fs::read(&whole).expect("readable") == fs::read(&parts).expect("readable"), "the files differ");
+
+    imatrix(&parts, &["--chunks", "2", "--resume"]).refuses(&["--resume: expected at most 2 chunks, found 5 chunks"]);
+    imatrix(&model, &[]).refuses(&["this file is an input of the command"]);
+    let other = ["imatrix", &model, "--corpus", &corpus, "-c", "64", "-q", "-o", &parts, "--resume"];
+    trueup(&other).refuses(&["--resume: expected chunks of 64, found 32"]);
+    trueup(&["imatrix", &model, "--corpus", &corpus, "-o", &corpus]).refuses(&["this file is an input of the command"]);
+}
