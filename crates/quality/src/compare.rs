@@ -204,12 +204,16 @@ impl Candidate {
         let text = |ids: &[u32]| String::from_utf8_lossy(&tokenizer.decode(ids, false)).into_owned();
         let token = |id: usize| u32::try_from(id).map_or_else(|_| String::new(), |id| text(&[id]));
         let shown = (self.position + 1).saturating_sub(CONTEXT_SHOWN)..self.position + 1;
+        let (context, with_next) = (text(&ids[shown.clone()]), text(&ids[shown.start..self.position + 2]));
+        // A token by itself may lose its leading space.
+        let next = with_next.strip_prefix(&context).map(str::to_owned);
+        let next = next.unwrap_or_else(|| text(&ids[self.position + 1..self.position + 2]));
         Some(WorstPosition {
             chunk: self.chunk,
             position: self.position,
             kl: f64::from(against.kl),
-            context: text(&ids[shown]),
-            next: text(&ids[self.position + 1..self.position + 2]),
+            context,
+            next,
             probability: f64::from(exp(-self.score.nll)),
             reference_probability: f64::from(exp(-against.nll)),
             top: token(self.top),

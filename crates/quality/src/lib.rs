@@ -14,6 +14,7 @@
 mod compare;
 mod corpus;
 mod drift;
+mod html;
 mod imatrix;
 mod score;
 mod statistics;
@@ -22,6 +23,7 @@ mod totals;
 pub use compare::{CompareOptions, Comparison, Reference, WorstPosition, compare};
 pub use corpus::Corpus;
 pub use drift::LayerDrift;
+pub use html::PageFacts;
 pub use imatrix::{ImatrixOptions, collect};
 pub use score::{Against, Position, Score};
 pub use statistics::{Estimate, Percentile};

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trueup::formats::{self, LogitsFile, LogitsShape, LogitsWriter, OpenOptions, SourceFile, quote};
 use trueup::quality::{
-    AgainstFigures, CompareOptions, Comparison, Corpus, Estimate, Percentile, Reference, WorstPosition, compare,
+    AgainstFigures, CompareOptions, Comparison, Corpus, Estimate, PageFacts, Percentile, Reference, WorstPosition,
+    compare,
 };
 use trueup::runtime::{ModelFile, Session, SessionOptions, Weights};
 use trueup::text;
@@ -71,6 +72,9 @@ pub struct Arguments {
     /// Write the results as JSON to FILE; without FILE, or with -, print them instead of the text
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
+    /// Write the results with plots as an HTML page to FILE
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
 }
@@ -107,7 +111,17 @@ pub fn run(arguments: Arguments) -> Result {
     if let Some(file) = &arguments.json {
         output::document(file, &names.json(&comparison).to_string())?;
     }
-    if arguments.json.as_deref() != Some(Path::new("-")) {
+    if let Some(file) = &arguments.html {
+        let facts = PageFacts {
+            model: shown(&arguments.model),
+            reference: names.reference.clone(),
+            corpus: arguments.corpus.as_deref().map_or_else(|| "tokens of the reference".to_owned(), shown),
+            device: weights.about().name,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        output::document(file, &comparison.to_html(&facts).map_err(Failure::new)?)?;
+    }
+    if ![&arguments.json, &arguments.html].iter().any(|file| file.as_deref() == Some(Path::new("-"))) {
         output::line(&names.text(&comparison))?;
     }
     Ok(Code::Done)
@@ -171,7 +185,7 @@ fn shown(path: &Path) -> String {
 
 /// Checks the outputs before any work.
 fn check_targets(arguments: &Arguments, model: &ModelFile, against: &Against) -> Result<()> {
-    let targets = [arguments.json.as_deref(), arguments.save_logits.as_deref()];
+    let targets = [&arguments.json, &arguments.html, &arguments.save_logits].map(Option::as_deref);
     if targets.iter().all(Option::is_none) {
         return Ok(());
     }

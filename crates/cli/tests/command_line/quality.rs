@@ -47,7 +47,13 @@ fn a_quantized_model_is_compared_with_its_source() {
     assert!((stored_kl - kl).abs() < 1e-4, "{stored_kl} for {kl}");
     assert_eq!(stored["result"]["figures"]["perplexity"], result["figures"]["perplexity"]);
 
-    let text = trueup(&[&call[..], &["--chunks", "1", "-q"]].concat()).exits(0).stdout;
+    let page = scratch.path("quality.html");
+    let text = trueup(&[&call[..], &["--chunks", "1", "-q", "--html", &page]].concat()).exits(0).stdout;
+    let page = fs::read_to_string(page).expect("a page");
+    for words in ["<!doctype html>", "Mean KL divergence", "KL divergence by percentile", "No layer drifts"] {
+        assert!(page.contains(words), "no {words:?} in {page}");
+    }
+    assert!(!page.contains("<script") && !page.contains("http"), "the page needs nothing else");
     for words in ["1 chunk of 64 tokens, 31 scored positions", "mean KL divergence", "median", "no layer drifts"] {
         assert!(text.contains(words), "no {words:?} in {text}");
     }
