@@ -10,6 +10,8 @@
 //! As in `avx2`, each function does the operations of the scalar rule element by element, in an order that changes no
 //! result. Decoding is no faster than with AVX2: it is bound by its stores.
 
+pub(crate) mod compiled;
+
 use std::arch::x86_64::*;
 
 use crate::codec::whole_blocks;

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::DType;
+use crate::search::{importance_of, sum_of_squares};
 
 /// One block format: what a file of this crate provides. Slices hold whole blocks, as in [`Codec`].
 pub trait Block {
@@ -20,6 +21,17 @@ pub trait Block {
 
     /// Bytes from finite elements, by the reference rule of the format.
     fn encode(weights: &[f32], bytes: &mut [u8]);
+
+    /// Whether [`encode_weighted`](Block::encode_weighted) depends on the importance.
+    const USES_IMPORTANCE: bool = false;
+
+    /// Bytes from finite elements of whole rows, by the reference rule of the format for columns of different
+    /// importance. `importance` holds one finite number, 0 or more, for each column of a row, and `weights` one row or
+    /// several. Formats without such a rule ignore the importance.
+    fn encode_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+        assert_whole_rows(weights, importance);
+        Self::encode(weights, bytes);
+    }
 }
 
 /// How one block format is read and written. Every function takes whole blocks: `bytes` holds `n` blocks of
@@ -35,12 +47,25 @@ pub struct Codec {
     pub decode_exact: fn(bytes: &[u8], weights: &mut [f64]),
     /// Bytes from finite elements, by the reference rule of the format.
     pub encode: fn(weights: &[f32], bytes: &mut [u8]),
+    /// Bytes from finite elements of whole rows, by the reference rule of the format for columns of different
+    /// importance. `importance` holds one finite number, 0 or more, for each column of a row, and `weights` one row or
+    /// several.
+    pub encode_weighted: fn(weights: &[f32], importance: &[f32], bytes: &mut [u8]),
+    /// Whether `encode_weighted` depends on the importance; otherwise it writes the bytes of `encode`.
+    pub uses_importance: bool,
 }
 
 impl Codec {
     /// The functions of a format as a table entry.
     pub(crate) const fn of<B: Block>() -> Codec {
-        Codec { dtype: B::DTYPE, decode: B::decode, decode_exact: B::decode_exact, encode: B::encode }
+        Codec {
+            dtype: B::DTYPE,
+            decode: B::decode,
+            decode_exact: B::decode_exact,
+            encode: B::encode,
+            encode_weighted: B::encode_weighted,
+            uses_importance: B::USES_IMPORTANCE,
+        }
     }
 }
 
@@ -87,6 +112,54 @@ pub(crate) fn encode_blocks<const BYTES: usize, const LEN: usize>(
     }
 }
 
+/// Encodes block after block of whole rows, each block with the importance of its columns.
+#[inline(always)]
+pub(crate) fn encode_blocks_weighted<const BYTES: usize, const LEN: usize>(
+    weights: &[f32],
+    importance: &[f32],
+    bytes: &mut [u8],
+    encode: impl Fn(&[f32; LEN], &[f32; LEN], &mut [u8; BYTES]),
+) {
+    assert_whole_rows(weights, importance);
+    let (sources, blocks) = whole_blocks(weights.as_chunks::<LEN>(), bytes.as_chunks_mut::<BYTES>());
+    let (columns, rest) = importance.as_chunks::<LEN>();
+    assert!(rest.is_empty(), "a row ends inside a block, {} elements over", rest.len());
+    for ((source, columns), block) in sources.iter().zip(columns.iter().cycle()).zip(blocks) {
+        encode(source, columns, block);
+    }
+}
+
+/// Encodes row after row, each block with how much an error of each weight counts: `importance * sqrt(mean_square +
+/// weight^2)`, with the mean over the whole row.
+#[inline(always)]
+pub(crate) fn encode_weighted_by_row<const BYTES: usize, const LEN: usize>(
+    weights: &[f32],
+    importance: &[f32],
+    bytes: &mut [u8],
+    encode: impl Fn(&[f32; LEN], &[f32; LEN], &mut [u8; BYTES]),
+) {
+    assert_whole_rows(weights, importance);
+    assert_eq!(weights.len() / LEN, bytes.len() / BYTES, "source and target differ in blocks");
+    if weights.is_empty() {
+        return;
+    }
+    let rows = weights.chunks(importance.len());
+    for (row, bytes) in rows.zip(bytes.chunks_mut(importance.len() / LEN * BYTES)) {
+        let mean_square = sum_of_squares(row) / row.len() as f32;
+        encode_blocks_weighted(row, importance, bytes, |weights, importance, block| {
+            encode(weights, &importance_of(weights, importance, mean_square), block);
+        });
+    }
+}
+
+/// Weights that an importance per column is for are whole rows.
+#[inline(always)]
+#[track_caller]
+pub(crate) fn assert_whole_rows(weights: &[f32], importance: &[f32]) {
+    let rest = weights.len().checked_rem(importance.len()).unwrap_or(weights.len());
+    assert!(rest == 0, "the weights end inside a row, {rest} elements over");
+}
+
 /// The two sides of a walk, which must hold the same number of blocks and nothing more.
 #[inline(always)]
 #[track_caller]
@@ -118,9 +191,20 @@ mod tests {
             DType::Q5_1,
             DType::Q8_0,
             DType::Q8_1,
+            DType::Q2K,
+            DType::Q3K,
+            DType::Q4K,
+            DType::Q5K,
+            DType::Q6K,
+            DType::Iq4Nl,
+            DType::Iq4Xs,
+            DType::Mxfp4,
+            DType::Nvfp4,
+            DType::Tq1_0,
+            DType::Tq2_0,
         ];
         assert_eq!(listed, expected);
-        assert!(DType::Q4K.codec().is_none(), "q4_k is described but not computed with");
+        assert!(DType::Iq1S.codec().is_none(), "iq1_s is described but not computed with");
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! Decoding without encoding: all types with a [`Codec`](crate::Codec), and types that this build reads but does not
-//! write.
+//! Decoding without encoding, and the rule by which most block formats are read.
 //!
 //! ```text
 //!  bytes of a block ──terms──▶ LEN times (scale, step, low, offset, code) ──▶ (scale * step) * code - low * offset
@@ -22,12 +21,7 @@ pub struct Decoder {
 impl DType {
     /// How elements of this type are read; `None` for types that this build only describes.
     pub fn decoder(self) -> Option<Decoder> {
-        let whole = self.codec().map(|codec| Decoder {
-            dtype: codec.dtype,
-            decode: codec.decode,
-            decode_exact: codec.decode_exact,
-        });
-        whole.or_else(|| crate::DECODERS.iter().find(|decoder| decoder.dtype == self).copied())
+        self.codec().map(|codec| Decoder { dtype: codec.dtype, decode: codec.decode, decode_exact: codec.decode_exact })
     }
 }
 
@@ -78,18 +72,6 @@ pub(crate) fn decode_exact<const BYTES: usize, const LEN: usize>(
 ) {
     decode_blocks(bytes, weights, |block, weights| *weights = terms(block).map(Term::exact));
 }
-
-/// The list of formats that are only read: their types and what their files make of a block.
-macro_rules! decoders {
-    ($($DType:ident = $file:ident),+ $(,)?) => {
-        static DECODERS: &[Decoder] = &[$(Decoder {
-            dtype: DType::$DType,
-            decode: $file::decode_rows,
-            decode_exact: |bytes, weights| decoder::decode_exact(bytes, weights, $file::terms),
-        }),+];
-    };
-}
-pub(crate) use decoders;
 
 /// Elements of one block of the K types.
 pub(crate) const K_LEN: usize = 256;

@@ -1,6 +1,6 @@
 //! The check before encoding: a block format has no place for NaN and infinities.
 
-use crate::DType;
+use crate::{DType, mxfp4, nvfp4};
 use multiversion::multiversion;
 
 /// The place of the first NaN or infinity; `None` when all weights are finite.
@@ -32,6 +32,8 @@ pub fn are_bytes_finite(dtype: DType, bytes: &[u8]) -> bool {
             let of_block = |block: &[u8]| places.iter().all(|place| block[*place + 1] & 0x7C != 0x7C);
             bytes.chunks_exact(dtype.block_bytes()).all(of_block)
         }
+        None if dtype == DType::Mxfp4 => mxfp4::are_finite(bytes),
+        None if dtype == DType::Nvfp4 => nvfp4::are_finite(bytes),
         None => are_floats_finite(dtype, bytes),
     }
 }

@@ -1,4 +1,4 @@
-//! `iq4_nl`: 32 weights as 4-bit places in a table of 16 steps, and one scale, 4.5 bits a weight. Only read.
+//! `iq4_nl`: 32 weights as 4-bit places in a table of 16 steps, and one scale, 4.5 bits a weight.
 //!
 //! ```text
 //!   0     2                                  18
@@ -9,18 +9,42 @@
 //!
 //! weight = d * STEPS[place].
 
-use crate::decoder::Term;
+use crate::codec::{encode_blocks, encode_blocks_weighted};
+use crate::decoder::{self, Term};
 use crate::parts::{self, Parts};
-use crate::scale::LEN;
-use crate::{DType, f16, nibbles};
+use crate::scale::{LEN, reciprocal};
+use crate::search::codebook::{self, STEPS, place_of};
+use crate::search::{importance_of, squares, sum_of_squares};
+use crate::{Block, DType, f16, nibbles};
 
 pub(crate) const BYTES: usize = f16::BYTES + nibbles::BYTES;
 const _: () = assert!(BYTES == DType::Iq4Nl.block_bytes() && LEN == DType::Iq4Nl.block_len());
 
-/// The steps, denser around zero.
-pub(crate) const STEPS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+/// Places in a table of steps, one scale for 32 weights.
+pub struct Iq4Nl;
 
-pub(crate) fn terms(block: &[u8; BYTES]) -> [Term; LEN] {
+impl Block for Iq4Nl {
+    const DTYPE: DType = DType::Iq4Nl;
+    const USES_IMPORTANCE: bool = true;
+
+    fn decode(bytes: &[u8], weights: &mut [f32]) {
+        decode_rows(bytes, weights);
+    }
+
+    fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
+        decoder::decode_exact(bytes, weights, terms);
+    }
+
+    fn encode(weights: &[f32], bytes: &mut [u8]) {
+        encode_rows(weights, bytes);
+    }
+
+    fn encode_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+        encode_rows_weighted(weights, importance, bytes);
+    }
+}
+
+fn terms(block: &[u8; BYTES]) -> [Term; LEN] {
     let [d0, d1, pairs @ ..] = block;
     let scale = f16::widen([*d0, *d1]);
     nibbles::unpack(pairs).map(|place| Term { scale, step: 1, code: STEPS[usize::from(place)], ..Term::default() })
@@ -44,14 +68,47 @@ fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    crate::decoder::decode(bytes, weights, terms);
+    decoder::decode(bytes, weights, terms);
 }
 
 dispatch! {
-    pub(crate) fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
+    fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
         fast avx2("avx2", "f16c") => crate::avx2::iq4_nl::decode,
         portable => decode_parts,
         scalar => decode_scalar,
     }
     decode_variants_agree on crate::samples::encoded(DType::Iq4Nl), in DType::Iq4Nl
+}
+
+/// Writes a block under a scale. It is stored rounded and used unrounded.
+#[inline(always)]
+fn write(weights: &[f32; LEN], scale: f32, block: &mut [u8; BYTES]) {
+    let inverse = reciprocal(scale);
+    let [d0, d1, pairs @ ..] = block;
+    [*d0, *d1] = f16::narrow(scale);
+    *pairs = nibbles::pack(&weights.map(|weight| place_of(inverse * weight)));
+}
+
+fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
+    encode_blocks(weights, bytes, |weights, block| {
+        write(weights, codebook::search(weights, &squares(weights)), block);
+    });
+}
+
+fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    encode_blocks_weighted(weights, importance, bytes, |weights, importance, block| {
+        let mean_square = sum_of_squares(weights) * (2.0 / LEN as f32);
+        write(weights, codebook::search(weights, &importance_of(weights, importance, mean_square)), block);
+    });
+}
+
+dispatch! {
+    fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
+        scalar => encode_scalar,
+    }
+    encode_variants_agree on crate::samples::finite_weights(), in DType::Iq4Nl
+}
+
+fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    encode_weighted_scalar(weights, importance, bytes);
 }

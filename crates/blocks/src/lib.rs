@@ -9,7 +9,7 @@
 //! ```
 //!
 //! [`DType`] names every type of a GGUF file. A type that this build can compute with has a [`Codec`], found by
-//! [`DType::codec`], or at least a [`Decoder`]; one file of this crate holds one format: a picture of its bytes, its
+//! [`DType::codec`]; one file of this crate holds one format: a picture of its bytes, its
 //! rule as plain scalar code, and its faster variants. Bytes are the same for every variant, every instruction set and
 //! every number of threads.
 //!
@@ -50,7 +50,14 @@ mod bf16;
 mod f16;
 mod f32;
 mod f64;
+mod fp4;
 mod iq4_nl;
+mod iq4_xs;
+mod k_affine;
+mod k_signed;
+mod mxfp4;
+mod nvfp4;
+mod packing;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -62,6 +69,10 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 mod q8_1;
+mod search;
+mod ternary;
+mod tq1_0;
+mod tq2_0;
 
 pub use codec::{Block, Codec};
 pub use decoder::Decoder;
@@ -81,6 +92,15 @@ codec::codecs![
     q5_1::Q5_1,
     q8_0::Q8_0,
     q8_1::Q8_1,
+    q2_k::Q2K,
+    q3_k::Q3K,
+    q4_k::Q4K,
+    q5_k::Q5K,
+    q6_k::Q6K,
+    iq4_nl::Iq4Nl,
+    iq4_xs::Iq4Xs,
+    mxfp4::Mxfp4,
+    nvfp4::Nvfp4,
+    tq1_0::Tq1_0,
+    tq2_0::Tq2_0,
 ];
-
-decoder::decoders![Q2K = q2_k, Q3K = q3_k, Q4K = q4_k, Q5K = q5_k, Q6K = q6_k, Iq4Nl = iq4_nl,];

@@ -1,4 +1,4 @@
-//! `q3_k`: 256 weights in 3 bits each, in 16 parts with a scale of 6 bits, 3.4375 bits a weight. Only read.
+//! `q3_k`: 256 weights in 3 bits each, in 16 parts with a scale of 6 bits, 3.4375 bits a weight.
 //!
 //! ```text
 //!   0                32                      96          108   110
@@ -10,14 +10,42 @@
 //! weight = d * (step - 32) * (code - 4). Four bits of step j stand in byte j % 8 of the steps, low where j < 8; its
 //! upper two bits in byte 8 + j % 4 at bit 2 (j / 4).
 
-use crate::decoder::{K_LEN, Term, two_bits};
+use crate::codec::{encode_blocks, encode_blocks_weighted};
+use crate::decoder::{self, K_LEN, Term, two_bits};
+use crate::k_signed::{self, Found, GROUP, GROUPS};
+use crate::packing::{pack_single_bits, pack_two_bits};
 use crate::parts::{self, Parts, all_two_bits, multiples, put_single_bits, sixteen_steps};
-use crate::{DType, f16};
+use crate::search::{descent, importance_of, nearest, peak, signed, squares, sum_of_squares};
+use crate::{Block, DType, f16};
 
 const BYTES: usize = K_LEN / 8 + K_LEN / 4 + 12 + f16::BYTES;
 const _: () = assert!(BYTES == DType::Q3K.block_bytes() && K_LEN == DType::Q3K.block_len());
 
-pub(crate) fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
+/// Three bits around zero, in sixteen groups of 16 weights.
+pub struct Q3K;
+
+impl Block for Q3K {
+    const DTYPE: DType = DType::Q3K;
+    const USES_IMPORTANCE: bool = true;
+
+    fn decode(bytes: &[u8], weights: &mut [f32]) {
+        decode_rows(bytes, weights);
+    }
+
+    fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
+        decoder::decode_exact(bytes, weights, terms);
+    }
+
+    fn encode(weights: &[f32], bytes: &mut [u8]) {
+        encode_rows(weights, bytes);
+    }
+
+    fn encode_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+        encode_rows_weighted(weights, importance, bytes);
+    }
+}
+
+fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let (third, rest) = block.split_first_chunk::<32>().expect("a block has 110 bytes");
     let (codes, rest) = rest.split_first_chunk::<64>().expect("a block has 110 bytes");
     let scale = f16::widen([rest[12], rest[13]]);
@@ -55,14 +83,102 @@ pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    crate::decoder::decode(bytes, weights, terms);
+    decoder::decode(bytes, weights, terms);
 }
 
 dispatch! {
-    pub(crate) fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
+    fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
         fast avx2("avx2", "f16c") => crate::avx2::compiled::decode_q3_k,
         portable => decode_parts,
         scalar => decode_scalar,
     }
     decode_variants_agree on crate::samples::encoded(DType::Q3K), in DType::Q3K
+}
+
+/// Codes are `-LEVELS .. LEVELS`, steps `-STEP_LEVELS .. STEP_LEVELS`.
+const LEVELS: i32 = 4;
+const STEP_LEVELS: i32 = 32;
+
+/// The f16 scale and the steps, each with `STEP_LEVELS` added.
+type Header = ([u8; f16::BYTES], [u8; GROUPS]);
+
+/// The header when no importance is given: the largest scale gets the step `-STEP_LEVELS`.
+#[inline(always)]
+fn plain_header(found: &Found) -> Header {
+    let peak = peak(&found.scales);
+    if peak == 0.0 {
+        return ([0; f16::BYTES], [0; GROUPS]);
+    }
+    let inverse = -(STEP_LEVELS as f32) / peak;
+    let steps =
+        found.scales.map(|scale| (nearest(inverse * scale).clamp(-STEP_LEVELS, STEP_LEVELS - 1) + STEP_LEVELS) as u8);
+    (f16::narrow(1.0 / inverse), steps)
+}
+
+/// The header when importance is given.
+#[inline(always)]
+fn weighted_header(found: &Found) -> Header {
+    let mut steps = [0; GROUPS];
+    let scale = signed::search(STEP_LEVELS, &found.scales, &found.counts, &mut steps);
+    (f16::narrow(scale), steps)
+}
+
+/// Writes a block from what the search found.
+#[inline(always)]
+fn write(weights: &[f32; K_LEN], (scale, steps): Header, mut codes: [u8; K_LEN], block: &mut [u8; BYTES]) {
+    let scales = multiples(f16::widen(scale), steps.map(|step| step as i8 - STEP_LEVELS as i8));
+    k_signed::settle(LEVELS, &scales, weights, &mut codes);
+    let (third, rest) = block.split_first_chunk_mut::<32>().expect("a block has 110 bytes");
+    let (packed, rest) = rest.split_first_chunk_mut::<64>().expect("a block has 110 bytes");
+    let (packed_steps, rest) = rest.split_first_chunk_mut::<12>().expect("a block has 110 bytes");
+    *third = pack_single_bits(&codes, 2);
+    *packed = pack_two_bits(&codes);
+    *packed_steps = pack_steps(&steps);
+    rest.copy_from_slice(&scale);
+}
+
+fn pack_steps(steps: &[u8; GROUPS]) -> [u8; 12] {
+    std::array::from_fn(|byte| match byte {
+        0..8 => steps[byte] & 15 | steps[byte + 8] << 4,
+        _ => (0..4).fold(0, |bits, place| bits | steps[byte - 8 + 4 * place] >> 4 << (2 * place)),
+    })
+}
+
+#[inline(always)]
+fn write_plain(weights: &[f32; K_LEN], found: Found, block: &mut [u8; BYTES]) {
+    write(weights, plain_header(&found), found.codes, block);
+}
+
+#[inline(always)]
+fn write_weighted(weights: &[f32; K_LEN], found: Found, block: &mut [u8; BYTES]) {
+    write(weights, weighted_header(&found), found.codes, block);
+}
+
+fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
+    encode_blocks(weights, bytes, |weights, block| {
+        let search = |weights: &_, counts: &_, codes: &mut _| descent::search(LEVELS, weights, counts, codes);
+        write_plain(weights, k_signed::search(weights, |_, weights| squares(weights), search), block);
+    });
+}
+
+fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    encode_blocks_weighted(weights, importance, bytes, |weights, importance: &[f32; K_LEN], block| {
+        let mean_square = 2.0 * sum_of_squares(weights) / K_LEN as f32;
+        let counts = |group: usize, weights: &[f32; GROUP]| {
+            importance_of(weights, &importance.as_chunks().0[group], mean_square)
+        };
+        let search = |weights: &_, counts: &_, codes: &mut _| signed::search(LEVELS, weights, counts, codes);
+        write_weighted(weights, k_signed::search(weights, counts, search), block);
+    });
+}
+
+dispatch! {
+    fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
+        scalar => encode_scalar,
+    }
+    encode_variants_agree on crate::samples::finite_weights(), in DType::Q3K
+}
+
+fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    encode_weighted_scalar(weights, importance, bytes);
 }

@@ -9,8 +9,9 @@
 //!
 //! weight = d * (code - 8). The weight of largest magnitude lands on code 0, so that the scale carries its sign.
 
-use crate::codec::{decode_blocks, encode_blocks};
+use crate::codec::{decode_blocks, encode_blocks, encode_weighted_by_row};
 use crate::scale::{LEN, reciprocal, signed_extreme, truncate};
+use crate::search::signed;
 use crate::{Block, DType, f16, nibbles};
 
 pub(crate) const BYTES: usize = f16::BYTES + nibbles::BYTES;
@@ -21,6 +22,7 @@ pub struct Q4_0;
 
 impl Block for Q4_0 {
     const DTYPE: DType = DType::Q4_0;
+    const USES_IMPORTANCE: bool = true;
 
     fn decode(bytes: &[u8], weights: &mut [f32]) {
         decode_rows(bytes, weights);
@@ -35,6 +37,10 @@ impl Block for Q4_0 {
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
         encode_rows(weights, bytes);
+    }
+
+    fn encode_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+        encode_rows_weighted(weights, importance, bytes);
     }
 }
 
@@ -61,6 +67,20 @@ fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
         [*d0, *d1] = f16::narrow(scale);
         *pairs = nibbles::pack(&codes);
     });
+}
+
+/// Writes a block of weights, of which each counts as `counts` says.
+#[inline(always)]
+fn write_weighted(weights: &[f32; LEN], counts: &[f32; LEN], block: &mut [u8; BYTES]) {
+    let mut codes = [0; LEN];
+    let scale = signed::search(8, weights, counts, &mut codes);
+    let [d0, d1, pairs @ ..] = block;
+    [*d0, *d1] = f16::narrow(scale);
+    *pairs = nibbles::pack(&codes);
+}
+
+fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    encode_weighted_by_row(weights, importance, bytes, write_weighted);
 }
 
 dispatch! {

@@ -10,8 +10,10 @@
 //!
 //! weight = d * code + m. The smallest weight lands on code 0, the largest on 31.
 
-use crate::codec::{decode_blocks, encode_blocks};
+use crate::codec::{decode_blocks, encode_blocks, encode_weighted_by_row};
+use crate::k_affine::weighted_tries;
 use crate::scale::{LEN, extremes, reciprocal, truncate};
+use crate::search::affine;
 use crate::{Block, DType, f16, nibbles};
 
 pub(crate) const BYTES: usize = 2 * f16::BYTES + LEN / 8 + nibbles::BYTES;
@@ -22,6 +24,7 @@ pub struct Q5_1;
 
 impl Block for Q5_1 {
     const DTYPE: DType = DType::Q5_1;
+    const USES_IMPORTANCE: bool = true;
 
     fn decode(bytes: &[u8], weights: &mut [f32]) {
         decode_rows(bytes, weights);
@@ -39,6 +42,10 @@ impl Block for Q5_1 {
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
         encode_rows(weights, bytes);
+    }
+
+    fn encode_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+        encode_rows_weighted(weights, importance, bytes);
     }
 }
 
@@ -71,6 +78,22 @@ fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
         [*h0, *h1, *h2, *h3] = nibbles::pack_fifth_bits(&codes);
         *pairs = nibbles::pack(&codes);
     });
+}
+
+/// Writes a block of weights, of which each counts as `counts` says.
+#[inline(always)]
+fn write_weighted(weights: &[f32; LEN], counts: &[f32; LEN], block: &mut [u8; BYTES]) {
+    let mut codes = [0; LEN];
+    let found = affine::search(weighted_tries(31), weights, counts, &mut codes);
+    let [d0, d1, m0, m1, h0, h1, h2, h3, pairs @ ..] = block;
+    [*d0, *d1] = f16::narrow(found.scale);
+    [*m0, *m1] = f16::narrow(-found.minimum);
+    [*h0, *h1, *h2, *h3] = nibbles::pack_fifth_bits(&codes);
+    *pairs = nibbles::pack(&codes);
+}
+
+fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    encode_weighted_by_row(weights, importance, bytes, write_weighted);
 }
 
 dispatch! {

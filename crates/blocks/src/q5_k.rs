@@ -1,4 +1,4 @@
-//! `q5_k`: 256 weights in 5 bits each, in 8 parts with a scale and a minimum of 6 bits, 5.5 bits a weight. Only read.
+//! `q5_k`: 256 weights in 5 bits each, in 8 parts with a scale and a minimum of 6 bits, 5.5 bits a weight.
 //!
 //! ```text
 //!   0     2     4           16             48                                 176
@@ -9,14 +9,43 @@
 //!
 //! weight = d * step * code - min * offset.
 
-use crate::decoder::{K_LEN, Term, nibble, six_bits};
+use crate::codec::{encode_blocks, encode_blocks_weighted};
+use crate::decoder::{self, K_LEN, Term, nibble, six_bits};
+use crate::k_affine::{self, Found, Header};
+use crate::packing::{pack_nibbles, pack_single_bits, pack_steps_and_offsets};
 use crate::parts::{self, Parts, all_nibbles, eight_steps_and_offsets, multiples, put_single_bits};
-use crate::{DType, f16};
+use crate::search::affine::Tries;
+use crate::search::{importance_of, root_mean_square, sum_of_squares};
+use crate::{Block, DType, f16};
 
 const BYTES: usize = 2 * f16::BYTES + 12 + K_LEN / 8 + K_LEN / 2;
 const _: () = assert!(BYTES == DType::Q5K.block_bytes() && K_LEN == DType::Q5K.block_len());
 
-pub(crate) fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
+/// Five bits above a minimum, in eight groups of 32 weights.
+pub struct Q5K;
+
+impl Block for Q5K {
+    const DTYPE: DType = DType::Q5K;
+    const USES_IMPORTANCE: bool = true;
+
+    fn decode(bytes: &[u8], weights: &mut [f32]) {
+        decode_rows(bytes, weights);
+    }
+
+    fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
+        decoder::decode_exact(bytes, weights, terms);
+    }
+
+    fn encode(weights: &[f32], bytes: &mut [u8]) {
+        encode_rows(weights, bytes);
+    }
+
+    fn encode_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+        encode_rows_weighted(weights, importance, bytes);
+    }
+}
+
+fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let ([d0, d1, m0, m1], rest) = block.split_first_chunk().expect("a block has 176 bytes");
     let (parts, rest) = rest.split_first_chunk::<12>().expect("a block has 176 bytes");
     let (fifth, rest) = rest.split_first_chunk::<32>().expect("a block has 176 bytes");
@@ -52,14 +81,78 @@ pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    crate::decoder::decode(bytes, weights, terms);
+    decoder::decode(bytes, weights, terms);
 }
 
 dispatch! {
-    pub(crate) fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
+    fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
         fast avx2("avx2", "f16c") => crate::avx2::compiled::decode_q5_k,
         portable => decode_parts,
         scalar => decode_scalar,
     }
     decode_variants_agree on crate::samples::encoded(DType::Q5K), in DType::Q5K
+}
+
+/// Weights of a part.
+const PART: usize = 32;
+const PARTS: usize = K_LEN / PART;
+/// The largest code, and the largest step and offset.
+const TOP: i32 = 31;
+const STEP_TOP: u8 = 63;
+
+const PLAIN: Tries = Tries { top: TOP, first: -0.5, step: 0.1, last: 15, is_absolute: false };
+
+/// Writes a block from what the search found.
+#[inline(always)]
+fn write(weights: &[f32; K_LEN], header: &Header<PARTS>, mut codes: [u8; K_LEN], block: &mut [u8; BYTES]) {
+    k_affine::settle::<PARTS, PART>(TOP, header, weights, &mut codes);
+    let ([d0, d1, m0, m1], rest) = block.split_first_chunk_mut().expect("a block has 176 bytes");
+    let (parts, rest) = rest.split_first_chunk_mut::<12>().expect("a block has 176 bytes");
+    [*d0, *d1] = header.scale;
+    [*m0, *m1] = header.low;
+    *parts = pack_steps_and_offsets(&header.steps, &header.offsets);
+    let (fifth, rest) = rest.split_first_chunk_mut::<32>().expect("a block has 176 bytes");
+    *fifth = pack_single_bits(&codes, 4);
+    rest.copy_from_slice(&pack_nibbles::<32>(&codes));
+}
+
+#[inline(always)]
+fn write_plain(weights: &[f32; K_LEN], found: Found<PARTS>, block: &mut [u8; BYTES]) {
+    write(weights, &k_affine::plain_header(STEP_TOP, &found), found.codes, block);
+}
+
+#[inline(always)]
+fn write_weighted(weights: &[f32; K_LEN], found: Found<PARTS>, block: &mut [u8; BYTES]) {
+    write(weights, &k_affine::weighted_header(STEP_TOP, &found), found.codes, block);
+}
+
+fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
+    encode_blocks(weights, bytes, |weights, block| {
+        let found = k_affine::search(PLAIN, weights, |_, weights: &[f32; PART]| {
+            let root = root_mean_square(weights);
+            weights.map(|weight| root + weight.abs())
+        });
+        write_plain(weights, found, block);
+    });
+}
+
+fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    encode_blocks_weighted(weights, importance, bytes, |weights, importance: &[f32; K_LEN], block| {
+        let mean_square = 2.0 * sum_of_squares(weights) / K_LEN as f32;
+        let found = k_affine::search(k_affine::weighted_tries(TOP), weights, |part, weights: &[f32; PART]| {
+            importance_of(weights, &importance.as_chunks().0[part], mean_square)
+        });
+        write_weighted(weights, found, block);
+    });
+}
+
+dispatch! {
+    fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
+        scalar => encode_scalar,
+    }
+    encode_variants_agree on crate::samples::finite_weights(), in DType::Q5K
+}
+
+fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    encode_weighted_scalar(weights, importance, bytes);
 }

@@ -1,4 +1,4 @@
-//! `q6_k`: 256 weights in 6 bits each, in 16 parts with a scale of 8 bits, 6.5625 bits a weight. Only read.
+//! `q6_k`: 256 weights in 6 bits each, in 16 parts with a scale of 8 bits, 6.5625 bits a weight.
 //!
 //! ```text
 //!   0                           128            192         208   210
@@ -10,14 +10,42 @@
 //! weight = d * step * (code - 32). Of each 128 elements, the first 64 are low nibbles of 64 bytes and the last 64
 //! their high ones.
 
-use crate::decoder::{K_LEN, Term, two_bits};
+use crate::codec::{encode_blocks, encode_blocks_weighted};
+use crate::decoder::{self, K_LEN, Term, two_bits};
+use crate::k_signed::{self, Found, GROUP};
+use crate::packing::{pack_nibbles, pack_two_bits};
 use crate::parts::{self, Parts, all_nibbles, all_two_bits, multiples};
-use crate::{DType, f16};
+use crate::search::{TINY, nearest, peak, signed, squares};
+use crate::{Block, DType, f16};
 
 const BYTES: usize = K_LEN / 2 + K_LEN / 4 + K_LEN / 16 + f16::BYTES;
 const _: () = assert!(BYTES == DType::Q6K.block_bytes() && K_LEN == DType::Q6K.block_len());
 
-pub(crate) fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
+/// Six bits around zero, in sixteen groups of 16 weights.
+pub struct Q6K;
+
+impl Block for Q6K {
+    const DTYPE: DType = DType::Q6K;
+    const USES_IMPORTANCE: bool = true;
+
+    fn decode(bytes: &[u8], weights: &mut [f32]) {
+        decode_rows(bytes, weights);
+    }
+
+    fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
+        decoder::decode_exact(bytes, weights, terms);
+    }
+
+    fn encode(weights: &[f32], bytes: &mut [u8]) {
+        encode_rows(weights, bytes);
+    }
+
+    fn encode_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+        encode_rows_weighted(weights, importance, bytes);
+    }
+}
+
+fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let (lower, rest) = block.split_first_chunk::<128>().expect("a block has 210 bytes");
     let (upper, rest) = rest.split_first_chunk::<64>().expect("a block has 210 bytes");
     let scale = f16::widen([rest[16], rest[17]]);
@@ -49,14 +77,67 @@ pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    crate::decoder::decode(bytes, weights, terms);
+    decoder::decode(bytes, weights, terms);
 }
 
 dispatch! {
-    pub(crate) fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
+    fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
         fast avx2("avx2", "f16c") => crate::avx2::compiled::decode_q6_k,
         portable => decode_parts,
         scalar => decode_scalar,
     }
     decode_variants_agree on crate::samples::encoded(DType::Q6K), in DType::Q6K
+}
+
+/// Codes are `-LEVELS .. LEVELS`.
+const LEVELS: i32 = 32;
+
+/// Writes a block from what the search found.
+#[inline(always)]
+fn write(weights: &[f32; K_LEN], found: Found, block: &mut [u8; BYTES]) {
+    let peak = peak(&found.scales);
+    if peak.abs() < TINY {
+        block.fill(0);
+        return;
+    }
+    let inverse = -128.0 / peak;
+    let scale = f16::narrow(1.0 / inverse);
+    let steps = found.scales.map(|scale| nearest(inverse * scale).min(127) as i8);
+    let mut codes = found.codes;
+    k_signed::settle(LEVELS, &multiples(f16::widen(scale), steps), weights, &mut codes);
+    let (lower, rest) = block.split_first_chunk_mut::<128>().expect("a block has 210 bytes");
+    let (upper, rest) = rest.split_first_chunk_mut::<64>().expect("a block has 210 bytes");
+    let (packed_steps, rest) = rest.split_first_chunk_mut::<16>().expect("a block has 210 bytes");
+    *lower = pack_nibbles::<64>(&codes);
+    *upper = pack_two_bits(&codes.map(|code| code >> 4));
+    *packed_steps = steps.map(|step| step as u8);
+    rest.copy_from_slice(&scale);
+}
+
+fn search_signed(weights: &[f32; GROUP], counts: &[f32; GROUP], codes: &mut [u8; GROUP]) -> f32 {
+    signed::search(LEVELS, weights, counts, codes)
+}
+
+fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
+    encode_blocks(weights, bytes, |weights, block| {
+        write(weights, k_signed::search(weights, |_, weights| squares(weights), search_signed), block);
+    });
+}
+
+fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    encode_blocks_weighted(weights, importance, bytes, |weights, importance: &[f32; K_LEN], block| {
+        let counts = |group: usize, _: &[f32; GROUP]| importance.as_chunks().0[group];
+        write(weights, k_signed::search(weights, counts, search_signed), block);
+    });
+}
+
+dispatch! {
+    fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
+        scalar => encode_scalar,
+    }
+    encode_variants_agree on crate::samples::finite_weights(), in DType::Q6K
+}
+
+fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    encode_weighted_scalar(weights, importance, bytes);
 }

@@ -122,7 +122,7 @@ pub enum Fill {
     /// upper bound. Where these are the ends of a block type's codes, all numbers are codes of a block with scale 1 and
     /// are stored exactly.
     Codes(i32, i32),
-    /// Blocks of a type that is only read: any bytes at all, but for the scales of blocks, which are normally
+    /// Blocks of a type that is decoded: any bytes at all, but for the scales of blocks, which are normally
     /// distributed around 0 with this standard deviation.
     Blocks(f64),
 }

@@ -1,4 +1,4 @@
-//! Decoding whose portable code the compiler vectorises well enough when it may use AVX2: the same code, compiled once
+//! Functions whose portable code the compiler vectorises well enough when it may use AVX2: the same code, compiled once
 //! more.
 
 macro_rules! compiled {
@@ -25,4 +25,15 @@ compiled! { "avx2,f16c":
     decode_q4_k(u8 => f32) = crate::q4_k::decode_parts;
     decode_q5_k(u8 => f32) = crate::q5_k::decode_parts;
     decode_q6_k(u8 => f32) = crate::q6_k::decode_parts;
+    decode_iq4_xs(u8 => f32) = crate::iq4_xs::decode_parts;
+    decode_mxfp4(u8 => f32) = crate::mxfp4::decode_parts;
+    decode_nvfp4(u8 => f32) = crate::nvfp4::decode_parts;
+    decode_tq1_0(u8 => f32) = crate::tq1_0::decode_parts;
+    decode_tq2_0(u8 => f32) = crate::tq2_0::decode_parts;
+    encode_mxfp4(f32 => u8) = crate::mxfp4::encode_parts;
+    encode_nvfp4(f32 => u8) = crate::nvfp4::encode_parts;
+    encode_tq1_0(f32 => u8) = crate::tq1_0::encode_parts;
+    encode_tq2_0(f32 => u8) = crate::tq2_0::encode_parts;
 }
+
+pub(crate) use compiled;

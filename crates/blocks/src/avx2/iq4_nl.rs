@@ -5,8 +5,9 @@ use std::arch::x86_64::*;
 use super::{load_16_bytes, store_16_scaled};
 use crate::codec::whole_blocks;
 use crate::f16;
-use crate::iq4_nl::{BYTES, STEPS};
+use crate::iq4_nl::BYTES;
 use crate::scale::LEN;
+use crate::search::codebook::STEPS;
 
 /// Bytes to weights, as the rule.
 #[target_feature(enable = "avx2,f16c")]

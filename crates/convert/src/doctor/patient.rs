@@ -238,5 +238,5 @@ fn vocabulary_of(source: &dyn Checkpoint, spec: Option<&Result<ModelSpec>>, path
 
 /// Whether the values of a type can be looked at.
 pub(super) fn is_readable(dtype: DType) -> bool {
-    dtype.is_float() || dtype.scale_places().is_some()
+    dtype.is_float() || dtype.decoder().is_some()
 }

@@ -280,6 +280,7 @@ fn look(checkpoint: &dyn Checkpoint, chunk: &Chunk) -> Result<Seen> {
             let narrow = |bytes: [u8; 8]| (f64::from_le_bytes(bytes) as f32).to_bits() as i32 & i32::MAX;
             seen.look_at(&magnitudes(&bytes, narrow), &F32, place);
         }
+        DType::Mxfp4 | DType::Nvfp4 => seen.look_at(&decoded_magnitudes(dtype, &bytes), &FP4, place),
         blocks => seen.look_at_blocks(&bytes, blocks, place),
     }
     Ok(seen)
@@ -304,6 +305,8 @@ struct Bits {
 
 const F32: Bits = Bits { infinity: 0x7f80_0000, normal: 0x0080_0000, widen: |bits| f32::from_bits(bits as u32) };
 const BF16: Bits = Bits { infinity: 0x7f80, normal: 0x0080, widen: |bits| f32::from_bits((bits as u32) << 16) };
+/// Values of types without an f16 scale: their precision is the same at any size.
+const FP4: Bits = Bits { normal: 0, ..F32 };
 const F16: Bits = Bits { infinity: 0x7c00, normal: 0x0400, widen: widen_f16 };
 
 /// A scale: its blocks are only wrong where five bits and fewer are left, below 2^-19.
@@ -317,6 +320,15 @@ fn widen_f16(bits: i32) -> f32 {
         31 => f32::INFINITY,
         _ => (1.0 + mantissa / 1024.0) * f32::from_bits(((exponent + 127 - 15) as u32) << 23),
     }
+}
+
+/// The magnitude bits of the values that blocks decode to, as f32.
+fn decoded_magnitudes(dtype: DType, bytes: &[u8]) -> Vec<i32> {
+    let mut values = vec![0.0; bytes.len() / dtype.block_bytes() * dtype.block_len()];
+    if let Some(decoder) = dtype.decoder() {
+        (decoder.decode)(bytes, &mut values);
+    }
+    values.iter().map(|value: &f32| value.to_bits() as i32 & i32::MAX).collect()
 }
 
 /// The magnitude bits of all values.

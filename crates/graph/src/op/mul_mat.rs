@@ -31,7 +31,7 @@ impl Rule for MulMat {
     }
 
     fn cases() -> Vec<Case> {
-        [single(), batched(), probes(), as_in_layers(), read_only()].concat()
+        [single(), batched(), probes(), as_in_layers(), decoded()].concat()
     }
 }
 
@@ -48,8 +48,20 @@ pub(super) const WEIGHTS: [(DType, Option<(i32, i32)>); 9] = [
     (DType::Q8_1, Some((-127, 127))),
 ];
 
-/// Types of weights that are only read, of which blocks have any bytes.
-pub(super) const READ_ONLY: [DType; 6] = [DType::Q2K, DType::Q3K, DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Nl];
+/// Types of weights that devices decode before they multiply them. Their blocks have random bytes.
+pub(super) const DECODED: [DType; 11] = [
+    DType::Q2K,
+    DType::Q3K,
+    DType::Q4K,
+    DType::Q5K,
+    DType::Q6K,
+    DType::Iq4Nl,
+    DType::Iq4Xs,
+    DType::Mxfp4,
+    DType::Nvfp4,
+    DType::Tq1_0,
+    DType::Tq2_0,
+];
 
 const PLAIN: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
@@ -135,10 +147,10 @@ fn as_in_layers() -> Vec<Case> {
     cases
 }
 
-/// Types that are only read: one matrix, few and many tokens, and a stack.
-fn read_only() -> Vec<Case> {
+/// Types that are decoded: one matrix, few and many tokens, and a stack.
+fn decoded() -> Vec<Case> {
     let mut cases = Vec::new();
-    for dtype in READ_ONLY {
+    for dtype in DECODED {
         let product = |w: &[usize], x: (DType, &[usize])| {
             let w = (TensorType::new(dtype, w), Fill::Blocks(0.01));
             Case::new(MulMat, &[w, (TensorType::new(x.0, x.1), Fill::Normal(1.0))])

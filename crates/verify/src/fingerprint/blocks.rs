@@ -56,6 +56,9 @@ fn nibbles(dtype: DType) -> Option<Range<usize>> {
         .or(range(&[DType::Q4_1], 4..20))
         .or(range(&[DType::Q5_0], 6..22))
         .or(range(&[DType::Q5_1], 8..24))
+        .or(range(&[DType::Mxfp4], 1..17))
+        .or(range(&[DType::Nvfp4], 4..36))
+        .or(range(&[DType::Iq4Xs], 8..136))
         .or(range(&[DType::Q4K], 16..144))
         .or(range(&[DType::Q5K], 48..176))
 }

@@ -78,9 +78,9 @@ const MATRICES: [DType; 10] = [
     DType::Iq4Nl,
 ];
 
-/// Of any type that is multiplied: those that nothing writes have blocks of other bytes.
+/// Of any type that is multiplied: those that are decoded have blocks of any bytes.
 fn weight(dtype: DType, sizes: &[usize], seed: u64) -> Given {
-    if decoded::ONLY_READ.contains(&dtype) {
+    if decoded::DECODED.contains(&dtype) {
         return decoded::weights(dtype, sizes, seed);
     }
     stored(dtype, sizes, seed, Usage::Weight)

@@ -44,7 +44,8 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
         DType::F32 | DType::F16 | DType::Bf16 => Ok(FLOATS),
         dtype if Packed::takes(dtype) => Ok(INTEGERS),
         // The decoded weight is exact in f32.
-        DType::Q3K | DType::Q6K | DType::Iq4Nl => Ok(FLOATS),
+        DType::Q3K | DType::Q6K | DType::Iq4Nl | DType::Iq4Xs => Ok(FLOATS),
+        DType::Mxfp4 | DType::Nvfp4 | DType::Tq1_0 | DType::Tq2_0 => Ok(FLOATS),
         // `d * q + m` is rounded once, which is as much as a rounded product.
         DType::Q2K | DType::Q4K | DType::Q5K => Ok(Profile { products: Products::Rounded, ..FLOATS }),
         dtype => Err(format!(

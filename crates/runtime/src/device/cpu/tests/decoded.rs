@@ -1,27 +1,33 @@
-//! Weights of types that are only read: rows as the decoder gives them, products as the oracle's.
+//! Weights of types that are decoded before they are multiplied: rows as the decoder gives them, products as the oracle's.
 
 use super::*;
 use crate::device::reference::evaluate;
 use crate::host_tensor::HostTensor;
 use trueup_graph::op::MulMat;
 
-pub(super) const ONLY_READ: [DType; 6] = [DType::Q2K, DType::Q3K, DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Nl];
+pub(super) const DECODED: [DType; 11] = [
+    DType::Q2K,
+    DType::Q3K,
+    DType::Q4K,
+    DType::Q5K,
+    DType::Q6K,
+    DType::Iq4Nl,
+    DType::Iq4Xs,
+    DType::Mxfp4,
+    DType::Nvfp4,
+    DType::Tq1_0,
+    DType::Tq2_0,
+];
 
 /// Blocks of bytes that count up, with scales of 1 where the type's layout has them.
 pub(super) fn weights(dtype: DType, sizes: &[usize], seed: u64) -> Given {
     let ty = TensorType::new(dtype, sizes);
-    let scales: &[usize] = match dtype {
-        DType::Q2K => &[80, 82],
-        DType::Q3K => &[108],
-        DType::Q6K => &[208],
-        DType::Iq4Nl => &[0],
-        DType::Q4K | DType::Q5K => &[0, 2],
-        other => panic!("{other} is not only read"),
-    };
     let mut bytes: Vec<u8> = (0..ty.bytes()).map(|i| ((i + 7 * seed as usize) * 37 % 251) as u8).collect();
     for block in bytes.chunks_mut(dtype.block_bytes()) {
-        for at in scales {
-            block[*at..at + 2].copy_from_slice(&[0, 0x3C]);
+        match dtype {
+            DType::Mxfp4 => block[0] = 128,
+            DType::Nvfp4 => block[..4].fill(0x38),
+            _ => dtype.scale_places().unwrap().iter().for_each(|at| block[*at..at + 2].copy_from_slice(&[0, 0x3C])),
         }
     }
     Given { ty, bytes, usage: Usage::Weight }
@@ -29,7 +35,7 @@ pub(super) fn weights(dtype: DType, sizes: &[usize], seed: u64) -> Given {
 
 #[test]
 fn rows_are_those_of_the_decoder() {
-    for dtype in ONLY_READ {
+    for dtype in DECODED {
         let table = weights(dtype, &[512, 7], 0);
         let mut decoded = vec![0.0; 512 * 7];
         (dtype.decoder().unwrap().decode)(&table.bytes, &mut decoded);
@@ -41,7 +47,7 @@ fn rows_are_those_of_the_decoder() {
 
 #[test]
 fn products_are_the_oracle_s_but_for_rounding() {
-    for dtype in ONLY_READ {
+    for dtype in DECODED {
         let (w, x) = (weights(dtype, &[512, 33], 0), activation(&[512, 3], 21));
         let found = compute(&default_cpu(), &MulMat.into(), &[w.clone(), x.clone()]);
         let host = |given: &Given| HostTensor::stored(given.ty, given.bytes.clone());

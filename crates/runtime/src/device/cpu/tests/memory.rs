@@ -16,7 +16,9 @@ fn uploads_come_back_byte_for_byte() {
         let cpu = Cpu::new(CpuOptions { threads: 2, isa: None, repack }).unwrap();
         for dtype in DType::all().filter(|dtype| dtype.codec().is_some() && *dtype != DType::F64) {
             for sizes in [&[32, 1][..], &[64, 7], &[96, 8], &[32, 33], &[64, 5, 3], &[32, 0]] {
-                let ty = TensorType::new(dtype, sizes);
+                let mut sizes = sizes.to_vec();
+                sizes[0] *= dtype.block_len().div_ceil(32);
+                let ty = TensorType::new(dtype, &sizes);
                 let bytes: Vec<u8> = (0..ty.bytes()).map(|i| (i * 167 % 257) as u8).collect();
                 for usage in [Usage::Weight, Usage::State, Usage::Input] {
                     let tensor = alone(&cpu, &Given { ty, bytes: bytes.clone(), usage });

@@ -1,4 +1,5 @@
-//! A model in types that are only read is opened, computed and verified; a fault on it is found.
+//! A model in types that are decoded before they are multiplied is opened, computed and verified; a fault on it is
+//! found.
 use std::path::Path;
 use std::sync::Arc;
 use trueup_blocks::DType;
@@ -11,8 +12,8 @@ use trueup_verify::{Outcome, Reference, Report, VerifyOptions, planted, verify};
 const WIDTH: u64 = 256;
 const VOCABULARY: u64 = 32;
 
-/// A Llama of one layer: each matrix, its shape, its type, and how large the scales of its blocks are.
-const MATRICES: [(&str, [u64; 2], DType, f32); 8] = [
+/// A Llama of two layers: each matrix, its shape, its type, and how large the scales of its blocks are.
+const MATRICES: [(&str, [u64; 2], DType, f32); 15] = [
     ("token_embd", [WIDTH, VOCABULARY], DType::Q6K, 4e-5),
     ("blk.0.attn_q", [WIDTH, WIDTH], DType::Q4K, 1e-4),
     ("blk.0.attn_k", [WIDTH, WIDTH / 2], DType::Q2K, 5e-3),
@@ -21,18 +22,14 @@ const MATRICES: [(&str, [u64; 2], DType, f32); 8] = [
     ("blk.0.ffn_gate", [WIDTH, WIDTH], DType::Iq4Nl, 5e-4),
     ("blk.0.ffn_up", [WIDTH, WIDTH], DType::Q4K, 1e-4),
     ("blk.0.ffn_down", [WIDTH, WIDTH], DType::Q6K, 4e-5),
+    ("blk.1.attn_q", [WIDTH, WIDTH], DType::Iq4Xs, 4e-5),
+    ("blk.1.attn_k", [WIDTH, WIDTH / 2], DType::Mxfp4, 8e-3),
+    ("blk.1.attn_v", [WIDTH, WIDTH / 2], DType::Nvfp4, 8e-3),
+    ("blk.1.attn_output", [WIDTH, WIDTH], DType::Tq1_0, 4e-2),
+    ("blk.1.ffn_gate", [WIDTH, WIDTH], DType::Tq2_0, 4e-2),
+    ("blk.1.ffn_up", [WIDTH, WIDTH], DType::Mxfp4, 8e-3),
+    ("blk.1.ffn_down", [WIDTH, WIDTH], DType::Iq4Xs, 4e-5),
 ];
-
-/// Where the f16 scales stand in a block, in bytes.
-fn scales(dtype: DType) -> &'static [usize] {
-    match dtype {
-        DType::Q2K => &[80, 82],
-        DType::Q3K => &[108],
-        DType::Q4K | DType::Q5K => &[0, 2],
-        DType::Q6K => &[208],
-        _ => &[0],
-    }
-}
 
 /// Blocks of any bytes, by a linear congruential generator, with one scale for all.
 fn blocks(info: &TensorInfo, scale: f32, seed: u64) -> Vec<u8> {
@@ -43,10 +40,15 @@ fn blocks(info: &TensorInfo, scale: f32, seed: u64) -> Vec<u8> {
     };
     let mut bytes: Vec<u8> = (0..info.bytes).map(|_| next()).collect();
     for block in bytes.chunks_exact_mut(info.dtype.block_bytes()) {
-        for place in scales(info.dtype) {
-            let mut stored = [0; 2];
-            (DType::F16.codec().unwrap().encode)(&[scale], &mut stored);
-            block[*place..place + 2].copy_from_slice(&stored);
+        match info.dtype {
+            DType::Mxfp4 => block[0] = (128.0 + scale.log2()) as u8,
+            // Below the normal numbers, in halves of 2^-9.
+            DType::Nvfp4 => block[..4].fill((scale * 1024.0) as u8),
+            dtype => {
+                let mut stored = [0; 2];
+                (DType::F16.codec().unwrap().encode)(&[scale], &mut stored);
+                dtype.scale_places().unwrap().iter().for_each(|at| block[*at..at + 2].copy_from_slice(&stored));
+            }
         }
     }
     bytes
@@ -59,7 +61,7 @@ fn metadata() -> Metadata {
         ("vocab_size", VOCABULARY as u32),
         ("context_length", 64),
         ("embedding_length", WIDTH as u32),
-        ("block_count", 1),
+        ("block_count", 2),
         ("feed_forward_length", WIDTH as u32),
         ("attention.head_count", 4),
         ("attention.head_count_kv", 2),
@@ -79,7 +81,7 @@ fn write(path: &Path) {
         contents.push(blocks(&info, scale, seed));
         infos.push(info);
     }
-    for name in ["blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"] {
+    for name in ["blk.0.attn_norm", "blk.0.ffn_norm", "blk.1.attn_norm", "blk.1.ffn_norm", "output_norm"] {
         infos.push(TensorInfo::new(format!("{name}.weight"), &[WIDTH], DType::F32).unwrap());
         contents.push(1.0f32.to_le_bytes().repeat(WIDTH as usize));
     }
@@ -107,7 +109,7 @@ fn verified(model: &Arc<ModelFile>, device: Arc<dyn Device>) -> Report {
 }
 
 #[test]
-fn both_devices_pass_on_weights_in_types_that_are_only_read() {
+fn both_devices_pass_on_weights_in_decoded_types() {
     let (_directory, model) = model();
     for name in ["cpu", "ref"] {
         let report = verified(&model, device(name));
@@ -119,7 +121,7 @@ fn both_devices_pass_on_weights_in_types_that_are_only_read() {
 #[test]
 fn a_fault_on_them_is_found() {
     let (_directory, model) = model();
-    for name in ["ffn_up-0", "ffn_out-0", "result_output"] {
+    for name in ["ffn_up-0", "ffn_out-0", "ffn_gate-1", "result_output"] {
         let fault = planted(&format!("sign-flip@{name}"), &model, device("cpu")).unwrap();
         let report = verified(&model, fault.device);
         assert_eq!(report.first_bad.as_ref().map(|bad| bad.node.as_str()), Some(name), "{}", report.sentence);
