@@ -34,8 +34,8 @@ pub(crate) fn search(
     found
 }
 
-/// Replaces the codes of the search, stored as `code + levels`, by those nearest under the rounded scales. A group whose
-/// scale became 0 keeps its codes.
+/// Replaces the codes of the search, stored as `code + levels`, by those nearest under the rounded scales. A group
+/// whose scale became 0 keeps its codes.
 #[inline(always)]
 pub(crate) fn settle(levels: i32, scales: &[f32; GROUPS], weights: &[f32; K_LEN], codes: &mut [u8; K_LEN]) {
     let groups = weights.as_chunks::<GROUP>().0.iter().zip(codes.as_chunks_mut::<GROUP>().0);

@@ -88,8 +88,8 @@ pub(crate) fn are_finite(bytes: &[u8]) -> bool {
 }
 
 /// The exponent of a block: floor(log2(magnitude)) + 125, and 0 for a block of zeros. The reference computes the
-/// logarithm in f32, which rounds the numbers just below a power of two up to it. Magnitudes below 2^-125 have a negative
-/// exponent, of which the low byte is kept: the scale is then so large that every code is 0.
+/// logarithm in f32, which rounds the numbers just below a power of two up to it. Magnitudes below 2^-125 have a
+/// negative exponent, of which the low byte is kept: the scale is then so large that every code is 0.
 fn exponent_of(magnitude: f32) -> u8 {
     if magnitude == 0.0 {
         return 0;
@@ -141,8 +141,8 @@ dispatch! {
 mod tests {
     use super::*;
 
-    /// The magnitudes that count as the next power of two, as measured with the reference's log2f: how many values below
-    /// the power 2^k, by k.
+    /// The magnitudes that count as the next power of two, as measured with the reference's log2f: how many values
+    /// below the power 2^k, by k.
     #[test]
     fn magnitudes_just_below_a_power_of_two_count_as_it() {
         let counts = [

@@ -8,8 +8,8 @@
 //!    byte m: m + 32 n      160 + m + 16 n  240 + m + 4 n   weight of digit n = 0 ..= 4 (of the last 4 bytes 0 ..= 3)
 //! ```
 //!
-//! weight = d * (digit - 1). A byte is a fraction of 256: `ceil(256 N / 243)` for the number N of five digits in base 3,
-//! so that multiplying it by 3 moves the first digit above its eight bits.
+//! weight = d * (digit - 1). A byte is a fraction of 256: `ceil(256 N / 243)` for the number N of five digits in base
+//! 3, so that multiplying it by 3 moves the first digit above its eight bits.
 
 use crate::codec::encode_blocks;
 use crate::decoder::{self, K_LEN, Term};

@@ -1,4 +1,5 @@
-//! Formats whose blocks the `gguf` package cannot write, against the values that other software reads: see `scripts/make_decode_goldens.py`.
+//! Formats whose blocks the `gguf` package cannot write, against the values that other software reads: see
+//! `scripts/make_decode_goldens.py`.
 
 use trueup_blocks::DType;
 

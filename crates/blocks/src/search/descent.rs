@@ -1,5 +1,5 @@
-//! A scale for codes around zero, improved one code at a time: starting from the codes under `-levels / peak`, each code
-//! is replaced by the best one for the scale that the others give, in at most five sweeps.
+//! A scale for codes around zero, improved one code at a time: starting from the codes under `-levels / peak`, each
+//! code is replaced by the best one for the scale that the others give, in at most five sweeps.
 
 use super::signed::{code_of, sums};
 use super::{TINY, nearest, peak, quotient};

@@ -1,4 +1,5 @@
-//! Weights of types that are decoded before they are multiplied: rows as the decoder gives them, products as the oracle's.
+//! Weights of types that are decoded before they are multiplied: rows as the decoder gives them, products as the
+//! oracle's.
 
 use super::*;
 use crate::device::reference::evaluate;
