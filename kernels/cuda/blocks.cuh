@@ -119,14 +119,68 @@ struct Lined {
     }
 };
 
+// The step of a place of 4 bits, in bytes, the first lowest: -127 -104 -83 -65 -49 -35 -22 -10, then 1 13 25 38 53 69 89
+// 113.
+DEVICE int step_at(int place) {
+    constexpr unsigned long long FIRST = 0xf6eaddcfbfad9881u, LAST = 0x7159453526190d01u;
+    return (signed char)((place < 8 ? FIRST : LAST) >> (place % 8 * 8));
+}
+
+// Four bits of element e of 2 HALF: byte e % HALF holds the first half low and the last high.
+template <int HALF>
+DEVICE int nibble_of_pair(const unsigned char* bytes, int e) {
+    return bytes[e % HALF] >> (e / HALF * 4) & 15;
+}
+
 struct Iq4_nl : Lined<Iq4_nl> {
     static constexpr int LEN = 32, BYTES = 18;
     DEVICE Line line(const unsigned char* block, int) { return Line{load_half(block), 0.0f}; }
+    DEVICE int code(const unsigned char* block, int e) { return step_at(nibble_of_pair<16>(block + 2, e)); }
+};
+
+// Scales of 6 bits: nibbles of four bytes, the upper two bits in 16 bits before them.
+struct Iq4_xs : Lined<Iq4_xs> {
+    static constexpr int LEN = 256, BYTES = 136;
+    DEVICE Line line(const unsigned char* block, int e) {
+        const int group = e / 32, upper = (block[2 + group / 4] >> (group % 4 * 2)) & 3;
+        const int scale = ((block[4 + group / 2] >> (group % 2 * 4) & 15) | upper << 4) - 32;
+        return Line{load_half(block) * (float)scale, 0.0f};
+    }
     DEVICE int code(const unsigned char* block, int e) {
-        // The steps in bytes, the first lowest: -127 -104 -83 -65 -49 -35 -22 -10, then 1 13 25 38 53 69 89 113.
-        constexpr unsigned long long FIRST = 0xf6eaddcfbfad9881u, LAST = 0x7159453526190d01u;
-        const int place = block[2 + e % 16] >> (e / 16 * 4) & 15;
-        return (signed char)((place < 8 ? FIRST : LAST) >> (place % 8 * 8));
+        return step_at(nibble_of_pair<16>(block + 8 + e / 32 * 16, e % 32));
+    }
+};
+
+// Twice the number of a code of 4 bits: its sign, and 0 1 2 3 4 6 8 12 in bytes, the first lowest.
+DEVICE int doubled_fp4(int code) {
+    constexpr unsigned long long MAGNITUDES = 0x0c08060403020100u;
+    const int magnitude = (int)(MAGNITUDES >> (code % 8 * 8) & 15);
+    return code < 8 ? magnitude : -magnitude;
+}
+
+struct Mxfp4 : Lined<Mxfp4> {
+    static constexpr int LEN = 32, BYTES = 17;
+    // Half of the scale: a power of two, the two smallest of which are subnormal, and NaN for what is reserved.
+    DEVICE Line line(const unsigned char* block, int) {
+        const int exponent = block[0];
+        const int bits = exponent == 255 ? 0x7fc00000 : exponent < 2 ? 0x200000 << exponent : (exponent - 1) << 23;
+        return Line{__int_as_float(bits), 0.0f};
+    }
+    DEVICE int code(const unsigned char* block, int e) { return doubled_fp4(nibble_of_pair<16>(block + 1, e)); }
+};
+
+struct Nvfp4 : Lined<Nvfp4> {
+    static constexpr int LEN = 64, BYTES = 36;
+    // Half of the scale of 4 bits of exponent and 3 of fraction, and NaN for what is reserved.
+    DEVICE Line line(const unsigned char* block, int e) {
+        const int scale = block[e / 16] & 127, exponent = scale >> 3;
+        const float fraction = (float)(scale & 7);
+        const float power = __int_as_float((exponent == 0 ? 117 : 119 + exponent) << 23);
+        const float half_scale = (exponent == 0 ? fraction : 1.0f + fraction / 8.0f) * power;
+        return Line{scale == 127 ? __int_as_float(0x7fc00000) : half_scale, 0.0f};
+    }
+    DEVICE int code(const unsigned char* block, int e) {
+        return doubled_fp4(nibble_of_pair<8>(block + 4 + e / 16 * 8, e % 16));
     }
 };
 
@@ -207,6 +261,26 @@ struct Q6_K : Lined<Q6_K> {
     DEVICE int code(const unsigned char* block, int e) {
         const int lower = block[e / 128 * 64 + e % 64] >> (e % 128 / 64 * 4) & 15;
         return (lower | two_bits(block + 128, e) << 4) - 32;
+    }
+};
+
+struct Tq2_0 : Lined<Tq2_0> {
+    static constexpr int LEN = 256, BYTES = 66;
+    DEVICE Line line(const unsigned char* block, int) { return Line{load_half(block + 64), 0.0f}; }
+    DEVICE int code(const unsigned char* block, int e) { return two_bits(block, e) - 1; }
+};
+
+// Five digits of base 3 a byte: of 160 elements in 32 bytes, of 80 in 16, and four of 16 in 4.
+struct Tq1_0 : Lined<Tq1_0> {
+    static constexpr int LEN = 256, BYTES = 54;
+    DEVICE Line line(const unsigned char* block, int) { return Line{load_half(block + 52), 0.0f}; }
+    DEVICE int code(const unsigned char* block, int e) {
+        const int byte = e < 160 ? e % 32 : e < 240 ? 32 + e % 16 : 48 + e % 4;
+        const int digit = e < 160 ? e / 32 : e < 240 ? (e - 160) / 16 : (e - 240) / 4;
+        // 3^0 to 3^4, in bytes, the first lowest.
+        constexpr unsigned long long POWERS = 0x511b090301u;
+        const int rest = block[byte] * (int)(POWERS >> (digit * 8) & 255) & 255;
+        return (rest * 3 >> 8) - 1;
     }
 };
 

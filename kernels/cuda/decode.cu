@@ -26,6 +26,15 @@ DEVICE uint4 decode_run(Lined<F>, const unsigned char* block, unsigned run) {
     return packed(elements);
 }
 
+// The last elements of a block lie in four bytes.
+DEVICE uint4 decode_run(Lined<Tq1_0>, const unsigned char* block, unsigned run) {
+    const Line line = Tq1_0::line(block, 0);
+    float elements[RUN];
+#pragma unroll
+    for (unsigned i = 0; i < RUN; i++) elements[i] = line.scale * (float)Tq1_0::code(block, (int)(run * RUN + i));
+    return packed(elements);
+}
+
 template <class F>
 DEVICE uint4 decode_run(Coded<F>, const unsigned char* block, unsigned run) {
     const int codes[2] = {F::codes(block, (int)(run * 2)), F::codes(block, (int)(run * 2 + 1))};
@@ -65,3 +74,8 @@ DECODE(q4_k, Q4_K)
 DECODE(q5_k, Q5_K)
 DECODE(q6_k, Q6_K)
 DECODE(iq4_nl, Iq4_nl)
+DECODE(iq4_xs, Iq4_xs)
+DECODE(mxfp4, Mxfp4)
+DECODE(nvfp4, Nvfp4)
+DECODE(tq1_0, Tq1_0)
+DECODE(tq2_0, Tq2_0)

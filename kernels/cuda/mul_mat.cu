@@ -81,6 +81,11 @@ MUL_MAT(q4_k, Q4_K)
 MUL_MAT(q5_k, Q5_K)
 MUL_MAT(q6_k, Q6_K)
 MUL_MAT(iq4_nl, Iq4_nl)
+MUL_MAT(iq4_xs, Iq4_xs)
+MUL_MAT(mxfp4, Mxfp4)
+MUL_MAT(nvfp4, Nvfp4)
+MUL_MAT(tq1_0, Tq1_0)
+MUL_MAT(tq2_0, Tq2_0)
 
 // Each code decoded, with x as it is.
 MUL_MAT(q4_0, Q4_0)

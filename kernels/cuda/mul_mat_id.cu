@@ -103,6 +103,11 @@ MUL_MAT_ID(q4_k, Q4_K)
 MUL_MAT_ID(q5_k, Q5_K)
 MUL_MAT_ID(q6_k, Q6_K)
 MUL_MAT_ID(iq4_nl, Iq4_nl)
+MUL_MAT_ID(iq4_xs, Iq4_xs)
+MUL_MAT_ID(mxfp4, Mxfp4)
+MUL_MAT_ID(nvfp4, Nvfp4)
+MUL_MAT_ID(tq1_0, Tq1_0)
+MUL_MAT_ID(tq2_0, Tq2_0)
 
 // Each code decoded, with x as it is.
 MUL_MAT_ID(q4_0, Q4_0)

@@ -11,6 +11,7 @@
 pub(crate) mod compiled;
 pub(crate) mod floats;
 pub(crate) mod iq4_nl;
+pub(crate) mod lanes;
 pub(crate) mod q4_0;
 pub(crate) mod q4_1;
 pub(crate) mod q5_0;

@@ -11,6 +11,7 @@
 //! result. Decoding is no faster than with AVX2: it is bound by its stores.
 
 pub(crate) mod compiled;
+pub(crate) mod lanes;
 
 use std::arch::x86_64::*;
 

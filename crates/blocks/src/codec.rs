@@ -6,7 +6,6 @@
 //! ```
 
 use crate::DType;
-use crate::search::{importance_of, sum_of_squares};
 
 /// One block format: what a file of this crate provides. Slices hold whole blocks, as in [`Codec`].
 pub trait Block {
@@ -126,29 +125,6 @@ pub(crate) fn encode_blocks_weighted<const BYTES: usize, const LEN: usize>(
     assert!(rest.is_empty(), "a row ends inside a block, {} elements over", rest.len());
     for ((source, columns), block) in sources.iter().zip(columns.iter().cycle()).zip(blocks) {
         encode(source, columns, block);
-    }
-}
-
-/// Encodes row after row, each block with how much an error of each weight counts: `importance * sqrt(mean_square +
-/// weight^2)`, with the mean over the whole row.
-#[inline(always)]
-pub(crate) fn encode_weighted_by_row<const BYTES: usize, const LEN: usize>(
-    weights: &[f32],
-    importance: &[f32],
-    bytes: &mut [u8],
-    encode: impl Fn(&[f32; LEN], &[f32; LEN], &mut [u8; BYTES]),
-) {
-    assert_whole_rows(weights, importance);
-    assert_eq!(weights.len() / LEN, bytes.len() / BYTES, "source and target differ in blocks");
-    if weights.is_empty() {
-        return;
-    }
-    let rows = weights.chunks(importance.len());
-    for (row, bytes) in rows.zip(bytes.chunks_mut(importance.len() / LEN * BYTES)) {
-        let mean_square = sum_of_squares(row) / row.len() as f32;
-        encode_blocks_weighted(row, importance, bytes, |weights, importance, block| {
-            encode(weights, &importance_of(weights, importance, mean_square), block);
-        });
     }
 }
 

@@ -13,6 +13,8 @@
 //!  }
 //! ```
 //!
+//! The encoders with importance have a second source, `importance: &[f32]`.
+//!
 //! Variants are listed fastest first, the scalar rule last. If there is a portable variant, only the test uses the
 //! rule.
 
@@ -52,6 +54,53 @@ macro_rules! dispatch {
                     // SAFETY: every feature that the function enables was just found on this processor.
                     #[allow(unsafe_code)]
                     agreement.check(stringify!($variant), |source, target| unsafe { $fast(source, target) });
+                } else {
+                    agreement.skip(stringify!($variant));
+                }
+            )*
+            agreement.finish(concat!(module_path!(), "::", stringify!($test)));
+        }
+    };
+    (
+        $vis:vis fn $name:ident($weights:ident: &[f32], $importance:ident: &[f32], $bytes:ident: &mut [u8]) {
+            $(fast $variant:ident($($feature:tt),+) => $fast:path,)*
+            scalar => $scalar:path,
+        }
+        $test:ident on $samples:expr, in $dtype:expr
+    ) => {
+        $vis fn $name($weights: &[f32], $importance: &[f32], $bytes: &mut [u8]) {
+            $(
+                #[cfg(target_arch = "x86_64")]
+                if $(std::arch::is_x86_feature_detected!($feature))&&+ {
+                    // SAFETY: every feature that the function enables was just found on this processor.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        return $fast($weights, $importance, $bytes);
+                    }
+                }
+            )*
+            $scalar($weights, $importance, $bytes)
+        }
+
+        #[cfg(test)]
+        #[test]
+        fn $test() {
+            use $crate::samples::importance;
+
+            fn rule(weights: &[f32], bytes: &mut [u8]) {
+                $scalar(weights, &importance(weights.len()), bytes);
+            }
+
+            #[allow(unused_mut)]
+            let mut agreement = $crate::dispatch::Agreement::<f32, u8>::of($dtype, $samples, rule);
+            $(
+                #[cfg(target_arch = "x86_64")]
+                if $(std::arch::is_x86_feature_detected!($feature))&&+ {
+                    agreement.check(stringify!($variant), |weights, bytes| {
+                        // SAFETY: every feature that the function enables was just found on this processor.
+                        #[allow(unsafe_code)]
+                        unsafe { $fast(weights, &importance(weights.len()), bytes) }
+                    });
                 } else {
                     agreement.skip(stringify!($variant));
                 }

@@ -9,11 +9,12 @@
 //!
 //! weight = d * STEPS[place].
 
-use crate::codec::{encode_blocks, encode_blocks_weighted};
+use crate::codec::{assert_whole_rows, encode_blocks, encode_blocks_weighted, whole_blocks};
 use crate::decoder::{self, Term};
 use crate::parts::{self, Parts};
 use crate::scale::{LEN, reciprocal};
-use crate::search::codebook::{self, STEPS, place_of};
+use crate::search::codebook::{self, STEPS, places_of};
+use crate::search::lanes::{self, Lanes};
 use crate::search::{importance_of, squares, sum_of_squares};
 use crate::{Block, DType, f16, nibbles};
 
@@ -83,10 +84,13 @@ dispatch! {
 /// Writes a block under a scale. It is stored rounded and used unrounded.
 #[inline(always)]
 fn write(weights: &[f32; LEN], scale: f32, block: &mut [u8; BYTES]) {
-    let inverse = reciprocal(scale);
+    let (inverse, mut values) = (reciprocal(scale), *weights);
+    for value in &mut values {
+        *value *= inverse;
+    }
     let [d0, d1, pairs @ ..] = block;
     [*d0, *d1] = f16::narrow(scale);
-    *pairs = nibbles::pack(&weights.map(|weight| place_of(inverse * weight)));
+    *pairs = nibbles::pack(&places_of(&values));
 }
 
 fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
@@ -102,13 +106,39 @@ fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8])
     });
 }
 
-dispatch! {
-    fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
-        scalar => encode_scalar,
+/// The rule without importance, a block in each lane.
+#[inline(always)]
+pub(crate) fn encode_lanes<V: Lanes>(weights: &[f32], bytes: &mut [u8]) {
+    let (sources, blocks) = whole_blocks(weights.as_chunks::<LEN>(), bytes.as_chunks_mut::<BYTES>());
+    for (sources, blocks) in sources.chunks(V::LANES).zip(blocks.chunks_mut(V::LANES)) {
+        let columns = lanes::columns::<V, LEN>(sources);
+        let scales = lanes::codebook(&columns, &lanes::squares(&columns)).store();
+        for ((weights, scale), block) in sources.iter().zip(scales).zip(blocks) {
+            write(weights, scale, block);
+        }
     }
-    encode_variants_agree on crate::samples::finite_weights(), in DType::Iq4Nl
 }
 
-fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_weighted_scalar(weights, importance, bytes);
+/// The rule with importance, a block in each lane.
+#[inline(always)]
+pub(crate) fn encode_weighted_lanes<V: Lanes>(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    assert_whole_rows(weights, importance);
+    let (sources, blocks) = whole_blocks(weights.as_chunks::<LEN>(), bytes.as_chunks_mut::<BYTES>());
+    let (of_columns, rest) = importance.as_chunks::<LEN>();
+    assert!(rest.is_empty(), "a row ends inside a block, {} elements over", rest.len());
+    let row = of_columns.len().max(1);
+    for (sources, blocks) in sources.chunks(row).zip(blocks.chunks_mut(row)) {
+        let batches = sources.chunks(V::LANES).zip(of_columns.chunks(V::LANES)).zip(blocks.chunks_mut(V::LANES));
+        for ((sources, importance), blocks) in batches {
+            let columns = lanes::columns::<V, LEN>(sources);
+            let mean_square = lanes::sum(&lanes::squares(&columns)) * V::splat(2.0 / LEN as f32);
+            let counts = lanes::importance_of(&columns, &lanes::columns(importance), mean_square);
+            let scales = lanes::codebook(&columns, &counts).store();
+            for ((weights, scale), block) in sources.iter().zip(scales).zip(blocks) {
+                write(weights, scale, block);
+            }
+        }
+    }
 }
+
+encoders! { Iq4Nl, encode_iq4_nl, encode_iq4_nl_weighted }

@@ -12,9 +12,11 @@
 
 use crate::codec::{encode_blocks, encode_blocks_weighted};
 use crate::decoder::{self, K_LEN, Term};
+use crate::k_lanes::{self, Batch, Importance};
 use crate::parts::{self, Parts, all_nibbles, multiples};
 use crate::scale::reciprocal;
-use crate::search::codebook::{self, STEPS, place_of};
+use crate::search::codebook::{self, STEPS, places_of};
+use crate::search::lanes::{self, LANES_MAX, Lanes};
 use crate::search::{importance_of, nearest, peak, squares, sum_of_squares};
 use crate::{Block, DType, f16};
 
@@ -98,7 +100,11 @@ fn write(weights: &[f32; K_LEN], scales: &[f32; GROUPS], block: &mut [u8; BYTES]
     for (group, ((weights, pairs), found)) in groups.zip(scales).enumerate() {
         let step = nearest(inverse * found).clamp(-LEVELS, LEVELS - 1);
         let inverse = reciprocal(scale * step as f32);
-        let places = weights.map(|weight| place_of(inverse * weight));
+        let mut values = *weights;
+        for value in &mut values {
+            *value *= inverse;
+        }
+        let places = places_of(&values);
         *pairs = std::array::from_fn(|j| places[j] | places[j + GROUP / 2] << 4);
         let stored = (step + LEVELS) as u8;
         lower[group / 2] |= (stored & 15) << (group % 2 * 4);
@@ -127,6 +133,44 @@ fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8])
     });
 }
 
+/// The rule without importance, a group in each lane.
+#[inline(always)]
+pub(crate) fn encode_lanes<V: Lanes>(weights: &[f32], bytes: &mut [u8]) {
+    for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
+        let mut scales = [0.0; LANES_MAX];
+        for batch in Batch::all::<V, GROUPS, GROUP>(weights) {
+            let columns = lanes::columns::<V, GROUP>(batch.groups);
+            let found = lanes::codebook(&columns, &lanes::squares(&columns)).store();
+            scales[batch.first..][..V::LANES].copy_from_slice(&found[..V::LANES]);
+        }
+        write_all(weights, &scales, blocks);
+    }
+}
+
+/// The rule with importance, a group in each lane.
+#[inline(always)]
+pub(crate) fn encode_weighted_lanes<V: Lanes>(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    let mut importance = Importance::of(weights, importance);
+    for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
+        let importance = importance.next(weights, |sum| sum * (2.0 / K_LEN as f32));
+        let mut scales = [0.0; LANES_MAX];
+        for batch in Batch::all::<V, GROUPS, GROUP>(weights) {
+            let columns = lanes::columns::<V, GROUP>(batch.groups);
+            let counts = importance.counts::<V, GROUPS, GROUP>(&batch, &columns);
+            let found = lanes::codebook(&columns, &counts).store();
+            scales[batch.first..][..V::LANES].copy_from_slice(&found[..V::LANES]);
+        }
+        write_all(weights, &scales, blocks);
+    }
+}
+
+#[inline(always)]
+fn write_all(weights: &[[f32; K_LEN]], scales: &[f32; LANES_MAX], blocks: &mut [[u8; BYTES]]) {
+    for ((weights, scales), block) in weights.iter().zip(scales.as_chunks().0).zip(blocks) {
+        write(weights, scales, block);
+    }
+}
+
 dispatch! {
     fn decode_rows(bytes: &[u8], weights: &mut [f32]) {
         fast avx2("avx2", "f16c") => crate::avx2::compiled::decode_iq4_xs,
@@ -136,13 +180,4 @@ dispatch! {
     decode_variants_agree on crate::samples::encoded(DType::Iq4Xs), in DType::Iq4Xs
 }
 
-dispatch! {
-    fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
-        scalar => encode_scalar,
-    }
-    encode_variants_agree on crate::samples::finite_weights(), in DType::Iq4Xs
-}
-
-fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_weighted_scalar(weights, importance, bytes);
-}
+encoders! { Iq4Xs, encode_iq4_xs, encode_iq4_xs_weighted }

@@ -1,14 +1,52 @@
 //! Encoding that `q3_k` and `q6_k` share: sixteen groups with a signed scale, as a code under one f16 scale.
 
+use crate::codec::{encode_blocks, encode_blocks_weighted};
 use crate::decoder::K_LEN;
-use crate::search::nearest;
+use crate::k_lanes::{self, Batch, BatchImportance, Importance};
+use crate::search::lanes::{self, Columns, Lanes};
+use crate::search::{nearest, squares, sum_of_squares};
 
 /// Groups of a block.
 pub(crate) const GROUPS: usize = 16;
 /// Weights of a group.
 pub(crate) const GROUP: usize = K_LEN / GROUPS;
 
+/// What differs between the formats: blocks of `BYTES` bytes.
+pub(crate) trait Format<const BYTES: usize> {
+    /// The search of a group: see [`signed`](crate::search::signed::search).
+    fn search(weights: &[f32; GROUP], counts: &[f32; GROUP], codes: &mut [u8; GROUP]) -> f32;
+
+    /// The search when importance is given.
+    fn search_weighted(weights: &[f32; GROUP], counts: &[f32; GROUP], codes: &mut [u8; GROUP]) -> f32;
+
+    /// How much the error of each weight counts when importance is given.
+    fn counts(weights: &[f32; GROUP], importance: &[f32; GROUP], square_sum: f32) -> [f32; GROUP];
+
+    /// [`Format::search`] of several groups.
+    fn search_lanes<V: Lanes>(weights: &Columns<V, GROUP>, counts: &Columns<V, GROUP>) -> lanes::Found<V, GROUP>;
+
+    /// [`Format::search_weighted`] of several groups.
+    fn search_weighted_lanes<V: Lanes>(
+        weights: &Columns<V, GROUP>,
+        counts: &Columns<V, GROUP>,
+    ) -> lanes::Found<V, GROUP>;
+
+    /// [`Format::counts`] of several groups.
+    fn counts_lanes<V: Lanes>(
+        importance: &BatchImportance,
+        batch: &Batch<GROUP>,
+        weights: &Columns<V, GROUP>,
+    ) -> Columns<V, GROUP>;
+
+    /// Writes a block from what the search found.
+    fn write(weights: &[f32; K_LEN], found: &Found, block: &mut [u8; BYTES]);
+
+    /// Writes a block when importance is given.
+    fn write_weighted(weights: &[f32; K_LEN], found: &Found, block: &mut [u8; BYTES]);
+}
+
 /// What the search finds in a block.
+#[derive(Clone, Copy)]
 pub(crate) struct Found {
     pub scales: [f32; GROUPS],
     /// How much each group counts: the sum over its weights.
@@ -16,14 +54,75 @@ pub(crate) struct Found {
     pub codes: [u8; K_LEN],
 }
 
-/// Searches each group. `counts` says how much the error of each weight of a group counts.
+impl Found {
+    const NOTHING: Found = Found { scales: [0.0; GROUPS], counts: [0.0; GROUPS], codes: [0; K_LEN] };
+}
+
+/// The rule without importance, block by block.
+pub(crate) fn encode<F: Format<BYTES>, const BYTES: usize>(weights: &[f32], bytes: &mut [u8]) {
+    encode_blocks(weights, bytes, |weights, block| {
+        F::write(weights, &search(weights, |_, weights| squares(weights), F::search), block);
+    });
+}
+
+/// The rule with importance, block by block.
+pub(crate) fn encode_weighted<F: Format<BYTES>, const BYTES: usize>(
+    weights: &[f32],
+    importance: &[f32],
+    bytes: &mut [u8],
+) {
+    encode_blocks_weighted(weights, importance, bytes, |weights, importance: &[f32; K_LEN], block| {
+        let square_sum = sum_of_squares(weights);
+        let counts = |group: usize, weights: &_| F::counts(weights, &importance.as_chunks().0[group], square_sum);
+        F::write_weighted(weights, &search(weights, counts, F::search_weighted), block);
+    });
+}
+
+/// [`encode`] with a group in each lane.
 #[inline(always)]
-pub(crate) fn search(
+pub(crate) fn encode_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize>(weights: &[f32], bytes: &mut [u8]) {
+    for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
+        let mut found = Found::NOTHING;
+        for batch in Batch::all::<V, GROUPS, GROUP>(weights) {
+            let columns = lanes::columns::<V, GROUP>(batch.groups);
+            let counts = lanes::squares(&columns);
+            found.take(&batch, &counts, &F::search_lanes(&columns, &counts));
+        }
+        for (weights, block) in weights.iter().zip(blocks) {
+            F::write(weights, &found, block);
+        }
+    }
+}
+
+/// [`encode_weighted`] with a group in each lane.
+#[inline(always)]
+pub(crate) fn encode_weighted_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize>(
+    weights: &[f32],
+    importance: &[f32],
+    bytes: &mut [u8],
+) {
+    let mut importance = Importance::of(weights, importance);
+    for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
+        let importance = importance.next(weights, |sum| 2.0 * sum / K_LEN as f32);
+        let mut found = Found::NOTHING;
+        for batch in Batch::all::<V, GROUPS, GROUP>(weights) {
+            let columns = lanes::columns::<V, GROUP>(batch.groups);
+            let counts = F::counts_lanes(&importance, &batch, &columns);
+            found.take(&batch, &counts, &F::search_weighted_lanes(&columns, &counts));
+        }
+        for (weights, block) in weights.iter().zip(blocks) {
+            F::write_weighted(weights, &found, block);
+        }
+    }
+}
+
+/// Searches each group. `counts` says how much the error of each weight of a group counts.
+fn search(
     weights: &[f32; K_LEN],
     counts: impl Fn(usize, &[f32; GROUP]) -> [f32; GROUP],
     search: impl Fn(&[f32; GROUP], &[f32; GROUP], &mut [u8; GROUP]) -> f32,
 ) -> Found {
-    let mut found = Found { scales: [0.0; GROUPS], counts: [0.0; GROUPS], codes: [0; K_LEN] };
+    let mut found = Found::NOTHING;
     let groups = weights.as_chunks().0.iter().zip(found.codes.as_chunks_mut().0);
     let results = found.scales.iter_mut().zip(&mut found.counts);
     for (number, ((weights, codes), (scale, sum))) in groups.zip(results).enumerate() {
@@ -32,6 +131,23 @@ pub(crate) fn search(
         *scale = search(weights, &counts, codes);
     }
     found
+}
+
+impl Found {
+    /// Takes what was found in the groups of a batch, all of which are of one block.
+    #[inline(always)]
+    fn take<V: Lanes>(&mut self, batch: &Batch<GROUP>, counts: &Columns<V, GROUP>, results: &lanes::Found<V, GROUP>) {
+        let (sums, scales) = (lanes::sum(counts).store(), results.scale.store());
+        let codes = lanes::bytes(&results.codes);
+        for lane in 0..batch.groups.len() {
+            let group = batch.first + lane;
+            self.scales[group] = scales[lane];
+            self.counts[group] = sums[lane];
+            for (code, column) in self.codes[group * GROUP..][..GROUP].iter_mut().zip(&codes) {
+                *code = column[lane];
+            }
+        }
+    }
 }
 
 /// Replaces the codes of the search, stored as `code + levels`, by those nearest under the rounded scales. A group

@@ -37,6 +37,8 @@ mod deviation;
 #[macro_use]
 mod dispatch;
 mod dtype;
+#[macro_use]
+mod encoders;
 mod finite;
 mod nibbles;
 mod parts;
@@ -54,6 +56,7 @@ mod fp4;
 mod iq4_nl;
 mod iq4_xs;
 mod k_affine;
+mod k_lanes;
 mod k_signed;
 mod mxfp4;
 mod nvfp4;
@@ -73,6 +76,7 @@ mod search;
 mod ternary;
 mod tq1_0;
 mod tq2_0;
+mod weighted;
 
 pub use codec::{Block, Codec};
 pub use decoder::Decoder;

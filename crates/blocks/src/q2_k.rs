@@ -9,13 +9,12 @@
 //!
 //! weight = d * step * code - min * offset.
 
-use crate::codec::{encode_blocks, encode_blocks_weighted};
 use crate::decoder::{self, K_LEN, Term, two_bits};
-use crate::k_affine::{self, Found, Header};
+use crate::k_affine::{self, Format, Header};
 use crate::packing::pack_two_bits;
 use crate::parts::{self, Parts, all_two_bits, multiples};
 use crate::search::affine::Tries;
-use crate::search::{importance_of, sum_of_squares};
+use crate::search::lanes::{Columns, Lanes};
 use crate::{Block, DType, f16};
 
 const BYTES: usize = K_LEN / 16 + K_LEN / 4 + 2 * f16::BYTES;
@@ -89,58 +88,34 @@ dispatch! {
 /// Weights of a part.
 const PART: usize = 16;
 const PARTS: usize = K_LEN / PART;
-/// The largest code, and the largest step and offset.
-const TOP: i32 = 3;
-const STEP_TOP: u8 = 15;
 
-const PLAIN: Tries = Tries { top: TOP, first: -0.5, step: 0.1, last: 15, is_absolute: true };
+impl Format<BYTES, PARTS, PART> for Q2K {
+    const PLAIN: Tries = Tries { top: 3, first: -0.5, step: 0.1, last: 15, is_absolute: true };
+    const STEP_TOP: u8 = 15;
+    const MEAN_SQUARES: f32 = 1.0;
 
-/// Writes a block from what the search found.
-#[inline(always)]
-fn write(weights: &[f32; K_LEN], header: &Header<PARTS>, mut codes: [u8; K_LEN], block: &mut [u8; BYTES]) {
-    k_affine::settle::<PARTS, PART>(TOP, header, weights, &mut codes);
-    let (parts, rest) = block.split_first_chunk_mut::<16>().expect("a block has 84 bytes");
-    let (packed, rest) = rest.split_first_chunk_mut::<64>().expect("a block has 84 bytes");
-    *parts = std::array::from_fn(|part| header.steps[part] | header.offsets[part] << 4);
-    *packed = pack_two_bits(&codes);
-    rest[..2].copy_from_slice(&header.scale);
-    rest[2..].copy_from_slice(&header.low);
-}
-
-#[inline(always)]
-fn write_plain(weights: &[f32; K_LEN], found: Found<PARTS>, block: &mut [u8; BYTES]) {
-    write(weights, &k_affine::plain_header(STEP_TOP, &found), found.codes, block);
-}
-
-#[inline(always)]
-fn write_weighted(weights: &[f32; K_LEN], found: Found<PARTS>, block: &mut [u8; BYTES]) {
-    write(weights, &k_affine::weighted_header(STEP_TOP, &found), found.codes, block);
-}
-
-fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
-    encode_blocks(weights, bytes, |weights, block| {
-        let found = k_affine::search(PLAIN, weights, |_, weights: &[f32; PART]| weights.map(f32::abs));
-        write_plain(weights, found, block);
-    });
-}
-
-fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_blocks_weighted(weights, importance, bytes, |weights, importance: &[f32; K_LEN], block| {
-        let mean_square = sum_of_squares(weights) / K_LEN as f32;
-        let found = k_affine::search(k_affine::weighted_tries(TOP), weights, |part, weights: &[f32; PART]| {
-            importance_of(weights, &importance.as_chunks().0[part], mean_square)
-        });
-        write_weighted(weights, found, block);
-    });
-}
-
-dispatch! {
-    fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
-        scalar => encode_scalar,
+    fn counts(weights: &[f32; PART]) -> [f32; PART] {
+        weights.map(f32::abs)
     }
-    encode_variants_agree on crate::samples::finite_weights(), in DType::Q2K
+
+    #[inline(always)]
+    fn counts_lanes<V: Lanes>(weights: &Columns<V, PART>) -> Columns<V, PART> {
+        let mut counts = *weights;
+        for count in &mut counts {
+            *count = count.abs();
+        }
+        counts
+    }
+
+    #[inline(always)]
+    fn pack(header: &Header<PARTS>, codes: &[u8; K_LEN], block: &mut [u8; BYTES]) {
+        let (parts, rest) = block.split_first_chunk_mut::<16>().expect("a block has 84 bytes");
+        let (packed, rest) = rest.split_first_chunk_mut::<64>().expect("a block has 84 bytes");
+        *parts = std::array::from_fn(|part| header.steps[part] | header.offsets[part] << 4);
+        *packed = pack_two_bits(codes);
+        rest[..2].copy_from_slice(&header.scale);
+        rest[2..].copy_from_slice(&header.low);
+    }
 }
 
-fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_weighted_scalar(weights, importance, bytes);
-}
+encoders! { Q2K, k_affine, [BYTES, PARTS, PART], encode_q2_k, encode_q2_k_weighted }

@@ -10,12 +10,13 @@
 //! weight = d * (step - 32) * (code - 4). Four bits of step j stand in byte j % 8 of the steps, low where j < 8; its
 //! upper two bits in byte 8 + j % 4 at bit 2 (j / 4).
 
-use crate::codec::{encode_blocks, encode_blocks_weighted};
 use crate::decoder::{self, K_LEN, Term, two_bits};
-use crate::k_signed::{self, Found, GROUP, GROUPS};
+use crate::k_lanes::{Batch, BatchImportance};
+use crate::k_signed::{self, Format, Found, GROUP, GROUPS};
 use crate::packing::{pack_single_bits, pack_two_bits};
 use crate::parts::{self, Parts, all_two_bits, multiples, put_single_bits, sixteen_steps};
-use crate::search::{descent, importance_of, nearest, peak, signed, squares, sum_of_squares};
+use crate::search::lanes::{self, Columns, Lanes};
+use crate::search::{descent, importance_of, nearest, peak, signed};
 use crate::{Block, DType, f16};
 
 const BYTES: usize = K_LEN / 8 + K_LEN / 4 + 12 + f16::BYTES;
@@ -125,8 +126,9 @@ fn weighted_header(found: &Found) -> Header {
 
 /// Writes a block from what the search found.
 #[inline(always)]
-fn write(weights: &[f32; K_LEN], (scale, steps): Header, mut codes: [u8; K_LEN], block: &mut [u8; BYTES]) {
+fn write(weights: &[f32; K_LEN], codes: &[u8; K_LEN], (scale, steps): Header, block: &mut [u8; BYTES]) {
     let scales = multiples(f16::widen(scale), steps.map(|step| step as i8 - STEP_LEVELS as i8));
+    let mut codes = *codes;
     k_signed::settle(LEVELS, &scales, weights, &mut codes);
     let (third, rest) = block.split_first_chunk_mut::<32>().expect("a block has 110 bytes");
     let (packed, rest) = rest.split_first_chunk_mut::<64>().expect("a block has 110 bytes");
@@ -144,41 +146,50 @@ fn pack_steps(steps: &[u8; GROUPS]) -> [u8; 12] {
     })
 }
 
-#[inline(always)]
-fn write_plain(weights: &[f32; K_LEN], found: Found, block: &mut [u8; BYTES]) {
-    write(weights, plain_header(&found), found.codes, block);
-}
-
-#[inline(always)]
-fn write_weighted(weights: &[f32; K_LEN], found: Found, block: &mut [u8; BYTES]) {
-    write(weights, weighted_header(&found), found.codes, block);
-}
-
-fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
-    encode_blocks(weights, bytes, |weights, block| {
-        let search = |weights: &_, counts: &_, codes: &mut _| descent::search(LEVELS, weights, counts, codes);
-        write_plain(weights, k_signed::search(weights, |_, weights| squares(weights), search), block);
-    });
-}
-
-fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_blocks_weighted(weights, importance, bytes, |weights, importance: &[f32; K_LEN], block| {
-        let mean_square = 2.0 * sum_of_squares(weights) / K_LEN as f32;
-        let counts = |group: usize, weights: &[f32; GROUP]| {
-            importance_of(weights, &importance.as_chunks().0[group], mean_square)
-        };
-        let search = |weights: &_, counts: &_, codes: &mut _| signed::search(LEVELS, weights, counts, codes);
-        write_weighted(weights, k_signed::search(weights, counts, search), block);
-    });
-}
-
-dispatch! {
-    fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
-        scalar => encode_scalar,
+impl Format<BYTES> for Q3K {
+    fn search(weights: &[f32; GROUP], counts: &[f32; GROUP], codes: &mut [u8; GROUP]) -> f32 {
+        descent::search(LEVELS, weights, counts, codes)
     }
-    encode_variants_agree on crate::samples::finite_weights(), in DType::Q3K
+
+    fn search_weighted(weights: &[f32; GROUP], counts: &[f32; GROUP], codes: &mut [u8; GROUP]) -> f32 {
+        signed::search(LEVELS, weights, counts, codes)
+    }
+
+    fn counts(weights: &[f32; GROUP], importance: &[f32; GROUP], square_sum: f32) -> [f32; GROUP] {
+        importance_of(weights, importance, 2.0 * square_sum / K_LEN as f32)
+    }
+
+    #[inline(always)]
+    fn search_lanes<V: Lanes>(weights: &Columns<V, GROUP>, counts: &Columns<V, GROUP>) -> lanes::Found<V, GROUP> {
+        lanes::descent(LEVELS, weights, counts)
+    }
+
+    #[inline(always)]
+    fn search_weighted_lanes<V: Lanes>(
+        weights: &Columns<V, GROUP>,
+        counts: &Columns<V, GROUP>,
+    ) -> lanes::Found<V, GROUP> {
+        lanes::signed(LEVELS, weights, counts)
+    }
+
+    #[inline(always)]
+    fn counts_lanes<V: Lanes>(
+        importance: &BatchImportance,
+        batch: &Batch<GROUP>,
+        weights: &Columns<V, GROUP>,
+    ) -> Columns<V, GROUP> {
+        importance.counts::<V, GROUPS, GROUP>(batch, weights)
+    }
+
+    #[inline(always)]
+    fn write(weights: &[f32; K_LEN], found: &Found, block: &mut [u8; BYTES]) {
+        write(weights, &found.codes, plain_header(found), block);
+    }
+
+    #[inline(always)]
+    fn write_weighted(weights: &[f32; K_LEN], found: &Found, block: &mut [u8; BYTES]) {
+        write(weights, &found.codes, weighted_header(found), block);
+    }
 }
 
-fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_weighted_scalar(weights, importance, bytes);
-}
+encoders! { Q3K, k_signed, [BYTES], encode_q3_k, encode_q3_k_weighted }

@@ -9,10 +9,12 @@
 //!
 //! weight = d * code + m. The smallest weight lands on code 0, the largest on 15.
 
-use crate::codec::{decode_blocks, encode_blocks, encode_weighted_by_row};
+use crate::codec::{decode_blocks, encode_blocks};
 use crate::k_affine::weighted_tries;
 use crate::scale::{LEN, extremes, reciprocal, truncate};
 use crate::search::affine;
+use crate::search::lanes::{self, Columns, Lanes};
+use crate::weighted::{self, Format};
 use crate::{Block, DType, f16, nibbles};
 
 pub(crate) const BYTES: usize = 2 * f16::BYTES + nibbles::BYTES;
@@ -76,19 +78,33 @@ fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
     });
 }
 
-/// Writes a block of weights, of which each counts as `counts` says.
-#[inline(always)]
-fn write_weighted(weights: &[f32; LEN], counts: &[f32; LEN], block: &mut [u8; BYTES]) {
-    let mut codes = [0; LEN];
-    let found = affine::search(weighted_tries(15), weights, counts, &mut codes);
-    let [d0, d1, m0, m1, pairs @ ..] = block;
-    [*d0, *d1] = f16::narrow(found.scale);
-    [*m0, *m1] = f16::narrow(-found.minimum);
-    *pairs = nibbles::pack(&codes);
+impl Format<BYTES> for Q4_1 {
+    fn search(weights: &[f32; LEN], counts: &[f32; LEN], codes: &mut [u8; LEN]) -> (f32, f32) {
+        let found = affine::search(weighted_tries(15), weights, counts, codes);
+        (found.scale, found.minimum)
+    }
+
+    #[inline(always)]
+    fn search_lanes<V: Lanes>(weights: &Columns<V, LEN>, counts: &Columns<V, LEN>) -> lanes::Found<V, LEN> {
+        lanes::affine(weighted_tries(15), weights, counts)
+    }
+
+    #[inline(always)]
+    fn pack((scale, minimum): (f32, f32), codes: &[u8; LEN], block: &mut [u8; BYTES]) {
+        let [d0, d1, m0, m1, pairs @ ..] = block;
+        [*d0, *d1] = f16::narrow(scale);
+        [*m0, *m1] = f16::narrow(-minimum);
+        *pairs = nibbles::pack(codes);
+    }
 }
 
-fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_weighted_by_row(weights, importance, bytes, write_weighted);
+fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    weighted::encode_weighted::<Q4_1, BYTES>(weights, importance, bytes);
+}
+
+#[inline(always)]
+pub(crate) fn encode_weighted_lanes<V: Lanes>(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    weighted::encode_weighted_lanes::<Q4_1, V, BYTES>(weights, importance, bytes);
 }
 
 dispatch! {
@@ -106,3 +122,5 @@ dispatch! {
     }
     encode_variants_agree on crate::samples::weights(), in DType::Q4_1
 }
+
+encoders! { Q4_1, encode_q4_1_weighted }

@@ -9,9 +9,11 @@
 //!
 //! weight = d * (code - 16). The weight of largest magnitude lands on code 0, so that the scale carries its sign.
 
-use crate::codec::{decode_blocks, encode_blocks, encode_weighted_by_row};
+use crate::codec::{decode_blocks, encode_blocks};
 use crate::scale::{LEN, reciprocal, signed_extreme, truncate};
+use crate::search::lanes::{self, Columns, Lanes};
 use crate::search::signed;
+use crate::weighted::{self, Format};
 use crate::{Block, DType, f16, nibbles};
 
 pub(crate) const BYTES: usize = f16::BYTES + LEN / 8 + nibbles::BYTES;
@@ -72,19 +74,32 @@ fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
     });
 }
 
-/// Writes a block of weights, of which each counts as `counts` says.
-#[inline(always)]
-fn write_weighted(weights: &[f32; LEN], counts: &[f32; LEN], block: &mut [u8; BYTES]) {
-    let mut codes = [0; LEN];
-    let scale = signed::search(16, weights, counts, &mut codes);
-    let [d0, d1, h0, h1, h2, h3, pairs @ ..] = block;
-    [*d0, *d1] = f16::narrow(scale);
-    [*h0, *h1, *h2, *h3] = nibbles::pack_fifth_bits(&codes);
-    *pairs = nibbles::pack(&codes);
+impl Format<BYTES> for Q5_0 {
+    fn search(weights: &[f32; LEN], counts: &[f32; LEN], codes: &mut [u8; LEN]) -> (f32, f32) {
+        (signed::search(16, weights, counts, codes), 0.0)
+    }
+
+    #[inline(always)]
+    fn search_lanes<V: Lanes>(weights: &Columns<V, LEN>, counts: &Columns<V, LEN>) -> lanes::Found<V, LEN> {
+        lanes::signed(16, weights, counts)
+    }
+
+    #[inline(always)]
+    fn pack((scale, _): (f32, f32), codes: &[u8; LEN], block: &mut [u8; BYTES]) {
+        let [d0, d1, h0, h1, h2, h3, pairs @ ..] = block;
+        [*d0, *d1] = f16::narrow(scale);
+        [*h0, *h1, *h2, *h3] = nibbles::pack_fifth_bits(codes);
+        *pairs = nibbles::pack(codes);
+    }
 }
 
-fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_weighted_by_row(weights, importance, bytes, write_weighted);
+fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    weighted::encode_weighted::<Q5_0, BYTES>(weights, importance, bytes);
+}
+
+#[inline(always)]
+pub(crate) fn encode_weighted_lanes<V: Lanes>(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    weighted::encode_weighted_lanes::<Q5_0, V, BYTES>(weights, importance, bytes);
 }
 
 dispatch! {
@@ -102,3 +117,5 @@ dispatch! {
     }
     encode_variants_agree on crate::samples::weights(), in DType::Q5_0
 }
+
+encoders! { Q5_0, encode_q5_0_weighted }

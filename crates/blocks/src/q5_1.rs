@@ -10,10 +10,12 @@
 //!
 //! weight = d * code + m. The smallest weight lands on code 0, the largest on 31.
 
-use crate::codec::{decode_blocks, encode_blocks, encode_weighted_by_row};
+use crate::codec::{decode_blocks, encode_blocks};
 use crate::k_affine::weighted_tries;
 use crate::scale::{LEN, extremes, reciprocal, truncate};
 use crate::search::affine;
+use crate::search::lanes::{self, Columns, Lanes};
+use crate::weighted::{self, Format};
 use crate::{Block, DType, f16, nibbles};
 
 pub(crate) const BYTES: usize = 2 * f16::BYTES + LEN / 8 + nibbles::BYTES;
@@ -80,20 +82,34 @@ fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
     });
 }
 
-/// Writes a block of weights, of which each counts as `counts` says.
-#[inline(always)]
-fn write_weighted(weights: &[f32; LEN], counts: &[f32; LEN], block: &mut [u8; BYTES]) {
-    let mut codes = [0; LEN];
-    let found = affine::search(weighted_tries(31), weights, counts, &mut codes);
-    let [d0, d1, m0, m1, h0, h1, h2, h3, pairs @ ..] = block;
-    [*d0, *d1] = f16::narrow(found.scale);
-    [*m0, *m1] = f16::narrow(-found.minimum);
-    [*h0, *h1, *h2, *h3] = nibbles::pack_fifth_bits(&codes);
-    *pairs = nibbles::pack(&codes);
+impl Format<BYTES> for Q5_1 {
+    fn search(weights: &[f32; LEN], counts: &[f32; LEN], codes: &mut [u8; LEN]) -> (f32, f32) {
+        let found = affine::search(weighted_tries(31), weights, counts, codes);
+        (found.scale, found.minimum)
+    }
+
+    #[inline(always)]
+    fn search_lanes<V: Lanes>(weights: &Columns<V, LEN>, counts: &Columns<V, LEN>) -> lanes::Found<V, LEN> {
+        lanes::affine(weighted_tries(31), weights, counts)
+    }
+
+    #[inline(always)]
+    fn pack((scale, minimum): (f32, f32), codes: &[u8; LEN], block: &mut [u8; BYTES]) {
+        let [d0, d1, m0, m1, h0, h1, h2, h3, pairs @ ..] = block;
+        [*d0, *d1] = f16::narrow(scale);
+        [*m0, *m1] = f16::narrow(-minimum);
+        [*h0, *h1, *h2, *h3] = nibbles::pack_fifth_bits(codes);
+        *pairs = nibbles::pack(codes);
+    }
 }
 
-fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_weighted_by_row(weights, importance, bytes, write_weighted);
+fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    weighted::encode_weighted::<Q5_1, BYTES>(weights, importance, bytes);
+}
+
+#[inline(always)]
+pub(crate) fn encode_weighted_lanes<V: Lanes>(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+    weighted::encode_weighted_lanes::<Q5_1, V, BYTES>(weights, importance, bytes);
 }
 
 dispatch! {
@@ -111,3 +127,5 @@ dispatch! {
     }
     encode_variants_agree on crate::samples::weights(), in DType::Q5_1
 }
+
+encoders! { Q5_1, encode_q5_1_weighted }

@@ -9,13 +9,13 @@
 //!
 //! weight = d * step * code - min * offset.
 
-use crate::codec::{encode_blocks, encode_blocks_weighted};
 use crate::decoder::{self, K_LEN, Term, nibble, six_bits};
-use crate::k_affine::{self, Found, Header};
+use crate::k_affine::{self, Format, Header};
 use crate::packing::{pack_nibbles, pack_single_bits, pack_steps_and_offsets};
 use crate::parts::{self, Parts, all_nibbles, eight_steps_and_offsets, multiples, put_single_bits};
 use crate::search::affine::Tries;
-use crate::search::{importance_of, root_mean_square, sum_of_squares};
+use crate::search::lanes::{self, Columns, Lanes};
+use crate::search::magnitudes_above_mean;
 use crate::{Block, DType, f16};
 
 const BYTES: usize = 2 * f16::BYTES + 12 + K_LEN / 8 + K_LEN / 2;
@@ -96,63 +96,32 @@ dispatch! {
 /// Weights of a part.
 const PART: usize = 32;
 const PARTS: usize = K_LEN / PART;
-/// The largest code, and the largest step and offset.
-const TOP: i32 = 31;
-const STEP_TOP: u8 = 63;
 
-const PLAIN: Tries = Tries { top: TOP, first: -0.5, step: 0.1, last: 15, is_absolute: false };
+impl Format<BYTES, PARTS, PART> for Q5K {
+    const PLAIN: Tries = Tries { top: 31, first: -0.5, step: 0.1, last: 15, is_absolute: false };
+    const STEP_TOP: u8 = 63;
+    const MEAN_SQUARES: f32 = 2.0;
 
-/// Writes a block from what the search found.
-#[inline(always)]
-fn write(weights: &[f32; K_LEN], header: &Header<PARTS>, mut codes: [u8; K_LEN], block: &mut [u8; BYTES]) {
-    k_affine::settle::<PARTS, PART>(TOP, header, weights, &mut codes);
-    let ([d0, d1, m0, m1], rest) = block.split_first_chunk_mut().expect("a block has 176 bytes");
-    let (parts, rest) = rest.split_first_chunk_mut::<12>().expect("a block has 176 bytes");
-    [*d0, *d1] = header.scale;
-    [*m0, *m1] = header.low;
-    *parts = pack_steps_and_offsets(&header.steps, &header.offsets);
-    let (fifth, rest) = rest.split_first_chunk_mut::<32>().expect("a block has 176 bytes");
-    *fifth = pack_single_bits(&codes, 4);
-    rest.copy_from_slice(&pack_nibbles::<32>(&codes));
-}
-
-#[inline(always)]
-fn write_plain(weights: &[f32; K_LEN], found: Found<PARTS>, block: &mut [u8; BYTES]) {
-    write(weights, &k_affine::plain_header(STEP_TOP, &found), found.codes, block);
-}
-
-#[inline(always)]
-fn write_weighted(weights: &[f32; K_LEN], found: Found<PARTS>, block: &mut [u8; BYTES]) {
-    write(weights, &k_affine::weighted_header(STEP_TOP, &found), found.codes, block);
-}
-
-fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
-    encode_blocks(weights, bytes, |weights, block| {
-        let found = k_affine::search(PLAIN, weights, |_, weights: &[f32; PART]| {
-            let root = root_mean_square(weights);
-            weights.map(|weight| root + weight.abs())
-        });
-        write_plain(weights, found, block);
-    });
-}
-
-fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_blocks_weighted(weights, importance, bytes, |weights, importance: &[f32; K_LEN], block| {
-        let mean_square = 2.0 * sum_of_squares(weights) / K_LEN as f32;
-        let found = k_affine::search(k_affine::weighted_tries(TOP), weights, |part, weights: &[f32; PART]| {
-            importance_of(weights, &importance.as_chunks().0[part], mean_square)
-        });
-        write_weighted(weights, found, block);
-    });
-}
-
-dispatch! {
-    fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
-        scalar => encode_scalar,
+    fn counts(weights: &[f32; PART]) -> [f32; PART] {
+        magnitudes_above_mean(weights)
     }
-    encode_variants_agree on crate::samples::finite_weights(), in DType::Q5K
+
+    #[inline(always)]
+    fn counts_lanes<V: Lanes>(weights: &Columns<V, PART>) -> Columns<V, PART> {
+        lanes::magnitudes_above_mean(weights)
+    }
+
+    #[inline(always)]
+    fn pack(header: &Header<PARTS>, codes: &[u8; K_LEN], block: &mut [u8; BYTES]) {
+        let ([d0, d1, m0, m1], rest) = block.split_first_chunk_mut().expect("a block has 176 bytes");
+        let (parts, rest) = rest.split_first_chunk_mut::<12>().expect("a block has 176 bytes");
+        [*d0, *d1] = header.scale;
+        [*m0, *m1] = header.low;
+        *parts = pack_steps_and_offsets(&header.steps, &header.offsets);
+        let (fifth, rest) = rest.split_first_chunk_mut::<32>().expect("a block has 176 bytes");
+        *fifth = pack_single_bits(codes, 4);
+        rest.copy_from_slice(&pack_nibbles::<32>(codes));
+    }
 }
 
-fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_weighted_scalar(weights, importance, bytes);
-}
+encoders! { Q5K, k_affine, [BYTES, PARTS, PART], encode_q5_k, encode_q5_k_weighted }

@@ -10,12 +10,13 @@
 //! weight = d * step * (code - 32). Of each 128 elements, the first 64 are low nibbles of 64 bytes and the last 64
 //! their high ones.
 
-use crate::codec::{encode_blocks, encode_blocks_weighted};
 use crate::decoder::{self, K_LEN, Term, two_bits};
-use crate::k_signed::{self, Found, GROUP};
+use crate::k_lanes::{Batch, BatchImportance};
+use crate::k_signed::{self, Format, Found, GROUP};
 use crate::packing::{pack_nibbles, pack_two_bits};
 use crate::parts::{self, Parts, all_nibbles, all_two_bits, multiples};
-use crate::search::{TINY, nearest, peak, signed, squares};
+use crate::search::lanes::{self, Columns, Lanes};
+use crate::search::{TINY, nearest, peak, signed};
 use crate::{Block, DType, f16};
 
 const BYTES: usize = K_LEN / 2 + K_LEN / 4 + K_LEN / 16 + f16::BYTES;
@@ -92,52 +93,66 @@ dispatch! {
 /// Codes are `-LEVELS .. LEVELS`.
 const LEVELS: i32 = 32;
 
-/// Writes a block from what the search found.
-#[inline(always)]
-fn write(weights: &[f32; K_LEN], found: Found, block: &mut [u8; BYTES]) {
-    let peak = peak(&found.scales);
-    if peak.abs() < TINY {
-        block.fill(0);
-        return;
+impl Format<BYTES> for Q6K {
+    fn search(weights: &[f32; GROUP], counts: &[f32; GROUP], codes: &mut [u8; GROUP]) -> f32 {
+        signed::search(LEVELS, weights, counts, codes)
     }
-    let inverse = -128.0 / peak;
-    let scale = f16::narrow(1.0 / inverse);
-    let steps = found.scales.map(|scale| nearest(inverse * scale).min(127) as i8);
-    let mut codes = found.codes;
-    k_signed::settle(LEVELS, &multiples(f16::widen(scale), steps), weights, &mut codes);
-    let (lower, rest) = block.split_first_chunk_mut::<128>().expect("a block has 210 bytes");
-    let (upper, rest) = rest.split_first_chunk_mut::<64>().expect("a block has 210 bytes");
-    let (packed_steps, rest) = rest.split_first_chunk_mut::<16>().expect("a block has 210 bytes");
-    *lower = pack_nibbles::<64>(&codes);
-    *upper = pack_two_bits(&codes.map(|code| code >> 4));
-    *packed_steps = steps.map(|step| step as u8);
-    rest.copy_from_slice(&scale);
-}
 
-fn search_signed(weights: &[f32; GROUP], counts: &[f32; GROUP], codes: &mut [u8; GROUP]) -> f32 {
-    signed::search(LEVELS, weights, counts, codes)
-}
-
-fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
-    encode_blocks(weights, bytes, |weights, block| {
-        write(weights, k_signed::search(weights, |_, weights| squares(weights), search_signed), block);
-    });
-}
-
-fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_blocks_weighted(weights, importance, bytes, |weights, importance: &[f32; K_LEN], block| {
-        let counts = |group: usize, _: &[f32; GROUP]| importance.as_chunks().0[group];
-        write(weights, k_signed::search(weights, counts, search_signed), block);
-    });
-}
-
-dispatch! {
-    fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
-        scalar => encode_scalar,
+    fn search_weighted(weights: &[f32; GROUP], counts: &[f32; GROUP], codes: &mut [u8; GROUP]) -> f32 {
+        signed::search(LEVELS, weights, counts, codes)
     }
-    encode_variants_agree on crate::samples::finite_weights(), in DType::Q6K
+
+    fn counts(_: &[f32; GROUP], importance: &[f32; GROUP], _: f32) -> [f32; GROUP] {
+        *importance
+    }
+
+    #[inline(always)]
+    fn search_lanes<V: Lanes>(weights: &Columns<V, GROUP>, counts: &Columns<V, GROUP>) -> lanes::Found<V, GROUP> {
+        lanes::signed(LEVELS, weights, counts)
+    }
+
+    #[inline(always)]
+    fn search_weighted_lanes<V: Lanes>(
+        weights: &Columns<V, GROUP>,
+        counts: &Columns<V, GROUP>,
+    ) -> lanes::Found<V, GROUP> {
+        lanes::signed(LEVELS, weights, counts)
+    }
+
+    #[inline(always)]
+    fn counts_lanes<V: Lanes>(
+        importance: &BatchImportance,
+        batch: &Batch<GROUP>,
+        _: &Columns<V, GROUP>,
+    ) -> Columns<V, GROUP> {
+        importance.columns(batch)
+    }
+
+    #[inline(always)]
+    fn write(weights: &[f32; K_LEN], found: &Found, block: &mut [u8; BYTES]) {
+        let peak = peak(&found.scales);
+        if peak.abs() < TINY {
+            block.fill(0);
+            return;
+        }
+        let inverse = -128.0 / peak;
+        let scale = f16::narrow(1.0 / inverse);
+        let steps = found.scales.map(|scale| nearest(inverse * scale).min(127) as i8);
+        let mut codes = found.codes;
+        k_signed::settle(LEVELS, &multiples(f16::widen(scale), steps), weights, &mut codes);
+        let (lower, rest) = block.split_first_chunk_mut::<128>().expect("a block has 210 bytes");
+        let (upper, rest) = rest.split_first_chunk_mut::<64>().expect("a block has 210 bytes");
+        let (packed_steps, rest) = rest.split_first_chunk_mut::<16>().expect("a block has 210 bytes");
+        *lower = pack_nibbles::<64>(&codes);
+        *upper = pack_two_bits(&codes.map(|code| code >> 4));
+        *packed_steps = steps.map(|step| step as u8);
+        rest.copy_from_slice(&scale);
+    }
+
+    #[inline(always)]
+    fn write_weighted(weights: &[f32; K_LEN], found: &Found, block: &mut [u8; BYTES]) {
+        Self::write(weights, found, block);
+    }
 }
 
-fn encode_rows_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
-    encode_weighted_scalar(weights, importance, bytes);
-}
+encoders! { Q6K, k_signed, [BYTES], encode_q6_k, encode_q6_k_weighted }

@@ -14,6 +14,7 @@
 pub(crate) mod affine;
 pub(crate) mod codebook;
 pub(crate) mod descent;
+pub(crate) mod lanes;
 pub(crate) mod nested;
 pub(crate) mod signed;
 
@@ -58,10 +59,12 @@ pub(crate) fn sum_of_squares(weights: &[f32]) -> f32 {
     weights.iter().fold(0.0, |sum, weight| sum + weight * weight)
 }
 
-/// The root of the mean square.
+/// The magnitude of each weight above the root of the mean square: how much an error counts in some formats when no
+/// importance is given.
 #[inline(always)]
-pub(crate) fn root_mean_square(weights: &[f32]) -> f32 {
-    (sum_of_squares(weights) / weights.len() as f32).sqrt()
+pub(crate) fn magnitudes_above_mean<const LEN: usize>(weights: &[f32; LEN]) -> [f32; LEN] {
+    let root = (sum_of_squares(weights) / LEN as f32).sqrt();
+    weights.map(|weight| root + weight.abs())
 }
 
 /// The square of each weight: how much an error counts when no importance is given.

@@ -45,7 +45,7 @@ impl Block for Tq1_0 {
 #[inline(always)]
 fn digit(byte: u8, number: u32) -> u8 {
     let rest = byte.wrapping_mul(3u8.pow(number));
-    (u16::from(rest) * 3 >> 8) as u8
+    ((u16::from(rest) * 3) >> 8) as u8
 }
 
 /// The byte and the digit's number of element `e`.

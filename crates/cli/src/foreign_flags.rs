@@ -130,7 +130,8 @@ mod tests {
         for (line, part) in [
             ("trueup quantize in.gguf out.gguf q4_0", "`trueup quantize INPUT OUTPUT --type q4_0`"),
             ("trueup quantize in.gguf out.gguf Q8_0 8", "--type q8_0"),
-            ("trueup quantize in.gguf out.gguf Q4_K_M", "trueup cannot write q4_k_m; use --type with f32, f16, bf16"),
+            ("trueup quantize in.gguf out.gguf Q4_K_M", "--type q4_k_m"),
+            ("trueup quantize in.gguf out.gguf IQ2_XXS", "trueup cannot write iq2_xxs; use --type with "),
             ("trueup convert model --outtype f16 --outfile out.gguf", "--type TYPE"),
             ("trueup convert model out.gguf --outtype=f16", "--type TYPE"),
             ("trueup convert model --outfile out.gguf", "`trueup convert SOURCE OUTPUT`"),

@@ -10,6 +10,42 @@ macro_rules! compiled {
             }
         )+
     };
+    ($features:literal: $($name:ident(weights, importance) = $lanes:path;)+) => {
+        $(
+            #[target_feature(enable = $features)]
+            pub(crate) fn $name(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
+                $lanes(weights, importance, bytes);
+            }
+        )+
+    };
+}
+
+/// The searches with a group in each lane of a vector.
+macro_rules! searches {
+    ($features:literal, $Vector:ty) => {
+        $crate::avx2::compiled::compiled! { $features:
+            encode_q2_k(f32 => u8) = $crate::q2_k::encode_lanes::<$Vector>;
+            encode_q3_k(f32 => u8) = $crate::q3_k::encode_lanes::<$Vector>;
+            encode_q4_k(f32 => u8) = $crate::q4_k::encode_lanes::<$Vector>;
+            encode_q5_k(f32 => u8) = $crate::q5_k::encode_lanes::<$Vector>;
+            encode_q6_k(f32 => u8) = $crate::q6_k::encode_lanes::<$Vector>;
+            encode_iq4_nl(f32 => u8) = $crate::iq4_nl::encode_lanes::<$Vector>;
+            encode_iq4_xs(f32 => u8) = $crate::iq4_xs::encode_lanes::<$Vector>;
+        }
+        $crate::avx2::compiled::compiled! { $features:
+            encode_q2_k_weighted(weights, importance) = $crate::q2_k::encode_weighted_lanes::<$Vector>;
+            encode_q3_k_weighted(weights, importance) = $crate::q3_k::encode_weighted_lanes::<$Vector>;
+            encode_q4_k_weighted(weights, importance) = $crate::q4_k::encode_weighted_lanes::<$Vector>;
+            encode_q5_k_weighted(weights, importance) = $crate::q5_k::encode_weighted_lanes::<$Vector>;
+            encode_q6_k_weighted(weights, importance) = $crate::q6_k::encode_weighted_lanes::<$Vector>;
+            encode_iq4_nl_weighted(weights, importance) = $crate::iq4_nl::encode_weighted_lanes::<$Vector>;
+            encode_iq4_xs_weighted(weights, importance) = $crate::iq4_xs::encode_weighted_lanes::<$Vector>;
+            encode_q4_0_weighted(weights, importance) = $crate::q4_0::encode_weighted_lanes::<$Vector>;
+            encode_q4_1_weighted(weights, importance) = $crate::q4_1::encode_weighted_lanes::<$Vector>;
+            encode_q5_0_weighted(weights, importance) = $crate::q5_0::encode_weighted_lanes::<$Vector>;
+            encode_q5_1_weighted(weights, importance) = $crate::q5_1::encode_weighted_lanes::<$Vector>;
+        }
+    };
 }
 
 compiled! { "avx2":
@@ -36,4 +72,6 @@ compiled! { "avx2,f16c":
     encode_tq2_0(f32 => u8) = crate::tq2_0::encode_parts;
 }
 
-pub(crate) use compiled;
+searches! { "avx2,f16c", crate::avx2::lanes::Avx2 }
+
+pub(crate) use {compiled, searches};

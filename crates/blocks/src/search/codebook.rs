@@ -7,7 +7,7 @@ use super::{TINY, peak};
 pub(crate) const STEPS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// The points halfway between neighbouring steps.
-const HALVES: [f32; 15] = {
+pub(super) const HALVES: [f32; 15] = {
     let mut halves = [0.0; 15];
     let mut place = 0;
     while place < halves.len() {
@@ -21,6 +21,22 @@ const HALVES: [f32; 15] = {
 #[inline(always)]
 pub(crate) fn place_of(value: f32) -> u8 {
     HALVES.iter().map(|half| u8::from(!matches!(value.partial_cmp(half), Some(std::cmp::Ordering::Less)))).sum()
+}
+
+/// [`place_of`] of each value, in loops that the compiler vectorizes.
+#[inline(always)]
+pub(crate) fn places_of<const LEN: usize>(values: &[f32; LEN]) -> [u8; LEN] {
+    let mut places = [0u32; LEN];
+    for half in HALVES {
+        for (place, value) in places.iter_mut().zip(values) {
+            *place += u32::from(!matches!(value.partial_cmp(&half), Some(std::cmp::Ordering::Less)));
+        }
+    }
+    let mut bytes = [0; LEN];
+    for (byte, place) in bytes.iter_mut().zip(places) {
+        *byte = place as u8;
+    }
+    bytes
 }
 
 /// The scale: a weight is about `scale * STEPS[place_of(weight / scale)]`. 0 if all weights are zero.
@@ -75,6 +91,7 @@ mod tests {
         for half in HALVES {
             for value in [half.next_down(), half, half.next_up()] {
                 assert_eq!(place_of(value), published(value), "of {value}");
+                assert_eq!(places_of(&[value; 2]), [published(value); 2], "of {value}");
             }
         }
         for value in (-13_000..13_000).map(|hundredths| hundredths as f32 / 100.0) {

@@ -218,7 +218,8 @@ fn batches(x: &TensorType) -> usize {
 pub fn profile(weights: DType) -> Result<Profile, String> {
     match weights {
         DType::F32 | DType::F16 | DType::Bf16 => Ok(FLOATS),
-        DType::Q2K | DType::Q3K | DType::Q4K | DType::Q5K | DType::Q6K | DType::Iq4Nl => Ok(FLOATS),
+        DType::Q2K | DType::Q3K | DType::Q4K | DType::Q5K | DType::Q6K | DType::Iq4Nl | DType::Iq4Xs => Ok(FLOATS),
+        DType::Mxfp4 | DType::Nvfp4 | DType::Tq1_0 | DType::Tq2_0 => Ok(FLOATS),
         dtype if has_codes(dtype) => Ok(INTEGERS),
         dtype => Err(format!(
             "{dtype} weights cannot be multiplied on this device; use f32, f16, bf16 or a type with \
