@@ -119,8 +119,8 @@ struct Lined {
     }
 };
 
-// The step of a place of 4 bits, in bytes, the first lowest: -127 -104 -83 -65 -49 -35 -22 -10, then 1 13 25 38 53 69 89
-// 113.
+// The step of a place of 4 bits, in bytes, the first lowest: -127 -104 -83 -65 -49 -35 -22 -10, then 1 13 25 38 53 69
+// 89 113.
 DEVICE int step_at(int place) {
     constexpr unsigned long long FIRST = 0xf6eaddcfbfad9881u, LAST = 0x7159453526190d01u;
     return (signed char)((place < 8 ? FIRST : LAST) >> (place % 8 * 8));

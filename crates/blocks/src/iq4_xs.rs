@@ -7,8 +7,8 @@
 //!  └─────┴───────┴─────┴──────────────────────────────────┘   place j low, place j + 16 high in byte j of a group
 //! ```
 //!
-//! weight = d * (scale - 32) * STEPS\[place\]. Four bits of the scale of group g are in byte g / 2 of `lower`, low if g is
-//! even; its upper two bits are bits 2 g and 2 g + 1 of `upper`.
+//! weight = d * (scale - 32) * STEPS\[place\]. Four bits of the scale of group g are in byte g / 2 of `lower`, low if g
+//! is even; its upper two bits are bits 2 g and 2 g + 1 of `upper`.
 
 use crate::codec::{encode_blocks, encode_blocks_weighted};
 use crate::decoder::{self, K_LEN, Term};

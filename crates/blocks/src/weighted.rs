@@ -18,7 +18,7 @@ pub(crate) trait Format<const BYTES: usize> {
     fn pack(found: (f32, f32), codes: &[u8; LEN], block: &mut [u8; BYTES]);
 }
 
-/// Bytes of a row of so many elements.
+/// Bytes of a row of `len` elements.
 fn row_bytes<const BYTES: usize>(len: usize) -> usize {
     (len / LEN * BYTES).max(1)
 }
