@@ -114,7 +114,7 @@ pub(crate) fn encode_parts(weights: &[f32], bytes: &mut [u8]) {
         let exponent = exponent_of(magnitude_max(weights));
         let [e, pairs @ ..] = block;
         *e = exponent;
-        // The rule has no reserved exponent; the largest magnitude that a finite weight has gives 252.
+        // Finite weights give exponents up to 253, none of them reserved.
         *pairs = nibbles::pack(&codes_of(half_scale(exponent), weights));
     });
 }

@@ -113,7 +113,7 @@ impl Tensor<'_> {
 
     /// What a value of it is, for people.
     fn unit(&self) -> &'static str {
-        if self.info.dtype.is_quantized() { "scale" } else { "value" }
+        if self.info.dtype.scale_places().is_some() { "scale" } else { "value" }
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings)
 fn look_at_finite(tensor: &Tensor, place: &Place, findings: &mut Findings) {
     let Some(first) = tensor.seen.first_not_finite else { return };
     let count = tensor.seen.not_finite;
-    let what = match tensor.info.dtype.is_quantized() {
+    let what = match tensor.info.dtype.scale_places().is_some() {
         true => format!("the scales of {} are NaN or infinite", counted(count, "block")),
         false => format!(
             "{} NaN or infinite, the first at this place",

@@ -94,7 +94,7 @@ impl Scheme {
         self.base
     }
 
-    /// `general.file_type` of a file; `None` if no number was published (q8_1).
+    /// `general.file_type` of a file; `None` if no number was published (q8_1, mxfp4, nvfp4).
     ///
     /// Source: the GGUF specification, "general.file_type".
     pub fn file_type(&self) -> Option<u32> {

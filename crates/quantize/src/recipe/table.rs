@@ -11,12 +11,12 @@ use super::scheme::When::{
 };
 use super::scheme::{Mix, Scheme, When};
 use trueup_blocks::DType::{
-    self, Bf16, F16, F32, Iq4Nl, Iq4Xs, Mxfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, Q8_1, Tq1_0,
-    Tq2_0,
+    self, Bf16, F16, F32, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, Q8_1,
+    Tq1_0, Tq2_0,
 };
 
 /// All schemes, in the order in which help lists them.
-pub(super) static SCHEMES: [Scheme; 24] = [
+pub(super) static SCHEMES: [Scheme; 26] = [
     Scheme::uniform(F32, Some(0)),
     Scheme::uniform(F16, Some(1)),
     Scheme::uniform(Bf16, Some(32)),
@@ -112,6 +112,8 @@ pub(super) static SCHEMES: [Scheme; 24] = [
     },
     Scheme { token_embedding: Q4K, ..k_type("tq1_0", Tq1_0, 36) },
     Scheme { token_embedding: Q4K, ..k_type("tq2_0", Tq2_0, 37) },
+    Scheme::uniform(Mxfp4, None),
+    Scheme::uniform(Nvfp4, None),
 ];
 
 /// A scheme with a q6_k output head, and no exceptions.
