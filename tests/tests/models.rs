@@ -12,6 +12,7 @@ use trueup::blocks::DType;
 use trueup::convert::{Agreement, Options, Slim, TensorCheck};
 use trueup::formats::gguf::{GgufPlan, GgufWriter, Metadata, Split};
 use trueup::formats::{Checkpoint, Gguf, OpenOptions, TensorInfo, open};
+use trueup::graph::Origin;
 use trueup::models::{Architecture, ModelSpec};
 use trueup::quantize::NoProgress;
 use trueup::runtime::{
@@ -262,6 +263,30 @@ fn keys_and_values_of_all_heads_from_one_matrix_compute_the_same() {
         compare(&fixture, &whole, "cpu", None, &mut faults);
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Split latent attention caches one row per token and layer, the shared key: its first elements are the value.
+#[test]
+fn latent_attention_caches_the_shared_key_alone() {
+    let scratch = tempfile::tempdir().expect("a scratch folder");
+    for name in ["deepseek2", "deepseek3"] {
+        let path = scratch.path().join(format!("{name}.gguf"));
+        convert(&fixture(name).folder, &path, Some(DType::F32), None);
+        let metadata = Gguf::open(&path).expect("it was just written").metadata().clone();
+        let number = |key: &str| {
+            usize::try_from(metadata.u64(&format!("deepseek2.{key}")).expect("a number")).expect("a small number")
+        };
+        let row = number("attention.kv_lora_rank") + number("rope.dimension_count");
+        let model = Arc::new(ModelFile::open(&path).unwrap_or_else(|error| panic!("{error}")));
+        let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+        let weights = Weights::new(model, device, None);
+        let options = SessionOptions { context: Some(256), ..SessionOptions::default() };
+        let plan = Session::plan(&weights, &options, 1, 1, 256).unwrap_or_else(|error| panic!("{error}"));
+        let states = plan.graph().values().iter().filter(|value| value.origin == Origin::State);
+        assert!(states.clone().all(|state| state.name.starts_with("kv_k-") && state.ty.shape[0] == row), "{name}");
+        assert_eq!(states.count(), number("block_count"), "{name}");
+        assert_eq!(plan.report().devices[0].kv_bytes, number("block_count") * row * 256 * 2, "{name}: f16");
+    }
 }
 
 /// Slims a fixture, and compares what is kept with the whole: tokens by their ids in it, logits behind texts that have

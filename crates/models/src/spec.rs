@@ -395,7 +395,10 @@ impl ModelSpec {
     /// Sizes of the heads that the KV cache holds: keys and values of each layer. Encoders have no cache.
     pub fn cached_head_sizes(&self) -> impl Iterator<Item = usize> {
         let cached = self.attentions().filter(|(_, attention)| !attention.is_bidirectional);
-        cached.flat_map(|(_, attention)| [attention.key_size, attention.value_size])
+        cached.flat_map(|(_, attention)| {
+            let values = (!attention.has_values_in_keys()).then_some(attention.value_size);
+            std::iter::once(attention.key_size).chain(values)
+        })
     }
 
     /// The longest row of any activation in a batch that looks at `capacity` positions.

@@ -121,6 +121,11 @@ impl Attention {
         self.kv_heads.saturating_mul(self.value_size)
     }
 
+    /// Whether the values are the first elements of the keys, so that the keys alone are cached.
+    pub fn has_values_in_keys(&self) -> bool {
+        self.latent.as_ref().is_some_and(|latent| latent.is_split) && !self.is_bidirectional
+    }
+
     /// Elements of what the heads give.
     pub fn output_elements(&self) -> usize {
         match &self.latent {
@@ -129,9 +134,10 @@ impl Attention {
         }
     }
 
-    /// Elements of the sums of cached values.
+    /// Elements of the sums of cached values: of whole keys if these begin with the values.
     fn mixed_elements(&self) -> usize {
-        self.heads.saturating_mul(self.value_size)
+        let size = if self.has_values_in_keys() { self.key_size } else { self.value_size };
+        self.heads.saturating_mul(size)
     }
 
     /// The longest row of its activations, scores excepted.
@@ -253,10 +259,15 @@ impl Attention {
         let (keys, values, sequences) = if self.is_bidirectional {
             (key, value, builder.input(Input::WholeBatch))
         } else {
-            let [keys, values] = [("kv_k", self.key_elements()), ("kv_v", self.value_elements())]
-                .map(|(name, elements)| builder.cache(name, elements));
+            let keys = builder.cache("kv_k", self.key_elements());
             let keys = store(builder, "cache_k", keys, key)?;
-            let values = store(builder, "cache_v", values, value)?;
+            let values = match self.has_values_in_keys() {
+                true => keys,
+                false => {
+                    let values = builder.cache("kv_v", self.value_elements());
+                    store(builder, "cache_v", values, value)?
+                }
+            };
             (keys, values, builder.input(Input::Sequences))
         };
         let weights = self.weights(builder, query, keys, sequences)?;

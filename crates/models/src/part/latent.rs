@@ -12,7 +12,9 @@
 //! ```
 //!
 //! Both forms compute the same: `q (K c) = (K^T q) c`, and the sum of `V c` is `V` times the sum of `c`. The split form
-//! caches the vector in place of the keys and values of all heads.
+//! caches the key that all heads share, `rank` + `rotated` elements for each token, in place of the keys and values of
+//! all heads. The key begins with the vector, so attention weighs whole keys, and the first elements of each sum are the
+//! sum of the vectors.
 
 use crate::build::{Builder, Built};
 use crate::diagnostics::Diagnostics;
@@ -196,14 +198,16 @@ impl Latent {
         builder.product("Qcur_all", "attn_q_b", vector)
     }
 
-    /// Maps the attention result to the values of all heads, `[value size * heads, tokens]`.
+    /// Maps the attention result, the sums of whole keys in the split form, to the values of all heads, `[value size *
+    /// heads, tokens]`.
     pub fn output(&self, attention: &Attention, builder: &mut Builder, mixed: ValueId) -> Built {
         if !self.is_split {
             return Ok(mixed);
         }
         let (heads, tokens) = (attention.heads, builder.batch().tokens);
-        let row = self.rank.saturating_mul(heads);
-        let vectors = part(builder, "kqv_latent", mixed, [0, row, self.rank], [self.rank, tokens, heads])?;
+        let size = if attention.has_values_in_keys() { attention.key_size } else { self.rank };
+        let row = size.saturating_mul(heads);
+        let vectors = part(builder, "kqv_latent", mixed, [0, row, size], [self.rank, tokens, heads])?;
         let weight = builder.weight("attn_v_b", "weight");
         let values = builder.node("kqv_values", MulMat, &[weight, vectors])?;
         let values = exchanged(builder, "kqv_heads", values)?;

@@ -82,8 +82,9 @@ impl InputFault {
             | InputFault::InterleavedHeads
             | InputFault::Dropped
             | InputFault::Ones
-            | InputFault::Negated
-            | InputFault::Exchanged => true,
+            | InputFault::Negated => true,
+            // Latent attention reads keys and values from one cache.
+            InputFault::Exchanged => node.inputs.get(self.place(&node.op) + 1) != Some(input),
         };
         comes_from_there && self.fits_types(&node.op, &types)
     }
@@ -151,7 +152,7 @@ impl InputFault {
             InputFault::FirstIndices => " of the output tokens",
             InputFault::Tail(_) => " with longer rows",
             InputFault::Dropped | InputFault::Ones | InputFault::Negated => " with an f32 input",
-            InputFault::Exchanged => " with two inputs of the same type to swap",
+            InputFault::Exchanged => " with two different inputs of the same type to swap",
             InputFault::Truncated
             | InputFault::SevenBits
             | InputFault::Saturated
