@@ -13,8 +13,8 @@
 //!
 //! Both forms compute the same: `q (K c) = (K^T q) c`, and the sum of `V c` is `V` times the sum of `c`. The split form
 //! caches the key that all heads share, `rank` + `rotated` elements for each token, in place of the keys and values of
-//! all heads. The key begins with the vector, so attention weighs whole keys, and the first elements of each sum are the
-//! sum of the vectors.
+//! all heads. The key begins with the vector, so attention weighs whole keys, and the first elements of each sum are
+//! the sum of the vectors.
 
 use crate::build::{Builder, Built};
 use crate::diagnostics::Diagnostics;
