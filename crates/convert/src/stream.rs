@@ -74,7 +74,7 @@ pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progre
     if options.dry_run {
         return Ok(report);
     }
-    let writer = open_writer(plan, source, options.resume, "convert")?;
+    let writer = open_writer(plan, &source.sources(), options.resume, "convert")?;
     report.notes.extend(writer.note().map(str::to_owned));
     let mut stream = Stream::new(source, &mapping, &writer, progress);
     if options.resume {

@@ -3,7 +3,7 @@
 //! ```text
 //! GGUF    NAME.in_sum2 [columns, matrices] f32     NAME.counts [1, matrices] f32
 //!         importance of a column = sum / count; 1 if the count is 0
-//! .dat    i32 entries │ i32 length, name │ i32 calls │ i32 values │ f32 values │ ... │ i32 chunks │ i32 length, data set
+//! .dat    i32 entries │ i32 length, name │ i32 calls │ i32 values │ f32 values │ ... │ i32 chunks │ i32 length, text
 //!         importance of a column = value / calls
 //! ```
 //!
@@ -112,7 +112,7 @@ fn first<T>((first, _): (usize, T)) -> usize {
     first
 }
 
-const HELP: &str = "pass a file that llama-imatrix wrote";
+const HELP: &str = "pass a file that `trueup imatrix` or llama-imatrix wrote";
 
 /// A pair of tensors for each entry.
 fn read_gguf(source: SourceFile) -> Result<Importance> {

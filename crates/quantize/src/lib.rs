@@ -9,6 +9,7 @@
 //! on the number of threads.
 #![forbid(unsafe_code)]
 
+mod importance;
 mod loss;
 mod progress;
 mod recipe;
@@ -18,11 +19,12 @@ mod stream;
 mod transcode;
 mod walk;
 
+pub use importance::{ImportanceOptions, WeightedRows};
 pub use loss::Loss;
 pub use progress::{NoProgress, Progress};
 pub use recipe::{Choice, ModelFacts, Recipe, Rule, RuleError, Scheme, stays_f32, written_type, written_types};
 pub use report::{Report, TensorReport};
 pub use resume::{Resumed, open_writer, take_over};
-pub use stream::{Layout, Options, quantize};
+pub use stream::{Layout, Options, quantize, quantize_with};
 pub use transcode::{Rooms, Transcoder, Unfit, decode_exact, piece_bytes};
 pub use walk::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, first_bytes, walk, walk_with};

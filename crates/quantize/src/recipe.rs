@@ -23,6 +23,7 @@ mod width;
 
 pub use facts::ModelFacts;
 pub use kept::stays_f32;
+pub(crate) use role::is_end;
 pub use rule::{Rule, RuleError, written_type, written_types};
 pub use scheme::Scheme;
 

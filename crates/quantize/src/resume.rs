@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::ops::Range;
 use std::path::Path;
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure};
-use trueup_formats::{Checkpoint, Result, counted};
+use trueup_formats::{Result, SourceFile, counted};
 
 /// How much of an output an earlier run had finished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -33,11 +33,11 @@ impl Resumed {
     }
 }
 
-/// The writer of a plan. With `resume` it goes on with what an earlier run of the same `command` kept.
-pub fn open_writer(plan: GgufPlan, source: &dyn Checkpoint, resume: bool, command: &str) -> Result<GgufWriter> {
+/// The writer of a plan that reads `inputs`. With `resume` it continues what an earlier run of the same `command` kept.
+pub fn open_writer(plan: GgufPlan, inputs: &[&SourceFile], resume: bool, command: &str) -> Result<GgufWriter> {
     match resume {
-        true => GgufWriter::resume(plan, &source.sources(), command),
-        false => GgufWriter::create(plan, &source.sources()),
+        true => GgufWriter::resume(plan, inputs, command),
+        false => GgufWriter::create(plan, inputs),
     }
 }
 

@@ -6,18 +6,19 @@
 //!
 //! The measures are added up in the order of chunks, so neither bytes nor report depend on the number of threads.
 
+use crate::importance::{ImportanceOptions, TensorImportance, WeightedRows};
 use crate::loss::Loss;
 use crate::progress::Progress;
 use crate::recipe::{Choice, ModelFacts, Recipe};
 use crate::report::{Report, TensorReport};
 use crate::resume::{Resumed, open_writer, take_over};
 use crate::transcode::{Rooms, Transcoder};
-use crate::walk::{bytes_of, chunk_ranges, first_bytes, walk_with};
+use crate::walk::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, first_bytes, walk_with};
 use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::{DType, DeviationSums, SplitScale};
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Metadata};
-use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, counted, listed, quote};
+use trueup_formats::{Checkpoint, Description, Error, Result, SourceFile, TensorInfo, counted, listed, quote};
 use trueup_formats::{LAYOUT_KEY, LAYOUT_SPLIT_SCALE, split_scale_tensors};
 
 /// How blocks are laid out in the file.
@@ -51,28 +52,48 @@ pub struct Options {
 /// A rule that matches nothing, a type this build cannot decode, a weight that is not finite, and I/O; nothing is then
 /// left under the name of the output.
 pub fn quantize(source: &dyn Checkpoint, output: &Path, options: &Options, progress: &dyn Progress) -> Result<Report> {
+    quantize_with(source, output, options, None, progress)
+}
+
+/// The same, by the importance of the columns of weights.
+///
+/// # Errors
+/// As [`quantize`], and an importance matrix that does not cover the tensors.
+pub fn quantize_with(
+    source: &dyn Checkpoint,
+    output: &Path,
+    options: &Options,
+    importance: Option<&ImportanceOptions>,
+    progress: &dyn Progress,
+) -> Result<Report> {
     let Description::Gguf(metadata) = source.description() else {
         let problem = format!("expected a GGUF file, found {}", source.format());
         return Err(Error::new(source.path(), problem).help("convert it first with `trueup convert`"));
     };
     let tensors = source.tensors();
+    let facts = ModelFacts { has_importance: importance.is_some(), ..ModelFacts::new(metadata, tensors) };
     let choices = options
         .recipe
-        .choose(tensors, &ModelFacts::new(metadata, tensors))
+        .choose(tensors, &facts)
         .map_err(|fault| Error::new(source.path(), fault.0).help("nothing was written"))?;
     let targets: Vec<Target> =
         tensors.iter().zip(&choices).map(|(tensor, choice)| Target::new(tensor, choice, options)).collect();
     refuse_unreadable(source, &targets)?;
+    let columns = importance.map_or_else(|| Ok(TensorImportance::default()), |file| file.prepare(tensors, &choices))?;
     let mut report = report_of(&targets, options);
+    report.notes.extend_from_slice(&columns.notes);
     if options.dry_run {
         return Ok(report);
     }
-    let metadata = describe(metadata, &report, options);
+    let metadata = describe(metadata, &report, options, importance);
     let infos: Vec<TensorInfo> = targets.iter().flat_map(|target| target.infos.iter().cloned()).collect();
     let plan = GgufPlan::new(output, &metadata, &infos, None)?;
-    let writer = open_writer(plan, source, options.resume, "quantize")?;
+    let inputs: Vec<&SourceFile> =
+        source.sources().into_iter().chain(importance.map(|file| file.file.source())).collect();
+    let command = if importance.is_some_and(|file| file.exact) { "quantize --imatrix-exact" } else { "quantize" };
+    let writer = open_writer(plan, &inputs, options.resume, command)?;
     report.notes.extend(writer.note().map(str::to_owned));
-    let mut stream = Stream::new(source, &writer, &targets, progress);
+    let mut stream = Stream::new(source, &writer, &targets, (&columns, progress));
     progress.start(tensors.iter().map(|tensor| tensor.bytes).sum());
     if options.resume {
         report.resumed = Some(stream.take_over(options.threads)?);
@@ -84,6 +105,7 @@ pub fn quantize(source: &dyn Checkpoint, output: &Path, options: &Options, progr
         line.cosine = deviation.map(|deviation| deviation.cosine);
         line.max_error = deviation.map(|deviation| deviation.max_abs);
     }
+    inputs.iter().try_for_each(|input| input.unchanged()).map_err(|error| writer.explain(error))?;
     source.unchanged().map_err(|error| writer.explain(error))?;
     writer.finish()?;
     Ok(report)
@@ -119,9 +141,13 @@ impl<'a> Target<'a> {
         Transcoder::new(self.source.dtype, self.choice.dtype)
     }
 
-    /// The elements of each chunk.
-    fn chunks(&self) -> impl Iterator<Item = Range<u64>> + use<> {
-        chunk_ranges(self.source.shape.iter().product(), self.source.shape[0])
+    /// The elements of each chunk. A row that has an importance is not divided.
+    fn chunks(&self, is_weighted: bool) -> impl Iterator<Item = Range<u64>> + use<> {
+        let (total, row) = (self.source.shape.iter().product(), self.source.shape[0]);
+        let rows = (is_weighted && row > CHUNK_ELEMENTS)
+            .then(|| (0..total / row).map(move |number| number * row..(number + 1) * row));
+        let parts = rows.is_none().then(|| chunk_ranges(total, row));
+        rows.into_iter().flatten().chain(parts.into_iter().flatten())
     }
 }
 
@@ -183,7 +209,12 @@ fn report_of(targets: &[Target], options: &Options) -> Report {
 }
 
 /// The source's metadata with what is new about the file.
-fn describe(metadata: &Metadata, report: &Report, options: &Options) -> Metadata {
+fn describe(
+    metadata: &Metadata,
+    report: &Report,
+    options: &Options,
+    importance: Option<&ImportanceOptions>,
+) -> Metadata {
     let mut metadata = metadata.clone();
     metadata.remove(LAYOUT_KEY);
     let is_quantized = |line: &TensorReport| DType::from_name(line.dtype).is_some_and(DType::is_quantized);
@@ -196,6 +227,7 @@ fn describe(metadata: &Metadata, report: &Report, options: &Options) -> Metadata
             metadata.insert("general.file_type", number);
         }
     }
+    importance.iter().for_each(|importance| importance.describe(&mut metadata));
     if options.layout == Layout::Split {
         metadata.insert(LAYOUT_KEY, LAYOUT_SPLIT_SCALE);
     }
@@ -207,6 +239,7 @@ struct Stream<'a> {
     source: &'a dyn Checkpoint,
     writer: &'a GgufWriter,
     targets: &'a [Target<'a>],
+    importance: &'a TensorImportance<'a>,
     progress: &'a dyn Progress,
     /// The output tensors of each tensor.
     outputs: Vec<Range<usize>>,
@@ -234,7 +267,7 @@ impl<'a> Stream<'a> {
         source: &'a dyn Checkpoint,
         writer: &'a GgufWriter,
         targets: &'a [Target<'a>],
-        progress: &'a dyn Progress,
+        (importance, progress): (&'a TensorImportance<'a>, &'a dyn Progress),
     ) -> Stream<'a> {
         let outputs = targets.iter().scan(0, |next, target| {
             let first = *next;
@@ -242,7 +275,7 @@ impl<'a> Stream<'a> {
             Some(first..*next)
         });
         let losses = targets.iter().map(|target| Loss::new(target.source.elements())).collect();
-        Stream { source, writer, targets, progress, outputs: outputs.collect(), losses }
+        Stream { source, writer, targets, importance, progress, outputs: outputs.collect(), losses }
     }
 
     /// Takes over what an earlier run finished.
@@ -263,8 +296,10 @@ impl<'a> Stream<'a> {
         let missing = self.targets.iter().zip(&self.losses).enumerate();
         // Asked before the first chunk of a tensor is listed.
         let missing = missing.filter(|(_, (_, loss))| loss.deviation().is_none());
-        let chunks =
-            missing.flat_map(|(tensor, (target, _))| target.chunks().map(move |elements| Chunk { tensor, elements }));
+        let chunks = missing.flat_map(|(tensor, (target, _))| {
+            let is_weighted = self.importance.of(tensor).is_some();
+            target.chunks(is_weighted).map(move |elements| Chunk { tensor, elements })
+        });
         walk_with(chunks, threads, self.source.path(), |own, chunk| self.one(own, chunk), |_, ()| ())
     }
 
@@ -277,7 +312,15 @@ impl<'a> Stream<'a> {
         self.progress.advance(bytes.len() as u64);
         let mut loss = DeviationSums::default();
         let blocks = first_bytes(&mut own.target, bytes_of(elements, to));
-        target.transcoder().transcode(bytes, blocks, &mut own.rooms, Some(&mut loss)).map_err(|unfit| {
+        let transcoder = target.transcoder();
+        let done = match self.importance.of(chunk.tensor) {
+            Some(importance) => {
+                let rows = WeightedRows::new(target.source, &chunk.elements, importance);
+                transcoder.transcode_weighted(bytes, blocks, &mut own.rooms, &rows, &mut loss)
+            }
+            None => transcoder.transcode(bytes, blocks, &mut own.rooms, Some(&mut loss)),
+        };
+        done.map_err(|unfit| {
             let element = first + unfit.place;
             unfit.in_tensor(self.source.path(), &quote(&target.source.name), element)
         })?;

@@ -8,6 +8,8 @@
 //! A chunk is processed in parts that fit into the first-level cache, in buffers that each thread keeps, because page
 //! faults of large new buffers would cost more than the codecs.
 
+use crate::importance::WeightedRows;
+use crate::walk::bytes_of;
 use std::path::Path;
 use trueup_blocks::{Codec, DType, DeviationSums, are_bytes_finite, first_not_finite};
 use trueup_formats::Error;
@@ -47,6 +49,16 @@ impl Default for Rooms {
     }
 }
 
+impl Rooms {
+    /// Room for so many elements twice: before and after.
+    fn of(&mut self, count: usize) -> (&mut [f32], &mut [f32]) {
+        if self.weights.len() < count {
+            (self.weights, self.decoded) = (vec![0.0; count].into(), vec![0.0; count].into());
+        }
+        (&mut self.weights[..count], &mut self.decoded[..count])
+    }
+}
+
 /// Bytes of the elements that are looked at together.
 pub fn piece_bytes(dtype: DType) -> usize {
     PIECE_ELEMENTS / dtype.block_len() * dtype.block_bytes()
@@ -79,35 +91,70 @@ impl Transcoder {
             target.copy_from_slice(source);
             return Ok(());
         }
-        let (from, to) = (codec_of(self.source), codec_of(self.target));
         let sources = source.chunks(piece_bytes(self.source));
         for (number, (source, target)) in sources.zip(target.chunks_mut(piece_bytes(self.target))).enumerate() {
-            let count = elements(self.source, source);
-            let (weights, decoded) = (&mut rooms.weights[..count], &mut rooms.decoded[..count]);
-            (from.decode)(source, weights);
-            (to.encode)(weights, target);
-            let is_finite = match &mut loss {
-                Some(loss) => {
-                    (to.decode)(target, decoded);
-                    loss.add_finite(weights, decoded);
-                    // Squares of f32 do not overflow: of what is finite, the sums are.
-                    loss.is_finite()
-                }
-                None => first_not_finite(weights).is_none() && are_bytes_finite(self.target, target),
-            };
-            if is_finite {
-                continue;
-            }
-            if let Some(place) = first_not_finite(weights) {
-                return Err(self.damaged(place, source, weights[place]).behind(number));
-            }
-            // A block whose scale is not finite has elements that are none; the one to blame is the largest.
-            (to.decode)(target, decoded);
-            if let Some(place) = first_not_finite(decoded) {
-                return Err(self.too_large(place, weights).behind(number));
-            }
+            let encode = codec_of(self.target).encode;
+            self.piece(source, target, rooms, loss.as_deref_mut(), encode)
+                .map_err(|unfit| unfit.after(number * PIECE_ELEMENTS))?;
         }
         Ok(())
+    }
+
+    /// The same for whole rows whose columns have an importance.
+    ///
+    /// # Errors
+    /// As [`Transcoder::transcode`].
+    pub fn transcode_weighted(
+        self,
+        source: &[u8],
+        target: &mut [u8],
+        rooms: &mut Rooms,
+        rows: &WeightedRows,
+        loss: &mut DeviationSums,
+    ) -> Result<(), Unfit> {
+        let columns = rows.columns();
+        let (from, to) = (bytes_of(columns as u64, self.source), bytes_of(columns as u64, self.target));
+        let encode_weighted = codec_of(self.target).encode_weighted;
+        let sources = source.chunks(from as usize);
+        for (row, (source, target)) in sources.zip(target.chunks_mut(to as usize)).enumerate() {
+            let importance = rows.importance_of(row);
+            let encode = |weights: &[f32], bytes: &mut [u8]| encode_weighted(weights, importance, bytes);
+            self.piece(source, target, rooms, Some(loss), encode).map_err(|unfit| unfit.after(row * columns))?;
+        }
+        Ok(())
+    }
+
+    /// Decodes, encodes and checks elements that fit into the rooms.
+    fn piece(
+        self,
+        source: &[u8],
+        target: &mut [u8],
+        rooms: &mut Rooms,
+        mut loss: Option<&mut DeviationSums>,
+        encode: impl Fn(&[f32], &mut [u8]),
+    ) -> Result<(), Unfit> {
+        let (from, to) = (codec_of(self.source), codec_of(self.target));
+        let (weights, decoded) = rooms.of(elements(self.source, source));
+        (from.decode)(source, weights);
+        encode(weights, target);
+        let is_finite = match &mut loss {
+            Some(loss) => {
+                (to.decode)(target, decoded);
+                loss.add_finite(weights, decoded);
+                // Squares of f32 do not overflow: of what is finite, the sums are.
+                loss.is_finite()
+            }
+            None => first_not_finite(weights).is_none() && are_bytes_finite(self.target, target),
+        };
+        if is_finite {
+            return Ok(());
+        }
+        if let Some(place) = first_not_finite(weights) {
+            return Err(self.damaged(place, source, weights[place]));
+        }
+        // A block whose scale is not finite has elements that are not; the one to blame is the largest.
+        (to.decode)(target, decoded);
+        first_not_finite(decoded).map_or(Ok(()), |place| Err(self.too_large(place, weights)))
     }
 
     /// The same without a look at the elements.
@@ -159,9 +206,9 @@ impl Transcoder {
 }
 
 impl Unfit {
-    /// The same, with its place counted from the first of the pieces before it.
-    fn behind(self, pieces: usize) -> Unfit {
-        Unfit { place: self.place + (pieces * PIECE_ELEMENTS) as u64, ..self }
+    /// The same, with its place counted from so many elements before.
+    fn after(self, elements: usize) -> Unfit {
+        Unfit { place: self.place + elements as u64, ..self }
     }
 
     /// As an error of a file's tensor; `element` is the number of the element in it.
@@ -189,7 +236,6 @@ fn codec_of(dtype: DType) -> &'static Codec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::walk::bytes_of;
 
     /// The same whether losses are measured or not, and wherever the elements stand.
     fn message(transcoder: Transcoder, bytes: Vec<u8>) -> String {

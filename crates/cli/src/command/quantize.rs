@@ -10,12 +10,13 @@ use clap::{ArgGroup, Args, ValueEnum};
 use std::path::PathBuf;
 use trueup::blocks::DType;
 use trueup::convert::{FlmOptions, to_flm};
-use trueup::formats::{self, flm::is_flm};
-use trueup::quantize::{Layout, Options, Recipe, Rule, Scheme, quantize};
+use trueup::formats::{self, Importance, flm::is_flm};
+use trueup::quantize::{ImportanceOptions, Layout, Options, Recipe, Rule, Scheme, quantize_with};
 
 const EXAMPLES: &str = "\
 Examples:
   trueup quantize -b 4 model.gguf model-q4_0.gguf
+  trueup quantize --type q4_k_m --imatrix imatrix.gguf model.gguf model-q4_k_m.gguf
   trueup quantize --type q8_0 --rule 'ffn_down=f16' model.gguf out.gguf --report errors.json
   trueup quantize -b 8 model.flm model-int8.flm
   trueup quantize -b 4 --layout split model.gguf npu.gguf
@@ -57,6 +58,15 @@ pub struct Arguments {
     /// Fail if a tensor cannot get the requested type, for example because of its row length
     #[arg(long)]
     strict: bool,
+    /// Importance matrix of `trueup imatrix` or llama-imatrix: columns of weights count as much as their inputs
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
+    /// Accept missing entries, wrong sizes, and experts without tokens in the importance matrix
+    #[arg(long, requires = "imatrix")]
+    allow_partial_imatrix: bool,
+    /// Write the bytes of llama-quantize, also where they set weights of columns without importance to zero
+    #[arg(long, requires = "imatrix")]
+    imatrix_exact: bool,
     /// Storage layout of quantized blocks; without -b or --type, only the layout changes
     #[arg(long, value_enum)]
     layout: Option<LayoutName>,
@@ -124,13 +134,22 @@ pub fn run(arguments: Arguments) -> Result {
             ));
         }
     }
+    let importance = arguments.imatrix.as_deref().map(Importance::open).transpose()?;
+    let importance = importance.map(|file| ImportanceOptions {
+        file,
+        allow_partial: arguments.allow_partial_imatrix,
+        exact: arguments.imatrix_exact,
+    });
     let how = How { json: arguments.json, report: arguments.report };
     let report = if is_flm(&arguments.output) {
+        if importance.is_some() {
+            return Err(Failure::new("--imatrix: expected GGUF output, found .flm output; remove --imatrix"));
+        }
         let bits = arguments.bits.as_deref().and_then(|bits| bits.parse().ok());
         let options = FlmOptions::of_quantization(&arguments.output, bits, &options)?;
         to_flm(source.as_ref(), &arguments.output, &options, &Bar::new("quantize"))?
     } else {
-        quantize(source.as_ref(), &arguments.output, &options, &Bar::new("quantize"))?
+        quantize_with(source.as_ref(), &arguments.output, &options, importance.as_ref(), &Bar::new("quantize"))?
     };
     losses::print(&report, &arguments.output, arguments.dry_run, &how)?;
     Ok(Code::Done)

@@ -1,6 +1,6 @@
 //! What is wrong with a recipe for a model: options and rules that cannot be followed.
 
-use super::role::Role;
+use super::role::{Role, is_end};
 use super::{Choice, ModelFacts, Recipe};
 use trueup_blocks::DType;
 use trueup_formats::{TensorInfo, quote};
@@ -36,12 +36,13 @@ impl Recipe {
         let scheme = self.scheme.filter(|scheme| scheme.needs_importance && !facts.has_importance)?;
         let base = scheme.base;
         let is_coarse = |(tensor, choice): &(&TensorInfo, &Choice)| {
-            let is_end = matches!(Role::of(&tensor.name), Role::Output | Role::TokenEmbedding);
-            choice.dtype == base && tensor.dtype != base && !is_end
+            choice.dtype == base && tensor.dtype != base && !is_end(&tensor.name)
         };
         let (tensor, _) = tensors.iter().zip(choices).find(is_coarse)?;
         let name = quote(&tensor.name);
-        Some(format!("{scheme} needs an importance matrix: {base} is too coarse for {name} without one; use {base}"))
+        Some(format!(
+            "{scheme} needs an importance matrix: {base} is too coarse for {name} without one; use --imatrix, or {base}"
+        ))
     }
 }
 

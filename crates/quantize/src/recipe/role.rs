@@ -47,6 +47,11 @@ impl Role {
     }
 }
 
+/// Whether a tensor of this name is the embedding or the output head.
+pub(crate) fn is_end(name: &str) -> bool {
+    matches!(Role::of(name), Role::Output | Role::TokenEmbedding)
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,0 +1,247 @@
+//! The importance of the columns of each tensor: read from a file, checked against the tensors and the chosen types.
+//!
+//! Columns without importance get zeros. Some formats would then decode a whole group of weights to zero, whatever the
+//! weights are: unless the bytes of the reference are asked for, such a group counts as unweighted.
+
+use crate::recipe::{Choice, is_end};
+use std::borrow::Cow;
+use std::ops::Range;
+use trueup_blocks::DType;
+use trueup_formats::gguf::Metadata;
+use trueup_formats::{Error, Importance, ImportanceEntry, Result, TensorInfo, counted, listed, quote};
+
+/// An importance matrix, and how it is used.
+#[derive(Debug)]
+pub struct ImportanceOptions {
+    /// The file.
+    pub file: Importance,
+    /// Entries may be missing or have a wrong size, and experts may have seen no tokens.
+    pub allow_partial: bool,
+    /// Groups of columns without importance are encoded as the reference does, which sets them to zero.
+    pub exact: bool,
+}
+
+/// The importance of the columns of every tensor that is encoded by it.
+#[derive(Default, Debug)]
+pub(crate) struct TensorImportance<'a> {
+    /// In the order of the tensors; `None` for a tensor that is encoded without.
+    weights: Vec<Option<Cow<'a, [f32]>>>,
+    /// What a user should know: one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl TensorImportance<'_> {
+    /// One number for each column of each matrix of a tensor.
+    pub fn of(&self, tensor: usize) -> Option<&[f32]> {
+        self.weights.get(tensor)?.as_deref()
+    }
+}
+
+/// What is wrong with the entries, and what was done about it: names of tensors.
+#[derive(Default)]
+struct Findings {
+    missing: Vec<String>,
+    /// The embedding and the output head have no entry in most files.
+    without: Vec<String>,
+    wrong_size: Vec<String>,
+    unseen: Vec<String>,
+    /// Tensors with groups of columns without importance, and the number of groups.
+    zero: Vec<String>,
+    zero_groups: usize,
+}
+
+impl ImportanceOptions {
+    /// The importance of each tensor that changes to a type that uses it.
+    ///
+    /// # Errors
+    /// Entries that are missing or have another size than the tensor, and experts without tokens, unless allowed. All
+    /// are listed.
+    pub(crate) fn prepare(&self, tensors: &[TensorInfo], choices: &[Choice]) -> Result<TensorImportance<'_>> {
+        let mut findings = Findings::default();
+        let weights =
+            tensors.iter().zip(choices).map(|(tensor, choice)| self.prepare_one(tensor, choice, &mut findings));
+        let weights = weights.collect();
+        let faults = findings.faults();
+        if !self.allow_partial && !faults.is_empty() {
+            let help = "compute it on more text, or pass --allow-partial-imatrix";
+            return Err(Error::new(self.file.source().path(), faults.join("; ")).help(help));
+        }
+        Ok(TensorImportance { weights, notes: findings.notes() })
+    }
+
+    /// Adds the keys that name the file.
+    pub(crate) fn describe(&self, metadata: &mut Metadata) {
+        let name = self.file.source().path().file_name().unwrap_or_default().to_string_lossy();
+        metadata.insert("quantize.imatrix.file", text(&name));
+        if let Some(data_set) = self.file.data_sets().first() {
+            metadata.insert("quantize.imatrix.dataset", text(data_set));
+        }
+        let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        metadata.insert("quantize.imatrix.entries_count", number(self.file.entries().len() as u64));
+        if self.file.chunks() > 0 {
+            metadata.insert("quantize.imatrix.chunks_count", number(self.file.chunks()));
+        }
+    }
+
+    fn prepare_one(&self, tensor: &TensorInfo, choice: &Choice, findings: &mut Findings) -> Option<Cow<'_, [f32]>> {
+        let is_used = choice.dtype.codec().is_some_and(|codec| codec.uses_importance) && choice.dtype != tensor.dtype;
+        if !is_used {
+            return None;
+        }
+        let name = quote(&tensor.name);
+        let Some(entry) = self.file.entries().get(&tensor.name) else {
+            if is_end(&tensor.name) {
+                findings.without.push(name)
+            } else {
+                findings.missing.push(name)
+            }
+            return None;
+        };
+        let columns = tensor.shape.first().copied().unwrap_or(1);
+        let matrices: u64 = tensor.shape.iter().skip(2).product();
+        if columns.checked_mul(matrices) != Some(entry.weights().len() as u64) {
+            let (expected, found) = (columns.saturating_mul(matrices), entry.weights().len());
+            findings.wrong_size.push(format!("{name} (expected {expected}, found {found})"));
+            return None;
+        }
+        findings.add_unseen(&name, entry, matrices as usize);
+        if self.exact {
+            return Some(entry.weights().into());
+        }
+        let (weights, groups) = without_zero_groups(entry.weights(), group_length(choice.dtype));
+        if groups > 0 {
+            findings.zero.push(name);
+            findings.zero_groups += groups;
+        }
+        Some(weights)
+    }
+}
+
+impl Findings {
+    fn add_unseen(&mut self, name: &str, entry: &ImportanceEntry, matrices: usize) {
+        let unseen = entry.unseen(matrices);
+        if unseen.is_empty() {
+            return;
+        }
+        let numbers: Vec<String> = unseen.iter().map(usize::to_string).collect();
+        let experts = if matrices > 1 { format!(" (experts {})", listed(&numbers, ", ")) } else { String::new() };
+        self.unseen.push(format!("{name}{experts}"));
+    }
+
+    /// One clause for each kind of fault.
+    fn faults(&self) -> Vec<String> {
+        let kinds = [
+            ("expected an entry for every quantized tensor, found none for", &self.missing),
+            ("expected an importance for each column, found another number for", &self.wrong_size),
+            ("expected tokens for every expert, found none for", &self.unseen),
+        ];
+        let faults = kinds.into_iter().filter(|(_, names)| !names.is_empty());
+        faults.map(|(problem, names)| format!("{problem} {}", listed(names, ", "))).collect()
+    }
+
+    /// What a user should know of an importance matrix that is used.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let mut note = |names: &[String], text: &str| {
+            if !names.is_empty() {
+                notes.push(format!("{text}: {}", listed(names, ", ")));
+            }
+        };
+        note(&self.without, "the importance matrix does not cover the token embedding or the output head");
+        note(&self.missing, "quantized without importance, because the importance matrix has no entry");
+        note(&self.wrong_size, "quantized without importance, because the entry has a wrong size");
+        note(&self.unseen, "all columns count the same, because the importance matrix saw no tokens");
+        let groups = counted(self.zero_groups, "group");
+        note(&self.zero, &format!("{groups} of columns without importance are quantized as if unweighted"));
+        notes
+    }
+}
+
+/// At most 127 bytes, as other programs write such keys.
+fn text(text: &str) -> &str {
+    &text[..text.floor_char_boundary(127)]
+}
+
+/// Columns that share a scale, which is lost if none of them is important; `None` if nothing is lost.
+fn group_length(dtype: DType) -> Option<usize> {
+    match dtype {
+        DType::Q3K | DType::Q6K => Some(16),
+        DType::Q4_0 | DType::Q5_0 | DType::Iq4Nl | DType::Iq4Xs => Some(32),
+        // Single groups survive in a block in which others are important.
+        DType::Q2K | DType::Q4K | DType::Q5K => Some(256),
+        _ => None,
+    }
+}
+
+/// The importance with groups of zeros replaced by the least positive importance, which hardly changes other groups;
+/// and how many groups that are.
+fn without_zero_groups(weights: &[f32], length: Option<usize>) -> (Cow<'_, [f32]>, usize) {
+    let Some(length) = length else { return (weights.into(), 0) };
+    let is_zero = |group: &[f32]| group.iter().all(|weight| *weight == 0.0);
+    let groups = weights.chunks(length).filter(|group| is_zero(group)).count();
+    if groups == 0 {
+        return (weights.into(), 0);
+    }
+    let positive = weights.iter().copied().filter(|weight| *weight > 0.0);
+    let least = positive.reduce(f32::min).unwrap_or(1.0);
+    let mut filled = weights.to_vec();
+    filled.chunks_mut(length).filter(|group| is_zero(group)).for_each(|group| group.fill(least));
+    (filled.into(), groups)
+}
+
+/// Consecutive rows of a tensor with the importance of their columns.
+#[derive(Clone, Copy, Debug)]
+pub struct WeightedRows<'a> {
+    columns: usize,
+    /// Number of the first row in the tensor.
+    first: usize,
+    rows_per_matrix: usize,
+    importance: &'a [f32],
+}
+
+impl<'a> WeightedRows<'a> {
+    /// The rows in a range of elements of a tensor; `importance` holds one number for each column of each matrix.
+    pub(crate) fn new(tensor: &TensorInfo, elements: &Range<u64>, importance: &'a [f32]) -> WeightedRows<'a> {
+        let size = |axis: usize| tensor.shape.get(axis).map_or(1, |size| *size as usize);
+        let columns = size(0);
+        WeightedRows { columns, first: elements.start as usize / columns, rows_per_matrix: size(1), importance }
+    }
+
+    /// Elements of a row.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// The importance of the columns of row number `row` of the range.
+    pub fn importance_of(&self, row: usize) -> &'a [f32] {
+        let matrix = (self.first + row) / self.rows_per_matrix;
+        &self.importance[matrix * self.columns..][..self.columns]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_without_importance_get_the_least_positive_one() {
+        let mut weights = vec![0.5; 64];
+        weights[16..32].fill(0.0);
+        weights[33] = 0.25;
+        weights[40] = 0.0;
+        let (filled, groups) = without_zero_groups(&weights, group_length(DType::Q6K));
+        assert_eq!((groups, filled[16], filled[31], filled[40], filled[0]), (1, 0.25, 0.25, 0.0, 0.5));
+        assert_eq!(without_zero_groups(&weights, group_length(DType::Q4_0)).1, 0);
+        assert_eq!(without_zero_groups(&[0.0; 32], group_length(DType::Q5_0)), (vec![1.0; 32].into(), 1));
+        assert_eq!(without_zero_groups(&[0.0; 32], group_length(DType::Q5_1)), ([0.0; 32].as_slice().into(), 0));
+    }
+
+    #[test]
+    fn rows_of_each_matrix_have_its_importance() {
+        let tensor = TensorInfo::new("a.weight", &[32, 3, 2], DType::F32).unwrap();
+        let importance: Vec<f32> = [[1.0; 32], [2.0; 32]].concat();
+        let rows = WeightedRows::new(&tensor, &(64..192), &importance);
+        assert_eq!([0, 1, 2, 3].map(|row| rows.importance_of(row)[0]), [1.0, 2.0, 2.0, 2.0]);
+        assert_eq!(rows.columns(), 32);
+    }
+}
