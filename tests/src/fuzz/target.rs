@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod gguf;
+mod importance;
 mod logits;
 mod model_spec;
 mod report;
@@ -401,6 +402,13 @@ pub const TARGETS: &[Target] = &[
         grammar: flm,
         words: MODEL_WORDS,
         run: checkpoint::flm,
+    },
+    Target {
+        name: "importance",
+        seeds: importance::seeds,
+        grammar: importance::grammar,
+        words: MODEL_WORDS,
+        run: importance::run,
     },
     Target { name: "logits", seeds: logits::seeds, grammar: logits::grammar, words: &[], run: logits::run },
     Target { name: "model_spec", seeds: model_spec::seeds, grammar: json, words: MODEL_WORDS, run: model_spec::run },

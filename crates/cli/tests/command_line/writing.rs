@@ -198,6 +198,44 @@ fn rules_purity_and_strictness() {
 }
 
 #[test]
+fn recipes_are_written_and_run_and_the_report_gives_reasons() {
+    let scratch = Scratch::new();
+    let source = scratch.gguf(&stories(), "source.gguf");
+    let target = scratch.path("target.gguf");
+    for (recipe, number) in
+        [("Q4_K_M", 15), ("q3_k", 12), ("q6_k", 18), ("iq4_xs", 30), ("mxfp4_moe", 38), ("tq2_0", 37)]
+    {
+        let answer = trueup(&["quantize", &source, &target, "--type", recipe, "--json"]).exits(0).json();
+        let facts = trueup(&["inspect", &target, "--json"]).exits(0).json();
+        assert_eq!(facts["metadata"]["general.file_type"], number, "{recipe}");
+        let has_reason = |tensor: &Value| tensor["note"].as_str().is_some_and(|note| !note.is_empty());
+        let norm =
+            answer["tensors"].as_array().expect("tensors").iter().find(|tensor| tensor["name"] == "output_norm.weight");
+        assert!(norm.is_some_and(has_reason), "{answer}");
+        trueup(&["run", &target, "-p", "Once", "-n", "2", "-q"]).exits(0);
+    }
+    let answer = trueup(&["quantize", &source, &target, "--type", "mxfp4_moe", "--dry-run"]).exits(0);
+    assert!(answer.stdout.contains("mxfp4_moe uses q8_0 for all matrices except expert weights"), "{answer:?}");
+    trueup(&["quantize", &source, &target, "--type", "q8_0", "--output-tensor-type", "q4_0", "--rule", "attn_q=f16"])
+        .exits(0);
+    assert_eq!(type_of(&target, "blk.0.attn_q.weight"), "f16");
+    assert_eq!(type_of(&target, "token_embd.weight"), "q4_0");
+    for (flags, part) in [
+        (
+            &["--type", "q8_0", "--token-embedding-type", "q6_k"][..],
+            "--token-embedding-type q6_k: expected rows of token_embd",
+        ),
+        (&["--type", "q8_0", "--leave-output-tensor"][..], "--leave-output-tensor: the file has no output.weight"),
+        (&["--type", "q8_0", "--imatrix", &source][..], "imatrix.datasets"),
+        (&["--type", "q8_0", "--imatrix-exact"][..], "--imatrix"),
+    ] {
+        let refused = scratch.path("refused.gguf");
+        trueup(&[&["quantize", &source, &refused][..], flags].concat()).refuses(&[part]);
+    }
+    assert_eq!(scratch.names(), ["source.gguf", "target.gguf"]);
+}
+
+#[test]
 fn reports_are_json_and_say_what_was_lost() {
     let scratch = Scratch::new();
     let source = scratch.gguf(&stories(), "source.gguf");

@@ -1,0 +1,4 @@
+//! `importance` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("importance");
