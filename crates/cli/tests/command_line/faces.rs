@@ -24,7 +24,7 @@ const COMMANDS: [&str; 17] = [
 ];
 
 /// Flags that later orders bring: help must not promise them.
-const LATER: [&str; 2] = ["--layers", "--imatrix"];
+const LATER: [&str; 1] = ["--layers"];
 
 #[test]
 fn every_command_has_help_with_examples() {
