@@ -159,7 +159,8 @@ impl Findings {
 
 /// At most 127 bytes, as other programs write such keys.
 fn text(text: &str) -> &str {
-    &text[..text.floor_char_boundary(127)]
+    let end = (0..=text.len().min(127)).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 /// Columns that share a scale, which is lost if none of them is important; `None` if nothing is lost.
