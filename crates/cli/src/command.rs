@@ -50,6 +50,7 @@ pub enum Command {
     #[command(long_about = verify::LONG_ABOUT)]
     Verify(verify::Arguments),
     /// Record every intermediate tensor that a device computes
+    #[command(long_about = trace::LONG_ABOUT)]
     Trace(trace::Arguments),
     /// Compare two models of any format, tensor by tensor
     #[command(long_about = diff::LONG_ABOUT)]

@@ -26,7 +26,8 @@ const FLAGS: &[(&[&str], &str)] = &[
     (&["-hf", "--hf-repo", "-hff", "--hf-file", "-mu", "--model-url"], DOWNLOAD_TIP),
     (&["-sys", "--system-prompt"], "use `trueup chat --system TEXT`"),
     (&["-cnv", "--conversation", "-i", "--interactive"], "use `trueup chat MODEL`"),
-    (&["--vocab-only", "--bigendian", "--mmproj"], "remove the flag: trueup does not write such files"),
+    (&["--vocab-only", "--bigendian"], "remove the flag: trueup does not write such files"),
+    (&["--mmproj"], "remove the flag: trueup does not support multimodal models"),
     (&["--allow-requantize"], "remove the flag: requantizing is allowed, with a note"),
     (&["--leave-output-tensor"], "use --rule '^output\\.weight$=f16' to keep the output head in f16"),
     (&["--token-embedding-type"], "use --rule '^token_embd\\.weight$=TYPE'"),
@@ -35,7 +36,8 @@ const FLAGS: &[(&[&str], &str)] = &[
     (&["--nthreads"], "use -t N (--threads N)"),
 ];
 
-const DOWNLOAD_TIP: &str = "download the model first, and pass its file or folder";
+const DOWNLOAD_TIP: &str =
+    "download the model first, and pass its GGUF file, or convert its folder with `trueup convert`";
 
 const DEVICE_TIP: &str = "use --device cuda to compute on a GPU, and --device-memory SIZE to limit its memory use";
 
@@ -83,8 +85,10 @@ fn tip(typed: &[String], error: &clap::Error) -> Option<String> {
         });
     }
     let positional = |flag: &str, what: &str| (invalid == flag).then(|| what.to_owned());
-    positional("-m", "pass the model without a flag: `trueup run MODEL`")
-        .or_else(|| positional("--model", "pass the model without a flag: `trueup run MODEL`"))
+    let known = Arguments::command().find_subcommand(command).map_or("run", |_| command);
+    let without_flag = format!("pass the model without a flag: `trueup {known} MODEL`");
+    positional("-m", &without_flag)
+        .or_else(|| positional("--model", &without_flag))
         .or_else(|| typed.iter().skip(1).find_map(|argument| of_flag(argument)))
 }
 
@@ -137,7 +141,9 @@ mod tests {
             ("trueup convert model --outfile out.gguf", "`trueup convert SOURCE OUTPUT`"),
             ("trueup run model.gguf -p Hi -ngl 99", "--device cuda"),
             ("trueup run model.gguf -p Hi --n-gpu-layers 99", "--device cuda"),
-            ("trueup run -m model.gguf -p Hi", "pass the model without a flag"),
+            ("trueup run -m model.gguf -p Hi", "pass the model without a flag: `trueup run MODEL`"),
+            ("trueup bench -m model.gguf", "pass the model without a flag: `trueup bench MODEL`"),
+            ("trueup run model.gguf --mmproj f", "does not support multimodal models"),
             ("trueup run model.gguf -p Hi --temperature 0", "--temp"),
             ("trueup run model.gguf -p Hi --cache-type-k q8_0", "--kv TYPE"),
             ("trueup quantize in.gguf out.gguf --leave-output-tensor --type q4_0", "--rule"),

@@ -24,7 +24,7 @@ mod ties;
 mod tokens;
 mod weights;
 
-pub use finding::{Diagnosis, Finding, Place, Rule, Severity};
+pub use finding::{Diagnosis, Effect, Finding, Place, Rule, Severity};
 
 use finding::Findings;
 use patient::Patient;
@@ -78,7 +78,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 /// finding.
 pub fn diagnose(path: &Path, threads: Option<usize>, progress: &dyn Progress) -> Result<Diagnosis> {
     let patient = Patient::admit(path)?;
-    let mut findings = Findings::default();
+    let mut findings = Findings::new(patient.metadata().is_none());
     FAMILIES.iter().for_each(|family| (family.look)(&patient, &mut findings));
     let checkpoint = patient.checkpoint();
     let packed: HashSet<usize> = packed::matrices(&patient).iter().map(|matrix| matrix.codes).collect();

@@ -111,7 +111,8 @@ impl Mapping {
             stand_in(&spec, &names, sources.map(|source| source.name.as_str()), tensor)
         };
         let mut omitted = omit(source, stand_in, &head, unused, &mut mismatch);
-        mismatch.check(source, architecture, &names)?;
+        let wanted = tensors.iter().flat_map(|tensor| &tensor.expected.sources).map(|source| source.name.as_str());
+        mismatch.check(source, architecture, &names, wanted)?;
         notes.extend(compare_copies(source, &names, &head, &mut omitted)?);
         notes.extend(notes_of_computed(source, &spec, &omitted)?);
         notes.extend(note_of_unused(source, &omitted));

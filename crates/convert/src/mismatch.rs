@@ -10,7 +10,7 @@
 //! ```
 
 use trueup_formats::{Checkpoint, Error, QUANTIZED_HELP, Result, counted, is_quantized, listed, quantization, quote};
-use trueup_models::{Architecture, OUTPUT, SourceNames};
+use trueup_models::{Architecture, LayerNames, OUTPUT, SourceNames, layer_prefix};
 
 /// What does not fit.
 #[derive(Default)]
@@ -27,6 +27,8 @@ pub(crate) struct Mismatch {
 const NAMED_MAX: usize = 8;
 /// Names of each kind that are listed where there are more.
 const SHOWN: usize = 5;
+const LAYERS_HELP: &str = "nothing was written; correct the number of layers in config.json, or get the config.json of \
+                           this model";
 const VARIANT_HELP: &str = "nothing was written; make sure that config.json belongs to these tensors; if it does, \
                             trueup does not support this variant of the model";
 
@@ -38,8 +40,14 @@ impl Mismatch {
         }
     }
 
-    /// Fails when anything does not fit.
-    pub fn check(self, source: &dyn Checkpoint, architecture: &Architecture, names: &SourceNames) -> Result<()> {
+    /// Fails when anything does not fit. `expected` are the names of all tensors that the architecture has.
+    pub fn check<'a>(
+        self,
+        source: &dyn Checkpoint,
+        architecture: &Architecture,
+        names: &SourceNames,
+        expected: impl IntoIterator<Item = &'a str>,
+    ) -> Result<()> {
         if self.missing.is_empty() && self.unknown.is_empty() && self.misfits.is_empty() {
             return Ok(());
         }
@@ -47,8 +55,13 @@ impl Mismatch {
         if let Some((problem, help)) = self.other_kind(source, architecture) {
             return fault(problem, help);
         }
-        let (cause, help) = self.cause(architecture, names);
-        let symptoms = self.symptoms(architecture);
+        let (cause, help) = self.cause(source, architecture, names);
+        let layers = LayerNames::new(expected);
+        let is_other_number = self.missing.is_empty()
+            && self.misfits.is_empty()
+            && self.unknown.iter().all(|name| layers.is_of_other_layer(name));
+        let help = if is_other_number && cause.is_none() { LAYERS_HELP.to_owned() } else { help };
+        let symptoms = self.symptoms(architecture, &layers);
         fault(cause.map_or(symptoms.clone(), |cause| format!("{cause}; {symptoms}")), &help)
     }
 
@@ -85,23 +98,32 @@ impl Mismatch {
     }
 
     /// Missing, unknown and unfit tensors.
-    fn symptoms(&self, architecture: &Architecture) -> String {
+    fn symptoms(&self, architecture: &Architecture, layers: &LayerNames) -> String {
         let class = architecture.classes[0];
         let mut parts = Vec::new();
-        let is_of_one_kind = self.missing.is_empty() || self.unknown.is_empty();
-        if is_of_one_kind || self.missing.len() + self.unknown.len() <= NAMED_MAX {
+        let (other_layers, unknown): (Vec<String>, Vec<String>) =
+            self.unknown.iter().cloned().partition(|name| layers.is_of_other_layer(name));
+        let others = layers.others(other_layers.iter().map(String::as_str));
+        parts.extend(others.iter().map(|others| others.problem("config.json")));
+        let is_of_one_kind = self.missing.is_empty() || unknown.is_empty();
+        if is_of_one_kind || self.missing.len() + unknown.len() <= NAMED_MAX {
             parts.extend(self.missing.iter().map(|name| format!("tensor {name} is missing")));
-            parts.extend(self.unknown.iter().map(|name| format!("tensor {} is not known to {class}", quote(name))));
+            parts.extend(unknown.iter().map(|name| format!("tensor {} is not known to {class}", quote(name))));
         } else {
             parts.extend(group(&self.missing, "missing"));
-            parts.extend(group(&self.unknown, &format!("not known to {class}")));
+            parts.extend(group(&unknown, &format!("not known to {class}")));
         }
         parts.extend(self.misfits.iter().cloned());
         listed(&parts, "; ")
     }
 
     /// Why it does not fit, where that can be seen, and what to do.
-    fn cause(&self, architecture: &Architecture, names: &SourceNames) -> (Option<String>, String) {
+    fn cause(
+        &self,
+        source: &dyn Checkpoint,
+        architecture: &Architecture,
+        names: &SourceNames,
+    ) -> (Option<String>, String) {
         if self.unknown.iter().any(|name| PARTS_OF_OTHER_INPUT.iter().any(|part| name.contains(part))) {
             let class = architecture.classes[0];
             let help = format!(
@@ -119,9 +141,24 @@ impl Mismatch {
             return (cause, help.to_owned());
         }
         if self.unknown.is_empty() && self.misfits.is_empty() {
-            return (None, "nothing was written; get all files of the model".to_owned());
+            return (None, format!("nothing was written; {}", missing_help(source, &self.missing)));
         }
         (None, VARIANT_HELP.to_owned())
+    }
+}
+
+/// What to do about missing tensors: config.json is the likely cause if whole layers or only biases are missing.
+fn missing_help(source: &dyn Checkpoint, missing: &[String]) -> &'static str {
+    let is_layer_absent = |name: &String| {
+        let layer = layer_prefix(name);
+        layer.is_some_and(|layer| !source.tensors().iter().any(|tensor| tensor.name.starts_with(layer)))
+    };
+    if missing.iter().all(is_layer_absent) {
+        "correct the number of layers in config.json, or get all files of the model"
+    } else if missing.iter().all(|name| name.ends_with(".bias")) {
+        "correct the keys for biases in config.json, such as attention_bias, or get all files of the model"
+    } else {
+        "get all files of the model, and make sure that config.json belongs to them"
     }
 }
 

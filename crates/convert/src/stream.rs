@@ -206,7 +206,7 @@ impl<'a> Stream<'a> {
                 let (number, element) = chunk.source_element(unfit.place);
                 let element = tensor.expected.source_element(element);
                 let name = tensor.expected.sources.get(number).map_or(&tensor.expected.name, |source| &source.name);
-                unfit.in_tensor(self.source.path(), &quote(name), element)
+                unfit.in_checkpoint_tensor(self.source.path(), &quote(name), element)
             })?;
         }
         let sorted = chunk.sort_rows(to, bytes, &mut own.sorted);

@@ -97,7 +97,7 @@ fn all_tensors_that_do_not_fit_are_listed_at_once() {
         "tensor model.norm.weight is missing",
         "tensor model.layers.1.self_attn.q_proj.weight is missing",
         "tensor model.layers.0.mlp.up_proj.weight: expected shape [96, 64], found [64, 96]",
-        "tensor model.layers.7.mlp.up_proj.weight is not known to LlamaForCausalLM",
+        "expected 2 layers (config.json), found 1 tensor of other layers, such as model.layers.7.mlp.up_proj.weight",
         "tensor model.layers.0.self_attn.q_proj.bias is not known",
         "tensor position_ids is not known",
         "tensor model.layers.0.input_layernorm.weight: expected a floating-point type, found i32",

@@ -9,6 +9,8 @@ use crate::error::{Error, listed, quote};
 use crate::json;
 use crate::source_file::SourceFile;
 use crate::text_encoding::without_mark;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 /// Bytes from the start of a file that [`of_file`] needs.
@@ -92,6 +94,13 @@ pub(crate) fn of_file(start: &[u8], path: &Path) -> Option<Foreign> {
     let text = without_mark(start).trim_ascii_start();
     let is_json = extension.eq_ignore_ascii_case("json") && text.first().is_some_and(|byte| b"{[".contains(byte));
     is_json.then(|| Foreign::new("a JSON file", "pass its folder, or the file with the weights"))
+}
+
+/// Whether a file begins with these bytes.
+fn starts_with(path: &Path, magic: &[u8; 4]) -> bool {
+    let mut start = [0; 4];
+    // A pipe would block.
+    path.is_file() && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *magic
 }
 
 /// What a zip archive holds, by the name of its first entry.
@@ -194,11 +203,14 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
         let what = "PyTorch pickle files, which can contain executable code";
         return Some(Foreign::new(what, PICKLES_HELP));
     }
-    if let Some(file) = names.iter().find(|name| name.ends_with(".gguf")) {
-        return Some(Foreign::new(
-            "a folder with GGUF files",
-            format!("pass the GGUF file itself, for example {}", quote(file)),
-        ));
+    let gguf: Vec<&String> = names.iter().filter(|name| name.ends_with(".gguf")).collect();
+    if let Some(first) = gguf.first() {
+        let sound = gguf.iter().find(|name| starts_with(&folder.join(name.as_str()), b"GGUF")).unwrap_or(first);
+        let help = format!(
+            "pass the GGUF file itself, for example {}; to change its types, use `trueup quantize`",
+            quote(sound)
+        );
+        return Some(Foreign::new("a folder with GGUF files", help));
     }
     if is("tf_model.h5") || is("flax_model.msgpack") || ends(".onnx") {
         let what = "the weights of another framework (TensorFlow, Flax or ONNX)";

@@ -79,6 +79,7 @@ impl<'a> Reader<'a> {
 
     /// The next `count` bytes.
     pub fn bytes(&mut self, count: u64, what: &dyn Display) -> Result<Vec<u8>> {
+        self.item = self.position;
         let mut bytes = vec![0; self.count(count, 1, what)?];
         self.fill(&mut bytes, what)?;
         Ok(bytes)

@@ -61,7 +61,7 @@ fn is_split(file: &dyn Checkpoint) -> Result<bool> {
         let problem = format!("expected {LAYOUT_SPLIT_SCALE:?}, found {:?}", quote(layout));
         return Err(Error::new(file.path(), problem)
             .at(format!("key {LAYOUT_KEY}"))
-            .help("use a newer version of trueup"));
+            .help("the file is damaged, or it needs a newer version of trueup"));
     }
     Ok(true)
 }

@@ -117,7 +117,11 @@ fn a_folder_without_weights_says_what_it_has() {
         ("pytorch_model-00001-of-00002.bin", "found PyTorch pickle files", "convert them to safetensors"),
         ("consolidated.00.pth", "found PyTorch pickle files", "convert them to safetensors"),
         ("model.pt", "found PyTorch pickle files", "convert them to safetensors"),
-        ("model.gguf", "a folder with GGUF files", "pass the GGUF file itself, for example model.gguf"),
+        (
+            "model.gguf",
+            "a folder with GGUF files",
+            "pass the GGUF file itself, for example model.gguf; to change its types, use `trueup quantize`",
+        ),
         ("tf_model.h5", "of another framework", "safetensors files"),
         ("notes.txt", "found neither", "get the weights of the model"),
     ] {
@@ -259,7 +263,7 @@ fn every_lie_is_refused_with_its_place() {
     let sizes: [(&str, u64, &[&str]); 4] = [
         ("2^64 - 1", u64::MAX, &["size of the header", "18446744073709551615"]),
         ("65 MiB", 65 << 20, &["size of the header", "at most 67108864"]),
-        ("one too many", 3, &["header at byte 0", "expected 3 bytes", "found 2"]),
+        ("one too many", 3, &["header at byte 8", "expected 3 bytes", "found 2"]),
         ("0", 0, &["header, line 1"]),
     ];
     for (case, size, fragments) in sizes {

@@ -38,16 +38,30 @@ impl Architecture {
                 Some(other) => quote(&other.to_string()),
             };
             let problem = format!("expected a list with one class name, found {found}");
-            return Err(Error::new(path, problem)
-                .at(format!("architectures in {}", description_name(path)))
-                .help(SUPPORTED_HELP));
+            let file = description_name(path);
+            let help = match (listed, classes.len()) {
+                (None, _) => format!("add \"architectures\" with the class of this model to {file}"),
+                (_, 2..) => "keep only the class of this model in \"architectures\"".to_owned(),
+                _ => "write the class of this model as a list with one name".to_owned(),
+            };
+            return Err(Error::new(path, problem).at(format!("architectures in {file}")).help(help));
         };
         Architecture::of_class(class).find(|architecture| architecture.is_selected_by(config)).ok_or_else(|| {
             Error::new(path, format!("expected a supported class, found \"{}\"", quote(class)))
                 .at(format!("architectures in {}", description_name(path)))
-                .help(SUPPORTED_HELP)
+                .help(if is_multimodal(class, config) { MULTIMODAL_HELP } else { SUPPORTED_HELP })
         })
     }
+}
+
+/// The help for a class that is not supported.
+const MULTIMODAL_HELP: &str = "`trueup convert --help` lists the supported models; if this is a multimodal model, save \
+                               its language model alone, with its own class";
+
+/// Whether a class or the keys of a description are those of models with other input than text.
+fn is_multimodal(class: &str, config: &Object) -> bool {
+    let parts = ["text_config", "vision_config", "audio_config", "visual", "llm_config"];
+    class.ends_with("ForConditionalGeneration") || parts.iter().any(|key| config.contains_key(*key))
 }
 
 impl ModelSpec {

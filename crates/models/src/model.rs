@@ -3,6 +3,7 @@
 use crate::architecture::Architecture;
 use crate::build::{self, Batch};
 use crate::diagnostics::Diagnostics;
+use crate::layer_names::LayerNames;
 use crate::spec::ModelSpec;
 use crate::tensor::TensorSpec;
 use std::collections::HashMap;
@@ -61,15 +62,8 @@ impl Model {
                 Err(problem) => diagnostics.add(format!("tensor {}: {problem}", expected.name)),
             }
         }
-        let mut notes = Vec::new();
-        for unknown in tensors.iter().filter(|tensor| found.contains_key(tensor.name.as_str())) {
-            let name = quote(&unknown.name);
-            match architecture.unused_in_gguf(&unknown.name) {
-                Some(what) => notes.push(format!("tensor {name} is not used ({what})")),
-                None => diagnostics.add(format!("tensor {name} is not known to {}", architecture.gguf_name)),
-            }
-        }
-        diagnostics.check(path, "tensors", "the file is damaged, or this variant of the model is not supported")?;
+        let unknown = tensors.iter().filter(|tensor| found.contains_key(tensor.name.as_str()));
+        let notes = check_unknown(&spec, unknown, diagnostics, path)?;
         Ok(Model { spec, weights, slices, notes })
     }
 
@@ -118,6 +112,38 @@ fn sliced(expected: &TensorSpec, ty: TensorType) -> Vec<Slice> {
         Slice { name: name.clone(), stored: expected.name.clone(), ty: TensorType::new(ty.dtype, &sizes) }
     };
     expected.slices.iter().map(slice).collect()
+}
+
+/// Fails if a tensor is not known to the architecture or has any other problem. Returns notes about unused tensors.
+fn check_unknown<'a>(
+    spec: &ModelSpec,
+    unknown: impl Iterator<Item = &'a TensorInfo>,
+    mut diagnostics: Diagnostics,
+    path: &Path,
+) -> Result<Vec<String>> {
+    let architecture = spec.architecture();
+    let expected = spec.tensors();
+    let layers = LayerNames::new(expected.iter().map(|tensor| tensor.name.as_str()));
+    let (mut notes, mut of_other_layers) = (Vec::new(), Vec::new());
+    for unknown in unknown {
+        let name = quote(&unknown.name);
+        match architecture.unused_in_gguf(&unknown.name) {
+            Some(what) => notes.push(format!("tensor {name} is not used ({what})")),
+            None if layers.is_of_other_layer(&unknown.name) => of_other_layers.push(unknown.name.as_str()),
+            None => diagnostics.add(format!("tensor {name} is not known to {}", architecture.gguf_name)),
+        }
+    }
+    let is_sound = diagnostics.list().is_empty();
+    let mut help = "the file is damaged, or this variant of the model is not supported".to_owned();
+    for others in layers.others(of_other_layers) {
+        let key = others.gguf_key(architecture.gguf_name);
+        diagnostics.add(others.problem(&key));
+        if is_sound {
+            help = format!("correct {key}, or get the file again");
+        }
+    }
+    diagnostics.check(path, "tensors", &help)?;
+    Ok(notes)
 }
 
 /// The type of a stored tensor that fits the expected one, or the difference.

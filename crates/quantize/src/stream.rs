@@ -183,13 +183,21 @@ fn report_of(targets: &[Target], options: &Options) -> Report {
     if targets.iter().any(|target| target.choice.dtype == DType::Q8_1) {
         notes.push("only trueup reads files with q8_1 tensors; other GGUF programs refuse them".to_owned());
     }
-    let again = |target: &&Target| target.source.dtype.is_quantized() && !target.transcoder().is_copy();
-    let again = targets.iter().filter(again).count();
-    if again > 0 {
-        let (tensors, verb) = (counted(again, "tensor"), if again == 1 { "is" } else { "are" });
+    let changed = |target: &&Target| target.source.dtype.is_quantized() && !target.transcoder().is_copy();
+    let (again, decoded): (Vec<&Target>, Vec<&Target>) =
+        targets.iter().filter(changed).partition(|target| target.choice.dtype.is_quantized());
+    let (again, decoded) = (again.len(), decoded.len());
+    if decoded > 0 {
+        let (noun, verb) = if decoded == 1 { ("tensor", "is") } else { ("tensors", "are") };
         notes.push(format!(
-            "{tensors} {verb} quantized a second time, which adds to the error of the first time; quantize the \
-            unquantized file instead"
+            "{decoded} quantized {noun} {verb} decoded to floating point; this does not restore the lost precision"
+        ));
+    }
+    if again > 0 {
+        let verb = if again == 1 { "is" } else { "are" };
+        notes.push(format!(
+            "{} {verb} quantized a second time, so the errors add up; start from the unquantized file",
+            counted(again, "tensor")
         ));
     }
     if options.layout == Layout::Split {

@@ -32,6 +32,9 @@ pub struct Unfit {
     help: String,
 }
 
+/// How the help for values that are too large begins.
+const KEEP: &str = "keep the tensor";
+
 /// Elements that are between two types at once: their f32 stay in the first level cache. A multiple of every block
 /// length.
 const PIECE_ELEMENTS: usize = 4096;
@@ -196,11 +199,11 @@ impl Transcoder {
         let block = weights[start..].iter().take(length).enumerate();
         let largest = block.max_by(|(_, a), (_, b)| a.abs().total_cmp(&b.abs())).map_or(0, |(offset, _)| offset);
         let place = start + largest;
-        let wider = if self.target == DType::Bf16 { "f32" } else { "bf16 or f32" };
+        let (wider, rule) = if self.target == DType::Bf16 { ("f32", "f32") } else { ("bf16 or f32", "bf16") };
         Unfit {
             place: place as u64,
-            problem: format!("is {}, too large for {}", weights[place], self.target),
-            help: format!("keep the tensor in {wider} with a rule"),
+            problem: format!("is {}, too large for {}", short(weights[place]), self.target),
+            help: format!("{KEEP} in {wider} with `trueup quantize --rule 'NAME={rule}'`"),
         }
     }
 }
@@ -211,10 +214,23 @@ impl Unfit {
         Unfit { place: self.place + elements as u64, ..self }
     }
 
+    /// As [`Unfit::in_tensor`], for a command without rules for types.
+    pub fn in_checkpoint_tensor(mut self, path: &Path, tensor: &str, element: u64) -> Error {
+        if self.help.starts_with(KEEP) {
+            self.help = format!("convert without --type, then {}", self.help);
+        }
+        self.in_tensor(path, tensor, element)
+    }
+
     /// As an error of a file's tensor; `element` is the number of the element in it.
     pub fn in_tensor(self, path: &Path, tensor: &str, element: u64) -> Error {
         Error::new(path, format!("element {element} {}", self.problem)).at(format!("tensor {tensor}")).help(self.help)
     }
+}
+
+/// A number with all of its digits, or with four if they are many.
+fn short(value: f32) -> String {
+    if value.abs() < 1e9 { value.to_string() } else { format!("{value:.3e}") }
 }
 
 /// Elements as the exact numbers that the bytes stand for.

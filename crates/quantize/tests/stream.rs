@@ -158,6 +158,23 @@ fn weights_that_no_type_can_hold_are_refused_and_the_old_output_stays() {
 }
 
 #[test]
+fn notes_tell_quantizing_twice_from_decoding() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = model(folder.path());
+    let (coded, target) = (folder.path().join("q8_0.gguf"), folder.path().join("out.gguf"));
+    let notes = |source: &Path, dtype: DType| run(source, &target, &options(Some(dtype), Layout::Block, 1)).notes;
+    assert_eq!(notes(&source, DType::Q8_0), [""; 0]);
+    run(&source, &coded, &options(Some(DType::Q8_0), Layout::Block, 1));
+    let twice = notes(&coded, DType::Q4_0).join("; ");
+    assert!(
+        twice.ends_with("quantized a second time, so the errors add up; start from the unquantized file"),
+        "{twice}"
+    );
+    let decoded = notes(&coded, DType::F16).join("; ");
+    assert!(decoded.ends_with("decoded to floating point; this does not restore the lost precision"), "{decoded}");
+}
+
+#[test]
 fn a_dry_run_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let source = model(folder.path());

@@ -277,19 +277,35 @@ struct SimulatedCards {
 }
 
 impl SimulatedCards {
-    /// `x2:1@4GiB`: how many cards, which one, bytes of memory of each, `bytes` unless they are named.
-    fn parse(rest: &str, bytes: u64) -> Option<SimulatedCards> {
+    /// `x2:1@4GiB`: how many cards, which one, bytes of memory of each, `bytes` unless they are named. An error says
+    /// which of the three is wrong.
+    fn parse(rest: &str, bytes: u64) -> std::result::Result<SimulatedCards, String> {
+        let found = |text: &str| trueup_formats::quote(text);
         let (rest, memory_bytes) = match rest.split_once('@') {
-            Some((rest, named)) => (rest, memory_bytes(named)?),
+            Some((rest, named)) => {
+                let expected = || format!("memory: expected a size such as 4GiB or 512MiB, found {}", found(named));
+                (rest, memory_bytes(named).ok_or_else(expected)?)
+            }
             None => (rest, bytes),
         };
         let (rest, card) = match rest.split_once(':') {
-            Some((rest, card)) => (rest, Some(card.parse().ok()?)),
+            Some((rest, card)) => (rest, Some(card)),
             None => (rest, None),
         };
-        let cards = if rest.is_empty() { 1 } else { rest.strip_prefix('x')?.parse().ok()? };
-        let exists = (1..=SIMULATED_CARDS_MAX).contains(&cards) && card.is_none_or(|card| card < cards);
-        exists.then_some(SimulatedCards { cards, card, memory_bytes })
+        let cards = match rest.strip_prefix('x') {
+            Some(number) => {
+                number.parse().ok().filter(|cards| (1..=SIMULATED_CARDS_MAX).contains(cards)).ok_or_else(|| {
+                    format!("number of cards: expected 1 to {SIMULATED_CARDS_MAX}, found {}", found(number))
+                })?
+            }
+            None if rest.is_empty() => 1,
+            None => return Err(format!("expected the number of cards, such as x2, found {}", found(rest))),
+        };
+        let number = |card: &str| {
+            let expected = || format!("card: expected 0 to {}, found {}", cards - 1, found(card));
+            card.parse().ok().filter(|card| *card < cards).ok_or_else(expected)
+        };
+        Ok(SimulatedCards { cards, card: card.map(number).transpose()?, memory_bytes })
     }
 }
 
@@ -297,15 +313,14 @@ impl SimulatedCards {
 const SIMULATED_CARDS_MAX: usize = 8;
 
 /// The one card that a name means, or why there is none.
-fn simulated_card(kind: &str, rest: &str, cards: Option<SimulatedCards>) -> Result<(SimulatedCards, usize)> {
+fn simulated_card(
+    kind: &str,
+    rest: &str,
+    cards: std::result::Result<SimulatedCards, String>,
+) -> Result<(SimulatedCards, usize)> {
     let name = || trueup_formats::quote(&format!("{kind}{rest}"));
-    let cards = cards.ok_or_else(|| {
-        Error::Request(format!(
-            "device {}: expected a name like {kind}x2:1@4GiB (number of cards up to {SIMULATED_CARDS_MAX}, card, \
-                memory of each card)",
-            name()
-        ))
-    })?;
+    let cards = cards
+        .map_err(|problem| Error::Request(format!("device {}: {problem}; a full name is {kind}x2:1@4GiB", name())))?;
     let (count, card) = (cards.cards, cards.card.or((cards.cards == 1).then_some(0)));
     let several = || {
         let first = rest.split('@').next().unwrap_or_default();
@@ -364,9 +379,9 @@ fn open_npu_sim(rest: &str, _: &DeviceOptions) -> Result<Arc<dyn Device>> {
 /// How many simulated cards a name means, where it means several and none of them.
 fn several_simulated(name: &str) -> Option<usize> {
     let cards = match (name.strip_prefix("cuda-sim"), name.strip_prefix("npu-sim")) {
-        (Some(rest), _) => SimulatedCards::parse(rest, SIMULATED_BYTES),
+        (Some(rest), _) => SimulatedCards::parse(rest, SIMULATED_BYTES).ok(),
         (None, Some(rest)) => {
-            simulated_chip(rest).and_then(|(chip, rest)| SimulatedCards::parse(rest, chip.memory_bytes))
+            simulated_chip(rest).and_then(|(chip, rest)| SimulatedCards::parse(rest, chip.memory_bytes).ok())
         }
         (None, None) => None,
     };
@@ -467,10 +482,13 @@ mod tests {
             ("cpu", None),
             ("cpu:1", Some("expected cpu, because there is only one")),
             ("cuda:one", Some("expected a card number")),
-            ("cuda-sim@4", Some("memory of each card")),
-            ("cuda-sim@0GiB", Some("memory of each card")),
-            ("cuda-simx2:2", Some("cuda-simx2:2")),
-            ("cuda-simx9:1", Some("up to 8, card")),
+            ("cuda-sim@4", Some("cuda-sim@4: memory: expected a size such as 4GiB or 512MiB, found 4")),
+            ("cuda-sim@0GiB", Some("memory: expected a size such as 4GiB or 512MiB, found 0GiB")),
+            ("cuda-simx2:2", Some("card: expected 0 to 1, found 2; a full name is cuda-simx2:1@4GiB")),
+            ("npu-sim:910bx2:one", Some("card: expected 0 to 1, found one")),
+            ("cuda-simx", Some("number of cards: expected 1 to 8, found ")),
+            ("cuda-simy2", Some("expected the number of cards, such as x2, found y2")),
+            ("cuda-simx9:1", Some("number of cards: expected 1 to 8, found 9")),
             ("npu-sim:910bx2@4GiB", Some("select one of them, like npu-sim:910bx2:0")),
             ("npu-sim:910c", Some("expected a chip (910b")),
             ("npu:x", Some("expected a card number, like npu:1")),

@@ -80,7 +80,8 @@ impl Plan {
     /// Plans a graph. `devices` are the main one and, perhaps, one to fall back on; every node goes to the first that
     /// computes it.
     ///
-    /// Fails where no device computes a node, naming all such nodes with the devices' reasons.
+    /// # Errors
+    /// No device computes a node: the number of such nodes, and the devices' reasons for the first one.
     pub fn new(graph: Graph, devices: &[&dyn Device]) -> Result<Plan> {
         Plan::over(Fused::none(graph), devices, 1, &LayerHomes::default())
     }

@@ -123,7 +123,11 @@ pub(crate) fn merge(
     for token in names.tokens() {
         let role = ["bos_token", "eos_token"].into_iter().find(|role| names.role(role) == Some(token.content.as_str()));
         if let Some(role) = role.filter(|_| merging.lacks(&token.content) && !target.makes_ends) {
-            notes.push(format!("{role} \"{}\" is ignored: no file gives it an ID", quote(&token.content)));
+            let text = quote(&token.content);
+            notes.push(match names.conflict(role) {
+                Some(conflict) => format!("{conflict}, but no file gives it an ID: the tokenizer has no {role}"),
+                None => format!("{role} \"{text}\" is ignored: no file gives it an ID"),
+            });
             continue;
         }
         merging.put_named(token, notes);

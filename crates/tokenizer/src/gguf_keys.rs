@@ -323,7 +323,7 @@ fn read_plain(metadata: &Metadata, path: &Path, notes: &mut Vec<String>) -> Resu
                  {WORD_PIECE}, found {}",
                 quote(other)
             );
-            let help = "pass the tokenizer of the model with --tokenizer, or pass token IDs instead of text";
+            let help = "pass the tokenizer of the model with --tokenizer";
             return Err(Error::new(path, problem).at(MODEL).help(help));
         }
     };

@@ -395,7 +395,7 @@ fn note_unread(files: &TokenizerFiles, model: &ModelTokens, notes: &mut Vec<Stri
 fn no_vocabulary(files: &TokenizerFiles, path: &Path) -> Error {
     if files.is_left_out {
         let error = Error::new(path, "expected a vocabulary, found none");
-        return error.help("pass token IDs instead of text, or pass a tokenizer with --tokenizer");
+        return error.help("pass a tokenizer with --tokenizer");
     }
     Error::new(
         path,

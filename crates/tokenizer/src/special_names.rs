@@ -78,18 +78,20 @@ impl<'f> SpecialNames<'f> {
 
     /// Notes on roles for which the two files name different tokens.
     pub(crate) fn conflicts(&self) -> Vec<String> {
-        let (Some(config), Some(map)) = (self.config, self.map) else { return Vec::new() };
-        let text = |object: &'f Map<String, Value>, key: &str| object.get(key).and_then(token_text);
-        let differ = |key: &&str| match (text(config, key), text(map, key)) {
-            (Some(config), Some(map)) if config != map => {
-                let (config, map, used) = (quote(config), quote(map), quote(self.role(key).unwrap_or_default()));
-                Some(format!(
-                    "{key} is \"{config}\" in tokenizer_config.json and \"{map}\" in special_tokens_map.json; \"{used}\" is used, as in transformers"
-                ))
-            }
-            _ => None,
-        };
-        ROLES.iter().filter_map(differ).collect()
+        ROLES.iter().filter_map(|key| self.conflict(key)).collect()
+    }
+
+    /// The note on a role for which the two files name different tokens.
+    pub(crate) fn conflict(&self, key: &str) -> Option<String> {
+        let text = |object: &'f Map<String, Value>| object.get(key).and_then(token_text);
+        let (config, map) = (text(self.config?)?, text(self.map?)?);
+        let (shown, other, used) = (quote(config), quote(map), quote(self.role(key).unwrap_or_default()));
+        (config != map).then(|| {
+            format!(
+                "{key} is \"{shown}\" in tokenizer_config.json and \"{other}\" in special_tokens_map.json; \"{used}\" is used, \
+                 as in transformers"
+            )
+        })
     }
 
     fn default_of(&self, key: &str) -> Option<&'static RoleDefault> {

@@ -156,7 +156,10 @@ pub(crate) fn assign(
     names: &SpecialNames<'_>,
     notes: &mut Vec<String>,
 ) -> Result<()> {
-    notes.extend(names.conflicts());
+    // Of a token without an ID, the note on it says this too.
+    let conflicts = names.conflicts().into_iter();
+    let new: Vec<String> = conflicts.filter(|conflict| !notes.iter().any(|note| note.starts_with(conflict))).collect();
+    notes.extend(new);
     let inside = Ids { count: parts.tokens.len().max(model.vocab_size.unwrap_or_default()), path };
     let ids: HashMap<String, u32> =
         ids_by_text(&parts.tokens).into_iter().map(|(text, id)| (text.to_owned(), id)).collect();

@@ -185,6 +185,23 @@ fn conflicts_are_noted_by_token_and_file() {
 }
 
 #[test]
+fn a_conflict_about_a_token_without_an_id_is_one_note() {
+    let case = case("map-over-config");
+    let mut files = json_files(&case);
+    put(files.entry("tokenizer_config.json").or_insert_with(|| json!({})), "/eos_token", &json!("<nope>"));
+    put(files.entry("tokenizer_config.json").or_insert_with(|| json!({})), "/added_tokens_decoder", &json!({}));
+    let found = open(&files, case["split"] == true, None).unwrap();
+    let notes: Vec<&String> = found.notes().iter().filter(|note| note.starts_with("eos_token")).collect();
+    assert_eq!(
+        notes,
+        [
+            "eos_token is \"<nope>\" in tokenizer_config.json and \"<unk>\" in special_tokens_map.json; \"<nope>\" is used, as in \
+          transformers, but no file gives it an ID: the tokenizer has no eos_token"
+        ]
+    );
+}
+
+#[test]
 fn what_cannot_be_settled_is_refused() {
     let refused = |name: &str, file: &str, pointer: &str, value: Value| {
         let case = case(name);

@@ -14,6 +14,8 @@ const TOKEN_CHARS_MAX: usize = 40;
 pub struct Flip {
     /// The prompt, counted from 0.
     pub prompt: usize,
+    /// Whether it differs in the batch of all prompts, instead of in the run of the prompt alone.
+    pub in_batch: bool,
     /// The position of the token whose successor differs.
     pub position: usize,
     /// The last ids up to that position, at most 12.
@@ -59,6 +61,12 @@ impl Flip {
             reference: token(self.reference),
             device: token(self.device),
         });
+    }
+
+    /// Where it is: `position 3 of prompt 0, in the batch of all prompts`, with the text `before` after the prompt.
+    pub(crate) fn place(&self, before: &str) -> String {
+        let batch = if self.in_batch { ", in the batch of all prompts" } else { "" };
+        format!("position {} of prompt {}{before}{batch}", self.position, self.prompt)
     }
 
     /// The two tokens in words: `" dog" (17) instead of " cat" (4)`, or the ids alone.
@@ -109,8 +117,17 @@ mod tests {
     fn flip(before: &[u8], reference: u8, device: u8) -> Flip {
         let before = before.iter().copied().map(u32::from).collect();
         let (reference, device) = (u32::from(reference), u32::from(device));
-        let mut flip =
-            Flip { prompt: 0, position: 3, before, reference, device, margin: 0.5, explained: true, text: None };
+        let mut flip = Flip {
+            prompt: 0,
+            in_batch: false,
+            position: 3,
+            before,
+            reference,
+            device,
+            margin: 0.5,
+            explained: true,
+            text: None,
+        };
         assert_eq!(flip.tokens(), format!("{device} instead of {reference}"));
         flip.add_text(&decode);
         flip

@@ -90,7 +90,7 @@ struct PolicyFile {
 struct WaiverFile {
     node: String,
     op: Option<String>,
-    verdict: Verdict,
+    verdict: Spanned<String>,
     reason: String,
     expires: toml::value::Datetime,
 }
@@ -101,10 +101,10 @@ impl Policy {
         let line = |at: usize| text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count().saturating_add(1);
         let file: PolicyFile = toml::from_str(text).map_err(|error| {
             let place = error.span().map_or(String::new(), |span| format!("line {}: ", line(span.start)));
-            let problem = error.message().lines().next().unwrap_or("not a gate file");
-            let is_quoted_date = problem.starts_with("invalid type: string") && problem.contains("TOML datetime");
-            let help = if is_quoted_date { "; write the date without quotes" } else { "" };
-            format!("{place}{}{help}", trueup_formats::quote(problem))
+            let problem = plain(error.message().lines().next().unwrap_or("not a gate file"));
+            let help =
+                if problem.contains("expected a date, found string") { "; write the date without quotes" } else { "" };
+            format!("{place}{}{help}", trueup_formats::quote(&problem))
         })?;
         let fail = |at: usize, what: &str| Err(format!("line {}: {what}", line(at)));
         if file.waiver.len() > WAIVERS_MAX {
@@ -125,16 +125,65 @@ impl Policy {
         }
         let mut waivers = Vec::with_capacity(file.waiver.len());
         for waiver in file.waiver {
-            let at = waiver.span().start;
-            match Waiver::new(waiver.into_inner()) {
+            let (at, waiver) = (waiver.span().start, waiver.into_inner());
+            let verdict_at = waiver.verdict.span().start;
+            let verdict = waived_verdict(waiver.verdict.get_ref());
+            let made = verdict
+                .map_err(|fault| (verdict_at, fault))
+                .and_then(|verdict| Waiver::new(waiver, verdict).map_err(|fault| (at, fault)));
+            match made {
                 Ok(waiver) => waivers.push(waiver),
-                Err(fault) => return fail(at, &fault),
+                Err((at, fault)) => return fail(at, &fault),
             }
         }
         let budgets = file.budgets.map_or(Budgets::default(), Spanned::into_inner);
         let coverage = file.coverage.map(Spanned::into_inner);
         Ok(Policy { coverage, require_device: file.require_device, budgets, waivers })
     }
+}
+
+/// The verdict that a waiver names.
+fn waived_verdict(name: &str) -> Result<Verdict, String> {
+    match name {
+        "undeclared_precision" => Ok(Verdict::UndeclaredPrecision),
+        "structural_bug" => Ok(Verdict::StructuralBug),
+        "not_finite" => Ok(Verdict::NotFinite),
+        _ => {
+            let is_unjudged = ["unchecked", "inconclusive"].contains(&name);
+            let help = if is_unjudged { "; to accept nodes that could not be judged, lower `coverage`" } else { "" };
+            let found = trueup_formats::quote(name);
+            Err(format!(
+                "verdict: expected undeclared_precision, structural_bug or not_finite, found \"{found}\"{help}"
+            ))
+        }
+    }
+}
+
+/// A message of the parser in the form "expected X, found Y".
+fn plain(problem: &str) -> String {
+    let field = |prefix| problem.strip_prefix(prefix)?.strip_suffix('`');
+    if let Some(field) = field("missing field `") {
+        return format!("a waiver has no {field}; add the key");
+    }
+    let unknown = problem.strip_prefix("unknown field `").and_then(|rest| rest.split_once("`, expected "));
+    if let Some((name, known)) = unknown {
+        let known = known.trim_start_matches("one of ").replace('`', "");
+        let known = known.rsplit_once(", ").map_or(known.clone(), |(first, last)| format!("{first} or {last}"));
+        return format!("expected {known}, found {name}");
+    }
+    let types = problem.strip_prefix("invalid type: ").and_then(|rest| rest.split_once(", expected "));
+    types.map_or_else(
+        || problem.to_owned(),
+        |(found, expected)| {
+            let expected = match expected {
+                "a TOML datetime" => "a date",
+                "f64" => "a number",
+                "a boolean" => "true or false",
+                other => other,
+            };
+            format!("expected {expected}, found {found}")
+        },
+    )
 }
 
 impl Budgets {
@@ -150,23 +199,16 @@ impl Budgets {
 }
 
 impl Waiver {
-    fn new(file: WaiverFile) -> Result<Waiver, String> {
+    fn new(file: WaiverFile, verdict: Verdict) -> Result<Waiver, String> {
         let expires = Date::from_toml(&file.expires)
             .ok_or_else(|| format!("expires: expected a date such as 2027-01-31, found {}", file.expires))?;
         if file.reason.trim().is_empty() {
             return Err("a waiver has no reason; state why the failure is accepted".to_owned());
         }
-        if !file.verdict.fails() {
-            return Err(format!(
-                "a waiver: expected the verdict undeclared_precision, structural_bug or not_finite, found \"{}\" \
-                    (nodes that could not be judged are covered by `coverage`)",
-                file.verdict
-            ));
-        }
         if file.node.is_empty() || file.node.chars().count() > PATTERN_MAX {
             return Err(format!("node must be a pattern of 1 to {PATTERN_MAX} characters"));
         }
-        Ok(Waiver { node: file.node, op: file.op, verdict: file.verdict, reason: file.reason, expires })
+        Ok(Waiver { node: file.node, op: file.op, verdict, reason: file.reason, expires })
     }
 
     fn covers(&self, node: &NodeReport) -> bool {
@@ -404,18 +446,20 @@ mod tests {
             ("\n\ncoverage = 1.5".to_owned(), "line 3: expected a coverage above 0"),
             ("coverage = nan".to_owned(), "line 1: expected a coverage above 0"),
             ("coverage = \"all\"".to_owned(), "line 1"),
-            ("budget = 3".to_owned(), "unknown field"),
+            ("budget = 3".to_owned(), "line 1: expected coverage, require_device, budgets or waiver, found budget"),
             ("[budgets]\nkl_mean = -1".to_owned(), "kl_mean: expected a finite budget of at least 0, found -1"),
             (waiver("reason = \" \"\nexpires = 2027-01-31"), "line 2: a waiver has no reason"),
-            (waiver("expires = 2027-01-31"), "missing field `reason`"),
-            (waiver("reason = \"r\""), "missing field `expires`"),
+            (waiver("expires = 2027-01-31"), "a waiver has no reason; add the key"),
+            (waiver("reason = \"r\""), "a waiver has no expires; add the key"),
             (waiver("reason = \"r\"\nexpires = 12:00:00"), "expected a date"),
             (waiver("reason = \"r\"\nexpires = \"2027-01-31\""), "; write the date without quotes"),
             (waiver("reason = \"r\"\nexpires = 2027-02-30"), "line 6"),
             (
                 "[[waiver]]\nnode = \"a\"\nverdict = \"rounding\"\nreason = \"r\"\nexpires = 2027-01-31".to_owned(),
-                "found \"rounding\"",
+                "line 3: verdict: expected undeclared_precision, structural_bug or not_finite, found \"rounding\"",
             ),
+            ("[[waiver]]\nverdict = 3".to_owned(), "line 2: expected a string, found integer `3`"),
+            ("coverage = \"all\"".to_owned(), "expected a number, found string \"all\""),
             (
                 "[[waiver]]\nnode = \"\"\nverdict = \"not_finite\"\nreason = \"r\"\nexpires = 2027-01-31".to_owned(),
                 "pattern",

@@ -1,6 +1,5 @@
 //! One sentence that sums a report up: layer, operator, tensor, position, and what to do next.
 
-use crate::flip::Flip;
 use crate::next::{repro_alone, verify_again};
 use crate::overflow::Overflow;
 use crate::pieces::clause;
@@ -11,14 +10,15 @@ use trueup_formats::counted;
 
 /// The result in one sentence.
 pub(crate) fn sentence(report: &Report) -> String {
-    let (device, reference) = (&report.device.name, &report.reference.name);
+    let device = &report.device.name;
     let coverage = &report.coverage;
     match (report.result, &report.first_bad) {
         (Outcome::Pass, _) => {
             let fell_back = match coverage.fell_back {
                 0 => String::new(),
-                count => format!(", {count} of them on another device (fell back)"),
+                count => format!(": {} on {device}, and {count} on another device (fell back)", coverage.on_device),
             };
+            let of = if coverage.fell_back == 0 { format!(" of {device}") } else { String::new() };
             let phase = match report.steps {
                 0 if report.tokens.vectors.is_some() => "",
                 0 => ", in the prompt phase only: decoding was not checked, because no steps were requested",
@@ -38,11 +38,7 @@ pub(crate) fn sentence(report: &Report) -> String {
             let planted = report.planted.as_ref().map_or(String::new(), |planted| {
                 format!("; the fault {}, injected at {}, was found and is waived", planted.name, planted.node)
             });
-            format!(
-                "{all} of {device} are within their error bounds, compared with \
-                 {reference}{waived}{planted}{fell_back}{phase}{}.",
-                unsteady(report)
-            )
+            format!("{all}{of} are within their error bounds{fell_back}{waived}{planted}{phase}{}.", unsteady(report))
         }
         (Outcome::Fail, Some(bad)) => failure(report, bad),
         (Outcome::Fail, None) => no_node(report),
@@ -281,8 +277,7 @@ fn complained(report: &Report) -> String {
 fn flips(report: &Report) -> String {
     let tokens = &report.tokens;
     let flip = tokens.bad_flip.as_ref().or(tokens.first_flip.as_ref()).map_or(String::new(), |flip| {
-        let Flip { prompt, position, margin, .. } = flip;
-        format!(", first after position {position} of prompt {prompt} ({}, margin {margin:.3e})", flip.tokens())
+        format!(", first after {} ({}, margin {:.3e})", flip.place(""), flip.tokens(), flip.margin)
     });
     format!(
         "All nodes are as declared, but {} of {} most likely tokens {} where {:.1} were expected{flip}. Next: {}.",

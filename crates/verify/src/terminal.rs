@@ -132,16 +132,15 @@ impl Report {
             line(
                 text,
                 &format!(
-                    "           after position {} of prompt {}{before}: chose {}, margin {:.3e}{explained}",
-                    flip.position,
-                    flip.prompt,
+                    "           after {}: chose {}, margin {:.3e}{explained}",
+                    flip.place(&before),
                     flip.tokens(),
                     flip.margin
                 ),
             );
         }
-        let more = tokens.flips.saturating_sub(tokens.flip_list.len().min(FLIPS_SHOWN));
-        if more > 0 && tokens.flips > FLIPS_SHOWN {
+        let more = tokens.flip_list.len().saturating_sub(FLIPS_SHOWN);
+        if more > 0 {
             line(text, &format!("           and {more} more in the HTML and JSON reports"));
         }
         let repeat = &self.repeat;
@@ -202,12 +201,13 @@ impl Report {
 
 /// How most likely tokens, or the vectors of an encoder, compare.
 pub(crate) fn compared(tokens: &TokenReport) -> String {
-    let TokenReport { top1_equal, positions, flips_expected, .. } = tokens;
+    let TokenReport { top1_equal, positions, distinct, flips_expected, .. } = tokens;
     let Some(vectors) = tokens.vectors else {
         let divergence = divergence(tokens);
+        let distinct = if distinct < positions { format!("{distinct} distinct; ") } else { String::new() };
         return format!(
-            "most likely token equal at {top1_equal} of {positions} positions ({flips_expected:.2} differences expected); \
-             KL divergence {divergence}"
+            "most likely token equal at {top1_equal} of {positions} positions ({distinct}{flips_expected:.2} differences \
+             expected); KL divergence {divergence}"
         );
     };
     match (vectors.cosine_min, tokens.logit_sigma) {

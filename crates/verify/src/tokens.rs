@@ -167,6 +167,8 @@ pub(crate) struct Tokens {
     not_finite: usize,
     reference_not_finite: usize,
     rows: Vec<Signature>,
+    /// Whether the logits that are added are those of the batch of all prompts.
+    in_batch: bool,
     /// The smallest cosine, if rows are vectors and no logits.
     cosine_min: Option<f64>,
     /// Rows that are vectors.
@@ -177,6 +179,11 @@ impl Tokens {
     /// No positions yet, of a model with logits or with vectors.
     pub fn of(has_logits: bool) -> Tokens {
         Tokens { cosine_min: (!has_logits).then_some(1.0), ..Tokens::default() }
+    }
+
+    /// The logits that are added from now on are those of the batch of all prompts.
+    pub fn begin_batch(&mut self) {
+        self.in_batch = true;
     }
 
     /// Adds the logits after the last of the ids `before`, at this position of a prompt.
@@ -208,6 +215,7 @@ impl Tokens {
         let margin = reference[best] - second.fold(f64::NEG_INFINITY, f64::max);
         let flip = (best != found).then_some(Flip {
             prompt,
+            in_batch: self.in_batch,
             position,
             before: before[before.len().saturating_sub(BEFORE_MAX)..].to_vec(),
             reference: best as u32,
@@ -277,7 +285,13 @@ impl Tokens {
             |share: &dyn Fn(&Position) -> f64| self.positions.iter().fold(0.0, |sum, position| sum + share(position));
         let flips = self.flips(sigma);
         let bad_flip = flips.iter().find(|flip| !flip.explained).cloned();
-        let mut flip_list: Vec<Flip> = flips.iter().take(FLIPS_MAX).cloned().collect();
+        let mut flip_list: Vec<Flip> = Vec::new();
+        // Sequences of the batch can have the same tokens.
+        for flip in &flips {
+            if flip_list.len() < FLIPS_MAX && !flip_list.contains(flip) {
+                flip_list.push(flip.clone());
+            }
+        }
         flip_list.extend(bad_flip.iter().filter(|bad| !flip_list.contains(bad)).cloned().collect::<Vec<_>>());
         let smallest = self.positions.iter().map(|position| position.margin).fold(f64::INFINITY, f64::min);
         let numbers = self.not_finite == 0 && self.reference_not_finite == 0;
@@ -450,6 +464,14 @@ mod tests {
         tokens.add(0, 40, &before, &logits, &moved);
         let report = tokens.report();
         assert_eq!((report.flips, report.flip_list.len()), (41, FLIPS_MAX + 1));
+        assert_eq!(report.flip_list[1].place(""), "position 1 of prompt 0");
+        let mut batch = Tokens::default();
+        batch.begin_batch();
+        batch.add(0, 7, &[], &logits, &moved);
+        batch.add(0, 7, &[], &logits, &moved);
+        assert_eq!((batch.report().flips, batch.report().flip_list.len()), (2, 1));
+        let place = batch.report().first_flip.map(|flip| flip.place(""));
+        assert_eq!(place.as_deref(), Some("position 7 of prompt 0, in the batch of all prompts"));
         assert_eq!(report.flip_list.last(), report.bad_flip.as_ref());
         let explained = report.flip_list.iter().filter(|flip| flip.explained).count();
         assert_eq!((explained, report.flip_list[2].before.as_slice()), (FLIPS_MAX, &before[..3]));

@@ -206,9 +206,10 @@ fn check(model: &ModelFile, options: &VerifyOptions, sources: &[Vec<u32>]) -> Re
     }
     if longest.checked_add(options.steps).is_none_or(|tokens| tokens > room) {
         return Err(Error::Request(format!(
-            "the longest prompt of {} and {} exceed the context of {room}; use fewer steps or a shorter prompt",
+            "the longest prompt of {} and {} exceed the context of {room}; {}use fewer steps or a shorter prompt",
             counted(longest, "token"),
-            counted(options.steps, "step")
+            counted(options.steps, "step"),
+            if room < model.model().spec().context_max() { "increase the context, or " } else { "" },
         )));
     }
     Ok(())
@@ -394,6 +395,7 @@ impl<'a> Verification<'a> {
             session.encode(sequence, source, Some(&mut shadow))?;
         }
         let mut observed = Run::default();
+        self.tokens.begin_batch();
         for step in 0..=batch.steps {
             let entries = batch.entries(step);
             shadow.expect(step, &entries);

@@ -347,7 +347,10 @@ fn the_run_says_its_time_and_its_peak_memory() {
             "{}",
             sound.to_terminal()
         );
-        assert!(sound.to_html().unwrap().contains(&format!("<dt>Time, peak memory</dt><dd>12.3 s, {shown}</dd>")));
+        let html = sound.to_html().unwrap();
+        assert!(html.contains(&format!("<dt>Time, peak memory</dt><dd>12.3 s, {shown}</dd>")));
+        let tokens = sound.prompts.iter().map(Vec::len).sum::<usize>();
+        assert!(html.contains(&format!("<dt>Input</dt><dd>1 prompt, {tokens} tokens, ")), "{tokens}");
         assert_eq!(serde_json::to_value(&sound).unwrap()["run"]["peak_memory_bytes"].as_u64(), peak);
     }
 }

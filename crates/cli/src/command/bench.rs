@@ -109,12 +109,13 @@ fn open(model: &Path, target: Option<&Path>) -> Result<Arc<ModelFile>> {
         return Ok(model);
     };
     target.map_or(Ok(()), |target| output::check_target(target, &[]))?;
-    let refuse = |problem: &str| {
-        let (shown, known) = (quote(described), synthetic::names());
-        Failure::new(format!("{SYNTHETIC}{shown}: {problem}; use synth:NAME:TYPE, where NAME is one of {known}"))
-    };
-    let (name, dtype) =
-        described.rsplit_once(':').ok_or_else(|| refuse("expected a name and a type, found no colon between them"))?;
+    let refuse = |problem: &str| Failure::new(format!("{SYNTHETIC}{}: {problem}", quote(described)));
+    let (name, dtype) = described.rsplit_once(':').ok_or_else(|| {
+        refuse(&format!(
+            "expected a name and a type, found no colon between them; use synth:NAME:TYPE, where NAME is one of {}",
+            synthetic::names()
+        ))
+    })?;
     let dtype = value::tensor_type(dtype).map_err(|types| refuse(&format!("unknown type: {types}")))?;
     Ok(Arc::new(synthetic::model(name, dtype)?))
 }

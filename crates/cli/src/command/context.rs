@@ -15,7 +15,7 @@ pub struct ContextArguments {
     /// is full. With this option and no limit (-n), generation may never stop.
     #[arg(long)]
     context_shift: bool,
-    /// Keep the first N tokens of the prompt, after the BOS token, in a context shift; -1 keeps all
+    /// With --context-shift, keep the first N tokens of the prompt, after the BOS token; -1 keeps all
     #[arg(
         long, value_name = "N", default_value = "0", value_parser = value::keep, allow_negative_numbers = true,
         requires = "context_shift"

@@ -110,7 +110,11 @@ enum SplitAt {
 struct TypeOrAuto(Option<Scheme>);
 
 fn type_or_auto(text: &str) -> std::result::Result<TypeOrAuto, String> {
-    if text == "auto" { Ok(TypeOrAuto(None)) } else { value::scheme(text).map(|scheme| TypeOrAuto(Some(scheme))) }
+    if text == "auto" {
+        return Ok(TypeOrAuto(None));
+    }
+    let scheme = value::scheme(text).map_err(|types| types.replacen("one of", "auto or one of", 1))?;
+    Ok(TypeOrAuto(Some(scheme)))
 }
 
 /// Runs `trueup convert`.

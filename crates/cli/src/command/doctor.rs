@@ -55,12 +55,7 @@ fn page(diagnosis: &Diagnosis) -> String {
     let count = |severity, noun| counted(diagnosis.count(severity), noun);
     let sum = [count(Severity::Error, "error"), count(Severity::Warning, "warning"), count(Severity::Note, "note")];
     let read = format!("checked {} and {}", counted(diagnosis.tensors, "tensor"), counted(diagnosis.bytes, "byte"));
-    let verdict = match diagnosis.worst() {
-        Some(Severity::Error) => "damaged",
-        Some(Severity::Warning) => "questionable",
-        Some(Severity::Note) | None => "healthy",
-    };
-    lines.push(format!("\n{verdict}: {}; {read}", sum.join(", ")));
+    lines.push(format!("\n{}: {}; {read}", diagnosis.verdict(), sum.join(", ")));
     lines.join("\n")
 }
 

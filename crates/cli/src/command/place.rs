@@ -96,7 +96,8 @@ pub struct Place {
     shares: Shares,
     /// Mark each node as a named range for NVIDIA profilers such as nsys
     ///
-    /// Requires libnvToolsExt. Computes node by node, which is slower and does not change the results.
+    /// Requires libnvToolsExt or libnvtx3interop. Computes node by node, which is slower and does not change the
+    /// results.
     #[arg(long)]
     nvtx: bool,
     #[command(flatten)]
@@ -164,9 +165,8 @@ enum KvPlace {
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Device")]
 pub struct Machine {
-    /// Number of threads; does not change the results [default: one per core]
-    #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    kernels: Kernels,
     /// Context size in tokens, per sequence [default: the model's context size, at most 4096]
     #[arg(short, long = "ctx-size", value_name = "TOKENS", value_parser = value::tokens,
         allow_negative_numbers = true)]
@@ -176,6 +176,18 @@ pub struct Machine {
     /// q8_0 uses about half the memory of f16. It requires a head size that is a multiple of 32.
     #[arg(long, value_name = "TYPE", value_enum)]
     kv: Option<KvType>,
+    /// Fuse nodes that the device can compute in one step; on cpu and cuda, this does not change the results
+    #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
+    fusion: Switch,
+}
+
+/// Options for the kernels of a device.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Device")]
+pub struct Kernels {
+    /// Number of threads; does not change the results [default: one per core]
+    #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
     /// Instruction set of the cpu device [default: the best one available]
     #[arg(long, value_name = "NAME", value_parser = value::instruction_sets())]
     isa: Option<String>,
@@ -183,9 +195,24 @@ pub struct Machine {
     repack: Repack,
     #[command(flatten)]
     matmul: Matmul,
-    /// Fuse nodes that the device can compute in one step; on cpu and cuda, this does not change the results
-    #[arg(long, value_name = "SWITCH", value_enum, default_value = "on")]
-    fusion: Switch,
+}
+
+impl Kernels {
+    /// Opens a device.
+    pub fn open(&self, name: &str) -> Result<Arc<dyn Device>> {
+        Ok(open_device(name, &self.options())?)
+    }
+
+    /// Options to open a device with.
+    pub fn options(&self) -> DeviceOptions {
+        DeviceOptions {
+            threads: self.threads,
+            isa: self.isa.clone(),
+            repack: self.repack.is_on(),
+            linear: self.matmul.mode(),
+            ..DeviceOptions::default()
+        }
+    }
 }
 
 /// Whether weights are repacked when they are loaded.
@@ -267,6 +294,14 @@ impl Place {
         SessionOptions { ranges: self.nvtx, ..self.machine.session(sequences) }
     }
 
+    /// Fails if node ranges were asked for.
+    pub fn expect_no_nvtx(&self) -> Result<()> {
+        match self.nvtx {
+            true => Err(Failure::new("--nvtx: this command computes nothing; remove the option")),
+            false => Ok(()),
+        }
+    }
+
     /// Starts a session for as many sequences as `prompts`. Prints a note if weights do not fit in memory.
     pub fn begin(&self, weights: Arc<Weights>, prompts: &[Vec<u32>]) -> Result<Session> {
         let source = prompts.iter().map(Vec::len).max();
@@ -284,9 +319,12 @@ impl Place {
         let held = session.weights().held();
         let again = from_disk(held.mapped_bytes);
         if held.crowded_out_bytes > 0 {
+            let (cause, help) = match self.shares.device_memory.is_empty() {
+                true => ("do not fit in memory", "use a smaller context (-c) or a smaller model"),
+                false => ("exceed --device-memory", "raise the limit"),
+            };
             output::note(&format!(
-                "{:.1} MB of weights do not fit in memory and are read from the mapped file, which is slower{again}; \
-                 use a smaller context (-c) or a smaller model",
+                "{:.1} MB of weights {cause} and are read from the mapped file, which is slower{again}; {help}",
                 megabytes(held.crowded_out_bytes)
             ));
         } else if !again.is_empty() {
@@ -349,23 +387,17 @@ fn megabytes(bytes: u64) -> f64 {
 impl Machine {
     /// Opens a device.
     pub fn open(&self, name: &str) -> Result<Arc<dyn Device>> {
-        Ok(open_device(name, &self.options())?)
+        self.kernels.open(name)
     }
 
     /// Options to open a device with.
     pub fn options(&self) -> DeviceOptions {
-        DeviceOptions {
-            threads: self.threads,
-            isa: self.isa.clone(),
-            repack: self.repack.is_on(),
-            linear: self.matmul.mode(),
-            ..DeviceOptions::default()
-        }
+        self.kernels.options()
     }
 
     /// The number of threads, if given.
     pub fn threads(&self) -> Option<usize> {
-        self.threads
+        self.kernels.threads
     }
 
     /// Session options for this number of sequences.
@@ -384,9 +416,9 @@ impl Machine {
         let value = |name: &str, value: Option<&str>| value.map(|value| format!("--{name} {value}"));
         let all = [
             value("kv", self.kv().map(DType::name)),
-            value("isa", self.isa.as_deref()),
-            (!self.repack.is_on()).then(|| "--no-repack".to_owned()),
-            (self.matmul.mode() == Linear::Dequantize).then(|| "--matmul dequantize".to_owned()),
+            value("isa", self.kernels.isa.as_deref()),
+            (!self.kernels.repack.is_on()).then(|| "--no-repack".to_owned()),
+            (self.kernels.matmul.mode() == Linear::Dequantize).then(|| "--matmul dequantize".to_owned()),
             (!self.fusion()).then(|| "--fusion off".to_owned()),
         ];
         all.into_iter().flatten().collect()

@@ -18,7 +18,7 @@ Examples:
 
 /// Arguments of `trueup plan`.
 #[derive(Args)]
-#[command(after_long_help = EXAMPLES)]
+#[command(mut_arg("nvtx", |nvtx| nvtx.hide(true)), after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// GGUF file of the model
     model: PathBuf,
@@ -40,6 +40,7 @@ pub struct Arguments {
 
 /// Runs `trueup plan`.
 pub fn run(arguments: Arguments) -> Result {
+    arguments.place.expect_no_nvtx()?;
     let model = open_model(&arguments.model)?;
     let length = arguments.length.unwrap_or(arguments.tokens);
     if length < arguments.tokens {
@@ -52,8 +53,10 @@ pub fn run(arguments: Arguments) -> Result {
     let spec = model.model().spec();
     let (context, usual) = (session.context.unwrap_or(spec.context_max()), spec.context_length().min(CONTEXT_DEFAULT));
     if length > context {
+        let option = if arguments.length.is_some() { "--length" } else { "--tokens" };
+        let longer = if context < spec.context_max() { ", or increase -c" } else { "" };
         return Err(Failure::new(format!(
-            "the sequence has {length} tokens, but the context holds {context}; decrease --length or --tokens"
+            "the sequence has {length} tokens, but the context holds {context}; decrease {option}{longer}"
         )));
     }
     if session.context.is_none() && length > usual {

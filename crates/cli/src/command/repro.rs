@@ -1,6 +1,6 @@
 //! `trueup repro`: reruns one failing operator from a file that `trueup verify --repro-dir` wrote.
 
-use crate::command::place::Machine;
+use crate::command::place::Kernels;
 use crate::failure::{Code, Result};
 use crate::output;
 use clap::Args;
@@ -38,13 +38,13 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    machine: Machine,
+    kernels: Kernels,
 }
 
 /// Runs `trueup repro`.
 pub fn run(arguments: Arguments) -> Result {
     let repro = Repro::open(&arguments.file)?;
-    let device = arguments.machine.open(&arguments.device)?;
+    let device = arguments.kernels.open(&arguments.device)?;
     let result = match &arguments.inject_fault {
         Some(name) => repro.run_planted(name, device)?,
         None => repro.run(&*device)?,

@@ -87,6 +87,9 @@ impl Arguments {
 
 /// Runs `trueup run`.
 pub fn run(arguments: Arguments) -> Result {
+    if arguments.logits.as_deref() == Some(Path::new("-")) {
+        return Err(Failure::new("--logits -: logits are not text; pass a file name"));
+    }
     let opened = ModelWithTokenizer::open(&arguments.model, arguments.tokenizer.as_deref())?;
     let model = &opened.model;
     let read: Vec<&Path> = arguments.input.files().chain(arguments.tokenizer.as_deref()).collect();

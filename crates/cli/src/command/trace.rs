@@ -11,7 +11,7 @@ use regex::Regex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trueup::blocks::DType;
-use trueup::formats::{TraceWriter, quote};
+use trueup::formats::{TraceWriter, counted, quote};
 use trueup::runtime::{SessionOptions, Weights};
 use trueup::verify::{Follow, Recorded, Recording, record};
 
@@ -20,6 +20,12 @@ const SHOWN: usize = 3;
 
 /// File extensions of other formats, which are rejected.
 const OTHER_EXTENSIONS: [&str; 3] = ["npz", "txt", "gguf"];
+
+/// Description in `--help`.
+pub const LONG_ABOUT: &str = "\
+Record every intermediate tensor that a device computes
+
+Without a prompt, a built-in text of about 32 tokens is used.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -84,8 +90,16 @@ pub fn run(arguments: Arguments) -> Result {
         return Err(Failure::new("--steps: an encoder generates no tokens; remove the option"));
     }
     let steps = arguments.steps.unwrap_or(usize::from(has_logits));
-    let weights = arguments.place.weights(model)?;
     let mut options = arguments.place.session(1);
+    let room = options.context.unwrap_or(usize::MAX).min(model.model().spec().context_max());
+    if prompt.len().checked_add(steps).is_none_or(|tokens| tokens > room) {
+        let (tokens, steps) = (counted(prompt.len(), "token"), counted(steps, "step"));
+        let longer = if room < model.model().spec().context_max() { "increase -c, or " } else { "" };
+        return Err(Failure::new(format!(
+            "a prompt of {tokens} and {steps} exceed the context of {room}; {longer}use fewer steps or a shorter prompt"
+        )));
+    }
+    let weights = arguments.place.weights(model)?;
     options.context = options.context.or(prompt.len().checked_add(steps));
     let selects = |node: &str| arguments.nodes.as_ref().is_none_or(|nodes| nodes.is_match(node));
     let mut shown: Result<()> = Ok(());

@@ -24,14 +24,14 @@ use trueup::verify::{
 pub const LONG_ABOUT: &str = "\
 Compare every intermediate tensor of a device with a reference
 
-Every operator is judged against an f64 computation on the same inputs, within an error bound that follows from its \
-data types. In addition, the device and the reference each compute the whole model on the same tokens, and their \
-results are compared. Without a prompt, a built-in text of about 32 tokens is used.";
+Every operator is judged against an f64 computation on the same inputs, within an error bound derived from the \
+device's declared arithmetic and the inputs. In addition, the device and the reference each compute the whole model on \
+the same tokens, and their results are compared. Without a prompt, a built-in text of about 32 tokens is used.";
 
 const DETAILS: &str = "\
 Exit codes:
   0  Every node passed
-  1  A node failed; the report names it
+  1  A node, the logits, a budget or the baseline failed; the report names it
   2  Nothing could be verified
   3  Inconclusive: too few nodes could be checked
 

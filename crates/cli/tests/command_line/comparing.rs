@@ -140,7 +140,9 @@ fn plans_name_nodes_devices_and_memory() {
     assert!(told.contains("result_output") && told.contains("copies between devices: 0"), "{told}");
     trueup(&["plan", &model, "--tokens", "0"]).refuses(&["--tokens"]);
     trueup(&["plan", &model, "--tokens", "8", "--length", "4"]).refuses(&["--length"]);
-    trueup(&["plan", &model, "--tokens", "100000"]).refuses(&["context"]);
+    trueup(&["plan", &model, "--tokens", "100000"]).refuses(&["the context holds", "decrease --tokens\n"]);
+    trueup(&["plan", &model, "-c", "4", "--length", "9"]).refuses(&["decrease --length, or increase -c\n"]);
+    trueup(&["plan", &model, "--nvtx"]).refuses(&["--nvtx: this command computes nothing"]);
 }
 
 #[test]

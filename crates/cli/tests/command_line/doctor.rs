@@ -28,14 +28,9 @@ fn a_damaged_model_exits_with_1_and_says_where_why_and_what_to_do() {
     let bytes = fs::read(&model).expect("a model");
     fs::write(&model, &bytes[..bytes.len() - 100]).expect("a file");
     let told = trueup(&["inspect", &model, "--doctor"]).exits(1);
-    for words in [
-        "error refused: ",
-        "error tensor-outside-file: ",
-        "tensor output_norm.weight",
-        "\n  why: ",
-        "\n  fix: ",
-        "\ndamaged: 2 errors, ",
-    ] {
+    for words in
+        ["error tensor-outside-file: ", "tensor output_norm.weight", "\n  why: ", "\n  fix: ", "\ndamaged: 1 error, "]
+    {
         assert!(told.stdout.contains(words), "no {words:?} in {told:?}");
     }
     let answer = trueup(&["inspect", &model, "--doctor", "--json"]).exits(1).json();

@@ -15,6 +15,9 @@ fn a_trace_is_written_printed_and_verified() {
     trueup(&["trace", &model]).refuses(&["--out", "--print"]);
     trueup(&["trace", &model, "--ids", "1 2", "--ids", "3", "-o", &file]).refuses(&["one prompt", "2"]);
     trueup(&["trace", &model, "--ids", "1 2", "-o", &model]).refuses(&["qwen3.gguf"]);
+    let steps = ["trace", &model, "--ids", "1 2", "--steps", "99999", "--print"];
+    trueup(&steps).refuses(&["a prompt of 2 tokens and 99999 steps exceed the context of"]);
+    trueup(&["run", &model, "--ids", "1 2", "--logits", "-"]).refuses(&["--logits -: logits are not text"]);
     for name in ["x.npz", "x.TXT", "x.gguf"] {
         let other = scratch.path(name);
         trueup(&["trace", &model, "--ids", "1 2", "-o", &other])

@@ -32,7 +32,7 @@ pub(super) const RULES: &[&Rule] = &[
 static REFUSED: Rule = Rule::error(
     "refused",
     "no command can use a model that cannot be opened; the other findings describe the parts that could be read",
-    "fix the error above, then the other findings",
+    "do what the message says, and check the model again",
 );
 static FILE_MISSING: Rule = Rule::error(
     "file-missing",
@@ -65,7 +65,7 @@ static TENSOR_TWICE: Rule = Rule::error(
 static TYPE_UNKNOWN: Rule = Rule::error(
     "type-unknown",
     "trueup cannot decode the tensor",
-    "use a newer version of trueup, or convert the model to a supported type",
+    "convert the original model again, to a type that trueup supports",
 );
 static SHAPE_INVALID: Rule = Rule::error("shape-invalid", "no valid tensor has this shape", AGAIN);
 static ROWS_NOT_BLOCKS: Rule = Rule::error(
@@ -79,9 +79,10 @@ static MISALIGNED: Rule = Rule::error(
     "convert the model again",
 );
 static OUTSIDE_FILE: Rule =
-    Rule::error("tensor-outside-file", "the file is truncated or was not copied completely", AGAIN);
+    Rule::error("tensor-outside-file", "the file is truncated, or the offset in its header is wrong", AGAIN);
 static OVERLAP: Rule =
-    Rule::error("tensors-overlap", "at least one of them has wrong values", "convert the model again");
+    Rule::error("tensors-overlap", "at least one of them has wrong values", "convert the model again")
+        .for_checkpoint(AGAIN);
 static BYTES_UNOWNED: Rule = Rule::error(
     "bytes-unowned",
     "the format allows no gaps; the file is longer or shorter than its header says",
@@ -97,8 +98,11 @@ static INDEX_DISAGREES: Rule = Rule::error(
     "the index was written for other files",
     "get the index and all files of the same version of the model",
 );
-static LAYOUT_BROKEN: Rule =
-    Rule::error("split-scale-broken", "a tensor needs both its values and its scales", "quantize the model again");
+static LAYOUT_BROKEN: Rule = Rule::error(
+    "split-scale-broken",
+    "trueup cannot join the values and the scales of the tensors",
+    "quantize the model again",
+);
 
 pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     if let Some(error) = &patient.refusal {

@@ -79,31 +79,45 @@ impl Patient {
         }
     }
 
+    /// Whether every file with tensors was read: only then it is known which tensors are missing.
+    pub fn are_all_files_read(&self) -> bool {
+        let has_all_parts = match &self.facts {
+            Facts::Gguf { missing, .. } => missing.is_empty(),
+            Facts::Single | Facts::Folder { .. } => true,
+        };
+        has_all_parts && self.faults.kept().iter().all(|fault| !is_unread(fault.kind))
+    }
+
     /// Whether a file, or a part of its header, was not read.
     fn has_fault_at(&self, path: &Path) -> bool {
         let mut faults = self.faults.kept().iter().filter(|fault| fault.error.path == path);
-        faults.any(|fault| match fault.kind {
-            FaultKind::FileMissing
-            | FaultKind::FileUnreadable
-            | FaultKind::LfsPointer
-            | FaultKind::WebPage
-            | FaultKind::HeaderBroken => true,
-            FaultKind::AlignmentInvalid
-            | FaultKind::NameTwice
-            | FaultKind::TypeUnknown
-            | FaultKind::ShapeInvalid
-            | FaultKind::RowsNotBlocks
-            | FaultKind::Misaligned
-            | FaultKind::OutsideFile
-            | FaultKind::Overlap
-            | FaultKind::BytesUnowned
-            | FaultKind::IndexDisagrees => false,
-        })
+        faults.any(|fault| is_unread(fault.kind))
     }
 
     /// Whether a tensor, or one of the two that stand for it in the split-scale layout, was left out for a fault.
     pub fn is_left_out(&self, tensor: &str) -> bool {
         let values = tensor.strip_suffix(SCALE_SUFFIX).unwrap_or(tensor);
         self.faults.has_tensor(values) || self.faults.has_tensor(&format!("{values}{SCALE_SUFFIX}"))
+    }
+}
+
+/// Whether a fault means that a file, or a part of its header, was not read.
+fn is_unread(kind: FaultKind) -> bool {
+    match kind {
+        FaultKind::FileMissing
+        | FaultKind::FileUnreadable
+        | FaultKind::LfsPointer
+        | FaultKind::WebPage
+        | FaultKind::HeaderBroken => true,
+        FaultKind::AlignmentInvalid
+        | FaultKind::NameTwice
+        | FaultKind::TypeUnknown
+        | FaultKind::ShapeInvalid
+        | FaultKind::RowsNotBlocks
+        | FaultKind::Misaligned
+        | FaultKind::OutsideFile
+        | FaultKind::Overlap
+        | FaultKind::BytesUnowned
+        | FaultKind::IndexDisagrees => false,
     }
 }

@@ -1,12 +1,14 @@
 //! The description against the architecture's tables, and both against the tensors that are there.
 
 use super::files::sentence;
-use super::finding::{Findings, Place, Rule};
+use super::finding::{Effect, Findings, Place, Rule};
 use super::patient::{Patient, TOKENS};
 use crate::mapping::stand_in;
 use std::collections::{HashMap, HashSet};
 use trueup_formats::{Description, Error, TensorInfo, quote};
-use trueup_models::{ModelSpec, OtherKind, SourceTensor, TensorSpec, expected_tensors};
+use trueup_models::{
+    LayerNames, ModelSpec, OUTPUT, OtherKind, SourceTensor, TensorSpec, expected_tensors, layer_prefix,
+};
 
 pub(super) const RULES: &[&Rule] = &[
     &NOT_A_MODEL,
@@ -16,6 +18,7 @@ pub(super) const RULES: &[&Rule] = &[
     &HYPER_INVALID,
     &NO_TENSORS,
     &TENSOR_MISSING,
+    &LAYERS_DIFFER,
     &TENSOR_UNKNOWN,
     &TENSOR_SHAPE,
     &TENSOR_TYPE,
@@ -25,27 +28,32 @@ static NOT_A_MODEL: Rule = Rule::error(
     "not-a-model",
     "the file belongs to a model but is not a model: it cannot run alone",
     "pass the model file; merge an adapter into its model first",
-);
+)
+.effect(Effect::Unusable);
 static ARCHITECTURE_MISSING: Rule = Rule::error(
     "architecture-missing",
     "programs cannot know how to compute with the tensors",
     "get the right file for the model, or convert the model again",
-);
+)
+.for_checkpoint("correct config.json, or get it again");
 static ARCHITECTURE_UNKNOWN: Rule = Rule::note(
     "architecture-not-known",
     "trueup does not support it: tensor names, shapes and model parameters were not checked",
     "check the model with a program that supports it",
-);
+)
+.effect(Effect::Unchecked);
 static QUANTIZED: Rule = Rule::error(
     "checkpoint-quantized",
     "trueup reads the weights of unquantized checkpoints only: tensors and model parameters were not checked",
     "convert an unquantized (bf16, f16 or f32) copy of the checkpoint",
-);
+)
+.effect(Effect::Unusable);
 static HYPER_INVALID: Rule = Rule::error(
     "hyper-parameters-invalid",
     "the graph of the model is built from these numbers",
     "correct the keys, or convert the model again from a checkpoint with the right config.json",
-);
+)
+.for_checkpoint("correct config.json, or get it again");
 static NO_TENSORS: Rule = Rule::warning(
     "no-tensors",
     "the file contains only a vocabulary or metadata: it cannot run",
@@ -55,11 +63,18 @@ static TENSOR_MISSING: Rule = Rule::error(
     "tensor-missing",
     "the model cannot run without it",
     "get all files of the model, or convert the model again",
-);
+)
+.for_checkpoint("get all files of the model, and make sure that config.json belongs to them");
+static LAYERS_DIFFER: Rule = Rule::error(
+    "layer-count-differs",
+    "the number of layers and the tensors contradict each other",
+    "correct the number of layers, or get all files of the model",
+)
+.for_checkpoint("correct the number of layers in config.json, or get all files of the model");
 static TENSOR_UNKNOWN: Rule = Rule::error(
     "tensor-unknown",
     "the model is a different variant than its metadata says, or the tensor has a wrong name",
-    "compare with the missing tensors, or use a program that supports the variant",
+    "compare it with the missing tensors, if there are any, or use a program that supports the variant",
 );
 static TENSOR_SHAPE: Rule = Rule::error(
     "tensor-shape-wrong",
@@ -67,7 +82,8 @@ static TENSOR_SHAPE: Rule = Rule::error(
     "use metadata and weights of the same model",
 );
 static TENSOR_TYPE: Rule =
-    Rule::error("tensor-type-wrong", "no program supports this type for this tensor", "convert the model again");
+    Rule::error("tensor-type-wrong", "no program supports this type for this tensor", "convert the model again")
+        .for_checkpoint("get the model again");
 
 pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     let checkpoint = patient.checkpoint();
@@ -134,19 +150,16 @@ fn is_about_tokens(error: &Error) -> bool {
 }
 
 fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings) {
-    let architecture = spec.architecture();
     let is_gguf = patient.metadata().is_some();
     let all = patient.checkpoint().tensors();
     let mut left: HashMap<&str, &TensorInfo> = all.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
-    for wanted in wanted_tensors(patient, spec, is_gguf) {
+    let mut missing = Vec::new();
+    let expected = wanted_tensors(patient, spec, is_gguf);
+    for wanted in &expected {
         let name = wanted.name.as_str();
         match left.remove(name) {
             None if patient.is_left_out(name) => {}
-            None => findings.add(
-                &TENSOR_MISSING,
-                Place::file(&patient.path).tensor(name),
-                "the architecture requires the tensor, but the model does not have it",
-            ),
+            None => missing.push(name),
             // Half of it alone has another shape and type.
             Some(_) if patient.is_left_out(name) => {}
             Some(found) => {
@@ -154,29 +167,72 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
                 if let Some(problem) = shape_problem(&wanted.shape, found, is_gguf) {
                     findings.add(&TENSOR_SHAPE, place(), problem);
                 }
-                if let Some(problem) = type_problem(&wanted, found, is_gguf) {
+                if let Some(problem) = type_problem(wanted, found, is_gguf) {
                     findings.add(&TENSOR_TYPE, place(), problem);
                 }
             }
         }
     }
-    let names = patient.source_names(architecture);
-    let sources: Vec<String> = wanted_tensors(patient, spec, is_gguf).into_iter().map(|wanted| wanted.name).collect();
-    let head = names.head();
-    for tensor in all.iter().filter(|tensor| left.contains_key(tensor.name.as_str())) {
-        let spare = patient.is_left_out(&tensor.name)
-            || !is_gguf
-                && (stand_in(spec, &names, sources.iter().map(String::as_str), tensor).is_some()
-                    || spec.has_head_of_embedding() && head.as_deref() == Some(tensor.name.as_str()))
-            || is_gguf && architecture.unused_in_gguf(&tensor.name).is_some();
-        if !spare {
-            let place = Place::file(patient.file_of(&tensor.name)).tensor(&tensor.name);
-            findings.add(
-                &TENSOR_UNKNOWN,
-                place,
-                format!("{} has no tensor of this name", quote(architecture.gguf_name)),
-            );
+    add_missing(patient, &missing, findings);
+    let sources: Vec<&str> = expected.iter().map(|wanted| wanted.name.as_str()).collect();
+    let unknown: Vec<&TensorInfo> = all.iter().filter(|tensor| left.contains_key(tensor.name.as_str())).collect();
+    add_unknown(patient, spec, &sources, &unknown, findings);
+}
+
+/// Reports missing tensors. A layer without any tensor is reported once, unless its file was not read.
+fn add_missing(patient: &Patient, missing: &[&str], findings: &mut Findings) {
+    let head = patient.name_of(OUTPUT);
+    let names = || patient.checkpoint().tensors().iter().map(|tensor| tensor.name.as_str());
+    let is_absent = |layer: &&str| !names().chain(patient.faults.tensors()).any(|name| name.starts_with(layer));
+    let mut absent: Vec<&str> = match patient.are_all_files_read() {
+        true => missing.iter().filter_map(|name| layer_prefix(name)).collect(),
+        false => Vec::new(),
+    };
+    absent.dedup();
+    absent.retain(is_absent);
+    for layer in &absent {
+        let problem = format!("expected tensors of the layer {}, found none", quote(layer.trim_end_matches('.')));
+        findings.add(&LAYERS_DIFFER, Place::file(&patient.path), problem);
+    }
+    for name in missing.iter().filter(|name| !layer_prefix(name).is_some_and(|layer| absent.contains(&layer))) {
+        let mut problem = "the architecture requires the tensor, but the model does not have it".to_owned();
+        if patient.metadata().is_none() && head.as_deref() == Some(*name) {
+            problem +=
+                "; if the model uses its embedding as the output head, set tie_word_embeddings to true in config.json";
         }
+        findings.add(&TENSOR_MISSING, Place::file(&patient.path).tensor(name), problem);
+    }
+}
+
+/// Reports tensors that are not expected, and that nothing stands for.
+fn add_unknown(
+    patient: &Patient,
+    spec: &ModelSpec,
+    expected: &[&str],
+    unknown: &[&TensorInfo],
+    findings: &mut Findings,
+) {
+    let architecture = spec.architecture();
+    let is_gguf = patient.metadata().is_some();
+    let names = patient.source_names(architecture);
+    let head = names.head();
+    let is_spare = |tensor: &TensorInfo| {
+        patient.is_left_out(&tensor.name)
+            || !is_gguf
+                && (stand_in(spec, &names, expected.iter().copied(), tensor).is_some()
+                    || spec.has_head_of_embedding() && head.as_deref() == Some(tensor.name.as_str()))
+            || is_gguf && architecture.unused_in_gguf(&tensor.name).is_some()
+    };
+    let unknown: Vec<&str> =
+        unknown.iter().filter(|tensor| !is_spare(tensor)).map(|tensor| tensor.name.as_str()).collect();
+    let layers = LayerNames::new(expected.iter().copied());
+    for others in layers.others(unknown.iter().copied()) {
+        let key = if is_gguf { others.gguf_key(architecture.gguf_name) } else { "config.json".to_owned() };
+        findings.add(&LAYERS_DIFFER, Place::file(&patient.path), others.problem(&key));
+    }
+    for name in unknown.into_iter().filter(|name| !layers.is_of_other_layer(name)) {
+        let problem = format!("{} has no tensor of this name", quote(architecture.gguf_name));
+        findings.add(&TENSOR_UNKNOWN, Place::file(patient.file_of(name)).tensor(name), problem);
     }
 }
 

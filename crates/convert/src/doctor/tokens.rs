@@ -2,7 +2,7 @@
 //! of the embedding.
 
 use super::files::{place_of, sentence, tokenizer_json_fault};
-use super::finding::{Findings, Place, Rule};
+use super::finding::{Effect, Findings, Place, Rule};
 use super::patient::{Patient, TOKENIZER_MODEL, TOKENS};
 use std::collections::HashMap;
 use trueup_formats::gguf::Metadata;
@@ -28,13 +28,14 @@ pub(super) const RULES: &[&Rule] = &[
 static TOKENIZER_MISSING: Rule = Rule::note(
     "tokenizer-missing",
     "text cannot be encoded; only token ids can be used",
-    "put the tokenizer files of the model into its folder, or use `--tokenizer`",
+    "put the tokenizer files of the model into its folder, or pass `--tokenizer FILE` to the command that needs them",
 );
 static TOKENIZER_UNKNOWN: Rule = Rule::note(
     "tokenizer-not-known",
     "trueup does not support this tokenizer: it was not checked completely",
-    "check the model with a program that supports it",
-);
+    "pass the tokenizer.json of the model to `run`, `chat`, `verify` or `tokenize` with `--tokenizer FILE`",
+)
+.effect(Effect::Unchecked);
 static TOKENIZER_REFUSED: Rule =
     Rule::error("tokenizer-refused", "text cannot be encoded", "use the tokenizer files of the original model");
 static TOKENIZER_FAILS: Rule = Rule::error(
@@ -116,7 +117,8 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         return;
     }
     let rule = if patient.metadata().is_some_and(is_unknown) { &TOKENIZER_UNKNOWN } else { &TOKENIZER_REFUSED };
-    findings.add(rule, place_of(vocabulary), sentence(vocabulary));
+    // The error says what to do in a command that has a text; the rule says it here.
+    findings.add(rule, place_of(vocabulary), vocabulary.problem.clone());
 }
 
 /// Whether a file has a kind of tokenizer or a pre-tokenizer that this program does not support, which is no fault of

@@ -50,7 +50,7 @@ const fn case(rule: &'static str, words: &'static [&'static str], make: fn(&Scra
 
 /// Every damage.
 pub const CASES: &[Case] = &[
-    case("refused", &["model.gguf", "inside the file"], gguf_files::cut_short),
+    case("refused", &["expected model.safetensors", "found neither"], folders::no_weights),
     case("file-missing", &["config.json"], folders::no_config),
     case("file-missing", &["model-00002-of-00002.safetensors"], folders::shard_missing),
     case("file-unreadable", &["tokenizer_config.json", "line 1"], folders::tokenizer_config_broken),
@@ -124,6 +124,7 @@ pub const CASES: &[Case] = &[
     case("no-tensors", &["model.gguf"], gguf_files::no_tensors),
     case("tensor-missing", &["blk.1.ffn_up.weight"], gguf_files::tensor_missing),
     case("tensor-missing", &["model.layers.1.mlp.up_proj.weight"], folders::tensor_renamed),
+    case("layer-count-differs", &["qwen2.block_count", "blk.1.attn_norm.weight"], gguf_files::layers),
     case("tensor-unknown", &["blk.1.ffn_upward.weight"], gguf_files::tensor_renamed),
     case("tensor-shape-wrong", &["blk.0.ffn_down.weight", "[96, 64]", "[64, 96]"], gguf_files::on_its_side),
     case("tensor-type-wrong", &["output_norm.weight", "i32"], gguf_files::of_integers),

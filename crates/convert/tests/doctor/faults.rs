@@ -34,15 +34,15 @@ fn without_the_first_file_the_description_is_not_judged() {
     let second = gguf_files::first_part_missing(&scratch);
     for path in [second.with_file_name("model-00003-of-00003.gguf"), second] {
         let diagnosis = look(&path);
-        assert_eq!(names(&diagnosis), ["refused", "part-missing"], "{:#?}", diagnosis.findings);
-        assert_eq!(diagnosis.findings.len(), 2, "no notes either: {:#?}", diagnosis.findings);
+        assert_eq!(names(&diagnosis), ["part-missing"], "{:#?}", diagnosis.findings);
+        assert_eq!(diagnosis.findings.len(), 1, "no notes either: {:#?}", diagnosis.findings);
         assert!(diagnosis.tensors > 0);
-        let refused = &diagnosis.findings[0];
-        assert!(refused.place.file.as_ref().is_some_and(|file| file.ends_with("model-00001-of-00003.gguf")));
+        let missing = &diagnosis.findings[0];
+        assert!(missing.place.file.as_ref().is_some_and(|file| file.ends_with("model-00001-of-00003.gguf")));
     }
     let scratch = Scratch::new();
     let diagnosis = look(&folders::no_config(&scratch));
-    assert_eq!(names(&diagnosis), ["refused", "file-missing"], "{:#?}", diagnosis.findings);
+    assert_eq!(names(&diagnosis), ["file-missing"], "{:#?}", diagnosis.findings);
 }
 
 #[test]
@@ -67,8 +67,7 @@ fn a_tensor_with_a_fault_is_not_missing_too() {
         let diagnosis = look(&make(&Scratch::new()));
         let mut found = names(&diagnosis);
         found.dedup();
-        assert_eq!(found[0], "refused", "case {number}");
-        assert_eq!(&found[1..], expected, "case {number}: {:#?}", diagnosis.findings);
+        assert_eq!(found, expected, "case {number}: {:#?}", diagnosis.findings);
     }
 }
 
@@ -78,7 +77,7 @@ fn a_tensor_with_a_fault_is_not_missing_inside_a_wrapper() {
         for prefix in ["", "module.", "base_model.model."] {
             let scratch = Scratch::new();
             let diagnosis = look(&folders::wrapped(&scratch, prefix, damaged));
-            assert_eq!(names(&diagnosis), ["refused", "type-unknown"], "{:#?}", diagnosis.findings);
+            assert_eq!(names(&diagnosis), ["type-unknown"], "{:#?}", diagnosis.findings);
             let unknown = diagnosis.findings.iter().find(|finding| finding.name == "type-unknown").unwrap();
             assert!(unknown.found.contains(&format!("found {prefix}{damaged} (")), "{unknown:?}");
         }
@@ -147,9 +146,61 @@ fn a_file_that_is_a_pointer_is_counted_among_the_files() {
         let diagnosis = look(&make(&Scratch::new()));
         let mut found = names(&diagnosis);
         found.dedup();
-        let [refused, stand_in, missing] = found[..] else { panic!("{:#?}", diagnosis.findings) };
-        assert_eq!((refused, missing), ("refused", "tensor-missing"));
+        let [stand_in, "tensor-missing"] = found[..] else { panic!("{:#?}", diagnosis.findings) };
         assert!(["lfs-pointer", "web-page"].contains(&stand_in));
+    }
+}
+
+#[test]
+fn an_error_is_not_repeated_by_a_general_finding() {
+    let scratch = Scratch::new();
+    let diagnosis = look(&gguf_files::end_outside(&scratch));
+    assert_eq!(names(&diagnosis), ["role-outside-vocabulary"], "{:#?}", diagnosis.findings);
+}
+
+#[test]
+fn the_verdict_follows_from_the_findings() {
+    type Make = fn(&Scratch) -> PathBuf;
+    let cases: [(Make, &str); 8] = [
+        (|scratch| scratch.fixture("qwen2"), "healthy"),
+        (folders::quantized, "cannot be used"),
+        (gguf_files::projector, "cannot be used"),
+        (gguf_files::unknown_architecture, "not completely checked"),
+        (gguf_files::unknown_tokenizer, "not completely checked"),
+        (gguf_files::epsilon, "questionable"),
+        (gguf_files::heads, "damaged"),
+        (gguf_files::cut_short, "damaged"),
+    ];
+    for (make, expected) in cases {
+        let diagnosis = look(&make(&Scratch::new()));
+        assert_eq!(diagnosis.verdict(), expected, "{:#?}", diagnosis.findings);
+    }
+}
+
+#[test]
+fn the_remedies_for_a_checkpoint_are_not_those_for_a_gguf_file() {
+    let remedy = |path: PathBuf, name: &str| {
+        let diagnosis = look(&path);
+        let finding = diagnosis.findings.iter().find(|finding| finding.name == name);
+        finding.unwrap_or_else(|| panic!("{name}: {:#?}", diagnosis.findings)).remedy
+    };
+    let scratch = Scratch::new();
+    assert!(remedy(gguf_files::tensor_missing(&scratch), "tensor-missing").contains("convert the model again"));
+    assert!(remedy(folders::tensor_renamed(&scratch), "tensor-missing").contains("config.json"));
+}
+
+#[test]
+fn a_wrong_number_of_layers_is_one_finding() {
+    for (layers, found) in [
+        (
+            1,
+            "expected 1 layer (config.json), found 9 tensors of other layers, such as model.layers.1.input_layernorm.weight",
+        ),
+        (3, "expected tensors of the layer model.layers.2, found none"),
+    ] {
+        let diagnosis = look(&folders::layers(&Scratch::new(), layers));
+        assert_eq!(names(&diagnosis), ["layer-count-differs"], "{:#?}", diagnosis.findings);
+        assert_eq!(diagnosis.findings[0].found, found);
     }
 }
 

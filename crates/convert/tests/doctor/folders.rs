@@ -103,6 +103,16 @@ pub fn quantized(scratch: &Scratch) -> PathBuf {
     with_key(scratch, "qwen2", "config.json", "quantization_config", quantization)
 }
 
+pub fn no_weights(scratch: &Scratch) -> PathBuf {
+    let folder = copy(scratch, "qwen2");
+    fs::remove_file(folder.join("model.safetensors")).expect("it was there");
+    folder
+}
+
+pub fn layers(scratch: &Scratch, count: u64) -> PathBuf {
+    with_key(scratch, "llama2", "config.json", "num_hidden_layers", json!(count))
+}
+
 pub fn shard_missing(scratch: &Scratch) -> PathBuf {
     let (folder, _) = sharded(scratch);
     fs::remove_file(folder.join("model-00002-of-00002.safetensors")).expect("it was there");

@@ -303,6 +303,10 @@ pub fn heads(scratch: &Scratch) -> PathBuf {
     qwen(scratch, |g| g.set_u32("qwen2.attention.head_count", 3))
 }
 
+pub fn layers(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| g.set_u32("qwen2.block_count", 1))
+}
+
 pub fn no_tensors(scratch: &Scratch) -> PathBuf {
     qwen(scratch, |g| {
         g.tensors.clear();

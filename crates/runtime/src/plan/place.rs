@@ -6,6 +6,7 @@
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::profile::Profile;
+use trueup_formats::counted;
 use trueup_graph::{Graph, Node, Origin, TensorType, ValueId};
 
 /// Where a node is computed, and how.
@@ -32,8 +33,9 @@ pub(super) fn root(graph: &Graph, value: ValueId) -> ValueId {
     value
 }
 
-/// Places all nodes, or lists every one that no device computes. `homes` has each node's device by its layer, one of
-/// the first `count`; a node that it does not compute goes to those behind them, then to another of them.
+/// Places all nodes, or says how many no device computes, and why for the first of them. `homes` has each node's device
+/// by its layer, one of the first `count`; a node that it does not compute goes to the devices after these, then to
+/// another of them.
 pub(super) fn place(
     graph: &Graph,
     devices: &[&dyn Device],
@@ -44,7 +46,7 @@ pub(super) fn place(
     let order = Order { devices: devices.len(), count };
     let mut places = state_homes(graph, answers, &order, homes);
     let mut placed = Vec::with_capacity(graph.nodes().len());
-    let mut faults = Vec::new();
+    let mut refused: Vec<usize> = Vec::new();
     for (index, node) in graph.nodes().iter().enumerate() {
         let home = homes[index];
         let bound = node.inputs.iter().find_map(|input| bound_to(graph, node, *input, &places));
@@ -55,10 +57,16 @@ pub(super) fn place(
                 let fell_back = why_not_home(home, device, answers, index);
                 placed.push(PlannedNode { device, profile: *profile, fell_back });
             }
-            None => faults.push(refusal(node, devices, answers.iter().map(|answers| &answers[index]))),
+            None => refused.push(index),
         }
     }
-    if faults.is_empty() { Ok(placed) } else { Err(Error::Request(faults.join("; "))) }
+    match refused.first() {
+        None => Ok(placed),
+        Some(first) => {
+            let name = &graph.nodes()[*first].name;
+            Err(Error::Request(refusal(refused.len(), name, *first, devices, answers)))
+        }
+    }
 }
 
 /// In which order devices are asked.
@@ -122,10 +130,23 @@ fn why_not_home(home: usize, device: usize, answers: &[Vec<Answer>], node: usize
     Some(reason.unwrap_or_else(|| "its KV cache or its input is on that device".to_owned()))
 }
 
-fn refusal<'a>(node: &Node, devices: &[&dyn Device], answers: impl Iterator<Item = &'a Answer>) -> String {
-    let reasons = devices.iter().zip(answers).map(|(device, answer)| {
-        let reason = answer.as_ref().err().map_or("its KV cache or its input is on another device", String::as_str);
-        format!("{}: {reason}", device.about().name)
-    });
-    format!("no device computes {} ({}): {}", node.name, node.op.name(), reasons.collect::<Vec<_>>().join(", "))
+/// `device a: cannot compute 3 nodes, first Qcur-0: mul_mat: has no q4_0`; with several devices, the reason of each.
+fn refusal(count: usize, name: &str, first: usize, devices: &[&dyn Device], answers: &[Vec<Answer>]) -> String {
+    let names: Vec<String> = devices.iter().map(|device| device.about().name).collect();
+    let reason = |answers: &Vec<Answer>| match &answers[first] {
+        Ok(_) => "its KV cache or its input is on another device".to_owned(),
+        Err(reason) => reason.clone(),
+    };
+    let reasons = match answers {
+        [one] => reason(one),
+        _ => names
+            .iter()
+            .zip(answers)
+            .map(|(name, each)| format!("{name}: {}", reason(each)))
+            .collect::<Vec<_>>()
+            .join("; "),
+    };
+    let noun = if names.len() == 1 { "device" } else { "devices" };
+    let nodes = if count == 1 { name.to_owned() } else { format!("{}, first {name}", counted(count, "node")) };
+    format!("{noun} {}: cannot compute {nodes}: {reasons}", names.join(", "))
 }

@@ -153,10 +153,11 @@ fn more_than_a_hundred_pieces_are_called_a_fault() {
 }
 
 #[test]
-fn all_operators_that_no_device_has_are_named() {
+fn nodes_that_no_device_computes_are_counted_with_the_reasons_for_the_first() {
     let error = Plan::new(graph(&[(0, 0, 0), (1, 1, 0)]), &[&NO_ADD]).unwrap_err().to_string();
-    assert!(error.contains("node-0 (add): no-add: has no add"), "{error}");
-    assert!(error.contains("node-1 (add)"), "{error}");
+    assert_eq!(error, "device no-add: cannot compute 2 nodes, first node-0: has no add");
+    let error = Plan::new(graph(&[(0, 0, 0)]), &[&NO_ADD, &NO_ADD]).unwrap_err().to_string();
+    assert_eq!(error, "devices no-add, no-add: cannot compute node-0: no-add: has no add; no-add: has no add");
 }
 
 #[test]

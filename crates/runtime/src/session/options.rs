@@ -234,8 +234,25 @@ impl Sizes {
             let largest = self.fused(weights, &devices, self.largest(), self.room)?;
             LayerHomes::fill(&largest.graph, &devices, count)
         })?;
-        let plan = Plan::over(self.fused(weights, &devices, key, room)?, &devices, count, &homes)?;
+        let fused = self.fused(weights, &devices, key, room)?;
+        let plan = Plan::over(fused, &devices, count, &homes).map_err(|error| self.with_help(error, &devices))?;
         Ok(plan.of_cache(room, self.room))
+    }
+
+    /// An error about nodes that no device computes, with what to do.
+    fn with_help(&self, error: Error, devices: &[&dyn Device]) -> Error {
+        let Error::Request(problem) = error else { return error };
+        let names: Vec<String> = devices.iter().map(|device| device.about().name).collect();
+        let help = match names.iter().any(|name| name == "cpu") {
+            true => "use a type that the devices support".to_owned(),
+            // A second device would take layers, which is refused.
+            false if self.has_encoder => "use the device cpu".to_owned(),
+            false => format!(
+                "add cpu to the list of devices ({},cpu), or use a type that the device supports",
+                names.join(",")
+            ),
+        };
+        Error::Request(format!("{problem}; {help}"))
     }
 
     /// The graph of a batch shape, fused as it is computed on these devices.

@@ -36,7 +36,7 @@ fn expect_unrounded(ty: &TensorType, chip: &Chip) -> Result<(), String> {
     if ty.dtype == DType::F16 || chip.f32_products {
         return Ok(());
     }
-    Err(format!("chip {} rounds {} to f16 before it multiplies; use an f16 cache", chip.name, ty.dtype))
+    Err(format!("chip {} would round keys and values from {} to f16; it supports an f16 KV cache", chip.name, ty.dtype))
 }
 
 /// Queries and weights are f32, and so is what a cube computes that takes f32: told to take f16, it would round scores

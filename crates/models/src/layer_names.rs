@@ -1,0 +1,122 @@
+//! Tensors of layers that a model does not have: their names differ from expected ones in the number of the layer only.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use trueup_formats::{counted, quote};
+
+/// The expected names of a model's tensors, by what precedes and what follows the number of the layer.
+pub struct LayerNames<'a> {
+    /// Layers of each stack of layers, by what precedes the number.
+    layers: HashMap<&'a str, u64>,
+    parts: HashSet<(&'a str, &'a str)>,
+}
+
+/// Tensors of one stack of layers whose layer does not exist.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OtherLayers {
+    /// What precedes the number of the layer: `blk.`, `model.layers.`.
+    pub stack: String,
+    /// Layers that the model has.
+    pub layers: u64,
+    /// Tensors of other layers.
+    pub tensors: usize,
+    /// The first of them.
+    pub example: String,
+}
+
+impl<'a> LayerNames<'a> {
+    /// Reads the expected names of all tensors.
+    pub fn new(expected: impl IntoIterator<Item = &'a str>) -> LayerNames<'a> {
+        let mut names = LayerNames { layers: HashMap::new(), parts: HashSet::new() };
+        for (stack, layer, rest) in expected.into_iter().filter_map(split) {
+            let layers = names.layers.entry(stack).or_default();
+            *layers = layer.saturating_add(1).max(*layers);
+            names.parts.insert((stack, rest));
+        }
+        names
+    }
+
+    /// Whether a name is an expected one, except that the model does not have the layer.
+    pub fn is_of_other_layer(&self, name: &str) -> bool {
+        self.other_layer(name).is_some()
+    }
+
+    /// The tensors among these whose layer does not exist, for each stack of layers.
+    pub fn others<'b>(&self, names: impl IntoIterator<Item = &'b str>) -> Vec<OtherLayers> {
+        let mut found: BTreeMap<&str, OtherLayers> = BTreeMap::new();
+        for name in names {
+            let Some((stack, layers)) = self.other_layer(name) else { continue };
+            let first = OtherLayers { stack: stack.to_owned(), layers, tensors: 0, example: quote(name) };
+            let others = found.entry(stack).or_insert(first);
+            others.tensors = others.tensors.saturating_add(1);
+        }
+        found.into_values().collect()
+    }
+
+    /// The stack of a name whose layer does not exist, and the number of its layers.
+    fn other_layer<'b>(&self, name: &'b str) -> Option<(&'b str, u64)> {
+        let (stack, layer, rest) = split(name)?;
+        let layers = *self.layers.get(stack)?;
+        (layer >= layers && self.parts.contains(&(stack, rest))).then_some((stack, layers))
+    }
+}
+
+impl OtherLayers {
+    /// `expected 1 layer (llama.block_count), found 9 tensors of other layers, such as blk.1.attn_norm.weight`; `key`
+    /// says where the number of layers is from.
+    pub fn problem(&self, key: &str) -> String {
+        let (layers, tensors) = (counted(self.layers, "layer"), counted(self.tensors, "tensor"));
+        format!("expected {layers} ({key}), found {tensors} of other layers, such as {}", self.example)
+    }
+
+    /// The key with the number of layers in a GGUF file of this architecture.
+    pub fn gguf_key(&self, architecture: &str) -> String {
+        let of_decoder = if self.stack.starts_with("dec.") { "decoder_" } else { "" };
+        format!("{architecture}.{of_decoder}block_count")
+    }
+}
+
+/// The part of a name that all tensors of its layer share: `model.layers.2.`. `None` outside of the layers.
+pub fn layer_prefix(name: &str) -> Option<&str> {
+    let (_, _, rest) = split(name)?;
+    name.get(..name.len().saturating_sub(rest.len()).saturating_add(1))
+}
+
+/// A name before, at and after its first component that is a number.
+fn split(name: &str) -> Option<(&str, u64, &str)> {
+    let mut start = 0_usize;
+    for part in name.split('.') {
+        let end = start.saturating_add(part.len());
+        if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Some((name.get(..start)?, part.parse().ok()?, name.get(end..)?));
+        }
+        start = end.saturating_add(1);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_of_other_layers_differ_in_the_number_only() {
+        let expected = ["token_embd.weight", "enc.blk.0.q.weight", "enc.blk.1.q.weight", "dec.blk.0.q.weight"];
+        let names = LayerNames::new(expected);
+        let found =
+            ["enc.blk.1.q.weight", "enc.blk.2.q.weight", "enc.blk.7.q.weight", "dec.blk.1.q.weight", "dec.blk.1.k"];
+        let others = names.others(found);
+        let shown: Vec<String> = others.iter().map(|others| others.problem(&others.gguf_key("t5"))).collect();
+        assert_eq!(
+            shown,
+            [
+                "expected 1 layer (t5.decoder_block_count), found 1 tensor of other layers, such as dec.blk.1.q.weight",
+                "expected 2 layers (t5.block_count), found 2 tensors of other layers, such as enc.blk.2.q.weight",
+            ]
+        );
+        assert_eq!(layer_prefix("enc.blk.12.q.weight"), Some("enc.blk.12."));
+        assert_eq!((layer_prefix("norm.weight"), layer_prefix("h.2")), (None, None));
+        for name in ["dec.blk.1.k", "blk.1.q.weight", "1.q.weight", "99999999999999999999.q", "enc.blk..q.weight", ""] {
+            assert!(!names.is_of_other_layer(name), "{name}");
+        }
+    }
+}
