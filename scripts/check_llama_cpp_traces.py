@@ -126,7 +126,7 @@ def finds_faults(trueup, model, name, trace):
         changed(model, fault)
     copy = trace.with_name("rotated.safetensors")
     with_rope_base(model, trace, copy, 25, 1.01)
-    results.append(("rope base + 1 %", "Kcur_rope-25", verified(trueup, model, copy)))
+    results.append(("rope base + 1%", "Kcur_rope-25", verified(trueup, model, copy)))
     found = True
     for fault, node, result in results:
         sentence = next((line for line in result.stdout.splitlines() if "First faulty node" in line), "")

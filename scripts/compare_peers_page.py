@@ -11,11 +11,11 @@ QUIET = 0.1
 DISTURBED = "disturbed"
 
 
-def spread(values, digits=2, scale=1):
+def spread(values, digits=2, scale=1, unit=""):
     """Median (smallest - largest), or an empty text without values."""
     if not values:
         return ""
-    low, middle, high = (f"{scale * value:.{digits}f}" for value in (min(values), statistics.median(values), max(values)))
+    low, middle, high = (f"{scale * value:.{digits}f}{unit}" for value in (min(values), statistics.median(values), max(values)))
     return f"{middle} ({low} - {high})" if len(values) > 1 else middle
 
 
@@ -68,7 +68,7 @@ def phase_table(results, phase):
         line = [kind, str(threads), rows.pairs, spread(rows.rates("trueup", phase), 1)]
         for peer in PEERS:
             line += [spread(rows.rates(peer, phase), 1), spread(rows.ratios(peer, phase))]
-        lines.append(line + [spread(rows.shares(program, phase), 0, 100) + " %" for program in ("trueup", "llama.cpp")])
+        lines.append(line + [spread(rows.shares(program, phase), 0, 100, "%") for program in ("trueup", "llama.cpp")])
     return table(head, lines)
 
 
@@ -100,7 +100,7 @@ def facts(results):
     abouts = sorted({found["about"] for found in measured})
     system = next(row["llama.cpp"]["system"].strip(" |") for row in results["rows"] if "llama.cpp" in row)
     others = [found["others"] for found in measured]
-    rule = (f"Pairs with more than {100 * QUIET:.0f} % are left out; if there are no others, the row is marked `{DISTURBED}`.")
+    rule = (f"Pairs with more than {100 * QUIET:.0f}% are left out; if there are no others, the row is marked `{DISTURBED}`.")
     shown = results["arguments"]
     command = (f"scripts/compare_peers.py TRUEUP --rounds {shown['rounds']} --threads {','.join(map(str, shown['threads']))} "
                f"--types {','.join(shown['types'])} --prompt {shown['prompt']} --generate {shown['generate']}")
@@ -112,7 +112,7 @@ def facts(results):
         reads, products = ([one[field] for one in found] for field in ("read_gb_per_s", "int8_gop_per_s"))
         lines.append(f"- Hardware limit with {threads} thread{'s' * (threads > 1)}: memory {spread(reads, 1)} GB/s, "
                      f"int8 products {spread(products, 0)} GOP/s.")
-    lines.append(f"- Other programs used {spread(others, 0, 100)} % of the processors. {rule}")
+    lines.append(f"- Other programs used {spread(others, 0, 100, "%")} of the processors. {rule}")
     lines += ["", "```sh", command, "```"]
     return "\n".join(lines) + "\n"
 

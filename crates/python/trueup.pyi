@@ -36,10 +36,11 @@ class Model:
         threads: Optional[int] = None,
         context: Optional[int] = None,
     ) -> Model:
-        """Open a GGUF file on "cpu", "cuda", "npu", "ref" (the f64 reference) or another device that `trueup devices` lists.
+        """Open a GGUF file on "cpu", "cuda", "npu", "ref" (the f64 reference) or another device.
 
-        A comma-separated list distributes the layers over several devices. threads: None uses one per core. context: most
-        tokens of a prompt and its output together; None uses the model's context, at most 4096.
+        `trueup devices` lists the devices. A comma-separated list distributes the layers over several devices. threads:
+        None uses one per core. context: most tokens of a prompt and its output together; None uses the model's context,
+        at most 4096.
         """
 
     def tokenize(self, text: str, special: bool = True) -> list[int]:
@@ -62,10 +63,11 @@ class Model:
         context_shift: bool = False,
         keep: Optional[int] = 0,
     ) -> str:
-        """Generate the text that follows a prompt. on_text is called with each part as soon as its characters are complete.
+        """Generate the text that follows a prompt.
 
-        With context_shift, a full context drops half of the tokens after the kept ones and continues. keep is the number of
-        prompt tokens to keep; None keeps the whole prompt.
+        on_text is called with each part as soon as its characters are complete. With context_shift, a full context drops
+        half of the tokens after the kept ones and continues. keep is the number of prompt tokens to keep; None keeps the
+        whole prompt.
         """
 
     def logits(self, ids: Iterable[int]) -> NDArray[numpy.float32]:
@@ -109,12 +111,15 @@ class Service:
     ) -> int:
         """Submit a prompt with the arguments of Model.generate, and return the request number immediately.
 
-        The service's thread calls on_text, which must not call fetch. An exception in on_text ends the text and is raised
-        by fetch.
+        The service's thread calls on_text, which must not call fetch. An exception in on_text ends the text, and fetch
+        raises it.
         """
 
     def fetch(self, number: int, timeout: Optional[float] = None) -> Optional[str]:
-        """Wait for the text of a request and return it once. Returns None if it is not finished within timeout seconds."""
+        """Wait for the text of a request and return it once.
+
+        Returns None if it is not finished within timeout seconds.
+        """
 
     def cancel(self, number: int) -> bool:
         """Cancel a request that is waiting, running or finished. Returns whether it existed."""
