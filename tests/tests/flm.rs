@@ -330,7 +330,7 @@ fn what_f16_cannot_hold_is_told_where_it_stands() {
     let options = FlmOptions { bits: Some(16), ..FlmOptions::default() };
     let error = to_flm(&changed, &scratch.path().join("b.flm"), &options, &NoProgress).map(drop).expect_err("a fault");
     let error = error.to_string();
-    assert!(error.contains(name) && error.contains("element 69 is 70000, which f16 cannot hold"), "{error}");
+    assert!(error.contains(name) && error.contains("element [5, 1] is 70000, which f16 cannot hold"), "{error}");
 }
 
 /// A text that no reader takes is not written; tokens that cannot cut text are, and a note says so.

@@ -287,7 +287,7 @@ fn tell(part: &Part, all: bool, seed: u64) -> Vec<String> {
                     tied += 1;
                     let (first, noise) = (ties[0], 100.0 * noise);
                     println!(
-                        "{} as {dtype}: {} ties, the first at {first}; noise {noise:.2} %",
+                        "{} as {dtype}: {} ties, the first at {first}; noise {noise:.2}%",
                         fixture.name,
                         ties.len()
                     );

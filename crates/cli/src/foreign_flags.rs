@@ -29,9 +29,6 @@ const FLAGS: &[(&[&str], &str)] = &[
     (&["--vocab-only", "--bigendian"], "remove the flag: trueup does not write such files"),
     (&["--mmproj"], "remove the flag: trueup does not support multimodal models"),
     (&["--allow-requantize"], "remove the flag: requantizing is allowed, with a note"),
-    (&["--leave-output-tensor"], "use --rule '^output\\.weight$=f16' to keep the output head in f16"),
-    (&["--token-embedding-type"], "use --rule '^token_embd\\.weight$=TYPE'"),
-    (&["--output-tensor-type"], "use --rule '^output\\.weight$=TYPE'"),
     (&["--tensor-type"], "use --rule REGEX=TYPE"),
     (&["--nthreads"], "use -t N (--threads N)"),
 ];
@@ -146,7 +143,6 @@ mod tests {
             ("trueup run model.gguf --mmproj f", "does not support multimodal models"),
             ("trueup run model.gguf -p Hi --temperature 0", "--temp"),
             ("trueup run model.gguf -p Hi --cache-type-k q8_0", "--kv TYPE"),
-            ("trueup quantize in.gguf out.gguf --leave-output-tensor --type q4_0", "--rule"),
             ("trueup doctor model.gguf", "use `trueup inspect MODEL --doctor`"),
         ] {
             assert!(tip_for(line).is_some_and(|tip| tip.contains(part)), "{line}: {:?}", tip_for(line));

@@ -51,7 +51,7 @@ fn rows(report: &Report) -> String {
 fn sum(report: &Report) -> String {
     let ratio = report.bytes as f64 / report.source_bytes.max(1) as f64;
     let (tensors, bits) = (formats::counted(report.tensors.len(), "tensor"), report.bits_per_weight());
-    format!("{tensors}, {bits:.2} bits per weight, {} bytes, {:.1} % of the source", report.bytes, 100.0 * ratio)
+    format!("{tensors}, {bits:.2} bits per weight, {} bytes, {:.1}% of the source", report.bytes, 100.0 * ratio)
 }
 
 fn row(tensor: &TensorReport) -> [String; 8] {
@@ -59,8 +59,7 @@ fn row(tensor: &TensorReport) -> [String; 8] {
         |value: Option<f64>, digits: usize| value.map_or_else(String::new, |value| format!("{value:.digits$}"));
     let short = |value: Option<f64>| match value {
         None => String::new(),
-        Some(0.0) => "0".to_owned(),
-        Some(value) => format!("{value:.3e}"),
+        Some(value) => formats::significant(value, 4),
     };
     [
         formats::quote(&tensor.name),

@@ -31,7 +31,7 @@ Exit codes:
 #[command(
     name = "trueup",
     version,
-    about = "Convert, quantize and run language models, and verify every operator against an f64 reference",
+    about = "Find the operator that breaks a language model's output; convert, quantize and run models",
     after_help = EXIT_CODES,
     subcommand_required = true,
     arg_required_else_help = true

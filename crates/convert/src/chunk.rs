@@ -17,7 +17,7 @@ use crate::unit_rows::Length;
 use std::ops::Range;
 use std::sync::Arc;
 use trueup_blocks::{DType, first_not_finite};
-use trueup_formats::{Checkpoint, Error, Result, quote};
+use trueup_formats::{Checkpoint, Error, Result, element_indices, quote, significant};
 use trueup_models::{Transform, Transposed, ValueChange};
 use trueup_quantize::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, decode_exact, first_bytes};
 
@@ -358,8 +358,9 @@ pub(crate) fn read_values(source: &dyn Checkpoint, number: usize, elements: Rang
     match first_not_finite(&values) {
         None => Ok(values),
         Some(place) => {
-            let problem =
-                format!("element {} is {}, expected a finite number", elements.start + place as u64, values[place]);
+            let element = element_indices(elements.start + place as u64, &info.shape);
+            let value = significant(f64::from(values[place]), 7);
+            let problem = format!("element {element:?} is {value}, expected a finite number");
             Err(Error::new(source.path(), problem).at(format!("tensor {}", quote(&info.name))))
         }
     }

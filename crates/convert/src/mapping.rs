@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, counted, listed, quote};
+use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, counted, element_indices, listed, quote};
 use trueup_models::{
     Architecture, ExpectedTensor, ModelSpec, Piece, SourceNames, SourceTensor, TOKEN_EMBEDDING, TensorKind,
     ValueChange, expected_tensors,
@@ -283,9 +283,10 @@ impl TiedHead {
                 name(head)
             )),
             TiedHead::Different(head, place) => Some(format!(
-                "{} is kept as output.weight: its values differ from those of {embedding} (first in element {place}), although \
+                "{} is kept as output.weight: its values differ from those of {embedding} (first in element {:?}), although \
                  config.json ties them (tie_word_embeddings)",
-                name(head)
+                name(head),
+                element_indices(place, &source.tensors()[head].shape)
             )),
         }
     }

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::{DType, DeviationSums};
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Metadata, Split};
-use trueup_formats::{Checkpoint, Error, Result, TensorInfo, quote};
+use trueup_formats::{Checkpoint, Error, Result, TensorInfo};
 use trueup_quantize::{Choice, Loss, ModelFacts, Progress, Recipe, Resumed, Rooms, Transcoder, bytes_of, first_bytes};
 use trueup_quantize::{open_writer, stays_f32, take_over, walk_with};
 
@@ -205,8 +205,10 @@ impl<'a> Stream<'a> {
             transcoder.transcode(source, bytes, &mut own.rooms, measured).map_err(|unfit| {
                 let (number, element) = chunk.source_element(unfit.place);
                 let element = tensor.expected.source_element(element);
-                let name = tensor.expected.sources.get(number).map_or(&tensor.expected.name, |source| &source.name);
-                unfit.in_checkpoint_tensor(self.source.path(), &quote(name), element)
+                let source = tensor.sources.get(number).and_then(|place| self.source.tensors().get(*place));
+                let computed =
+                    TensorInfo { name: tensor.expected.name.clone(), shape: vec![u64::MAX], dtype: from, bytes: 0 };
+                unfit.in_checkpoint_tensor(self.source.path(), source.unwrap_or(&computed), element)
             })?;
         }
         let sorted = chunk.sort_rows(to, bytes, &mut own.sorted);

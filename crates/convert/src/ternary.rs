@@ -10,7 +10,7 @@ use crate::chunk::{read_values, write_values};
 use crate::mapping::MappedTensor;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-use trueup_formats::{Checkpoint, Error, Result, quote};
+use trueup_formats::{Checkpoint, Error, Result, quote, significant};
 use trueup_quantize::{CHUNK_ELEMENTS, chunk_ranges};
 
 /// What helps if values are wrong.
@@ -56,7 +56,8 @@ impl Magnitudes {
         let mean = (sum / count as f64) as f32;
         if !(1.0 / (1.0 / mean.max(MAGNITUDE_MIN))).is_finite() {
             let name = quote(&source.tensors()[tensor.sources[place]].name);
-            let problem = format!("the mean magnitude of its elements is {mean:e}, too large for f32");
+            let problem =
+                format!("the mean magnitude of its elements is {}, too large for f32", significant(f64::from(mean), 4));
             return Err(Error::new(source.path(), problem).at(format!("tensor {name}")).help(DAMAGED));
         }
         *known = Some(mean);

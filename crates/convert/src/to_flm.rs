@@ -22,7 +22,7 @@ use std::path::Path;
 use trueup_blocks::{DType, DeviationSums, first_not_finite};
 use trueup_formats::flm::{FlmTensor, FlmType, FlmVocabulary, FlmWriter};
 use trueup_formats::gguf::Split;
-use trueup_formats::{Checkpoint, Description, Error, Result, quote};
+use trueup_formats::{Checkpoint, Description, Error, Result, element_indices, quote, significant};
 use trueup_models::{
     ExpectedTensor, Model, ModelSpec, OUTPUT, Piece as RowPiece, SourceNames, SourceTensor, TOKEN_EMBEDDING, Transform,
     ValueChange, expected_tensors,
@@ -66,11 +66,14 @@ impl FlmOptions {
                 );
             }
         };
-        if check || resume || split != Split::Whole {
-            return fault(
-                "expected GGUF output for --check, --resume, --split and --split-max-size, found .flm output",
-                "remove these flags; `trueup diff` compares a .flm file with its source",
-            );
+        let refused = [
+            ("--check", check, "remove it; `trueup diff` compares a .flm file with its source"),
+            ("--resume", resume, "remove it"),
+            ("--split", matches!(split, Split::Layers), "remove it"),
+            ("--split-max-size", matches!(split, Split::Bytes(_)), "remove it"),
+        ];
+        if let Some((flag, _, help)) = refused.into_iter().find(|(_, is_given, _)| *is_given) {
+            return fault(&format!("{flag}: not supported for .flm output"), help);
         }
         if slim.is_some() {
             return fault(
@@ -88,13 +91,17 @@ impl FlmOptions {
     /// No bits, and what the format does not know: types, rules, layouts.
     pub fn of_quantization(output: &Path, bits: Option<u32>, options: &trueup_quantize::Options) -> Result<FlmOptions> {
         let trueup_quantize::Options { recipe, layout, threads, dry_run, resume } = options;
-        let is_plain = *layout == Layout::Block && !resume && recipe.is_plain();
-        match bits {
-            Some(16 | 8 | 4) if is_plain => {
+        let layout = (*layout != Layout::Block).then_some("--layout");
+        let given = recipe.selection_flag().or(layout).or(resume.then_some("--resume"));
+        match (bits, given) {
+            (Some(16 | 8 | 4), None) => {
                 Ok(FlmOptions { bits, overrides: Vec::new(), threads: *threads, dry_run: *dry_run })
             }
+            (Some(16 | 8 | 4), Some(flag)) => {
+                Err(Error::new(output, format!("{flag}: not supported for .flm output")).help("remove it"))
+            }
             _ => Err(Error::new(output, "all matrices of a .flm file have 16, 8 or 4 bits")
-                .help("use -b instead of types, rules, layouts and --resume")),
+                .help("use -b 16, 8 or 4 instead of a type")),
         }
     }
 }
@@ -340,9 +347,10 @@ impl Outgoing {
 
     /// What is wrong with the element at a place of a piece.
     fn unfit(&self, source: &dyn Checkpoint, piece: &Piece, place: u64, problem: &str) -> Error {
-        let name = quote(&source.tensors()[self.source].name);
-        Error::new(source.path(), format!("element {} {problem}", self.source_element(piece, place)))
-            .at(format!("tensor {name}"))
+        let tensor = &source.tensors()[self.source];
+        let element = element_indices(self.source_element(piece, place), &tensor.shape);
+        Error::new(source.path(), format!("element {element:?} {problem}"))
+            .at(format!("tensor {}", quote(&tensor.name)))
     }
 
     /// The element of the source that stands at a place of a piece.
@@ -401,7 +409,7 @@ impl Own {
         Transcoder::new(outgoing.from, DType::F32).transcode_unchecked(bytes, wide, &mut self.rooms);
         let values: Vec<f32> = wide.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
         if let Some(place) = first_not_finite(&values) {
-            let problem = format!("is {}, expected a finite number", values[place]);
+            let problem = format!("is {}, expected a finite number", significant(f64::from(values[place]), 7));
             return Err(outgoing.unfit(source, piece, place as u64, &problem));
         }
         let has_codes = matches!(outgoing.dtype, FlmType::Int8 | FlmType::Int4);

@@ -137,11 +137,12 @@ fn a_tied_head_is_omitted_only_when_it_equals_the_embedding() {
     let place = head.2.len() - 3;
     head.2[place] ^= 1;
     draft.tensors.insert(HEAD.to_owned(), head.clone());
-    let element = place / 2;
+    let columns = head.1[1];
+    let element = [place / 2 % columns, place / 2 / columns];
     let (notes, checks) = converted(&draft, Recipe::new(None));
     assert!(has_head(&draft));
     let kept = format!(
-        "{HEAD} is kept as output.weight: its values differ from those of {EMBEDDING} (first in element {element})"
+        "{HEAD} is kept as output.weight: its values differ from those of {EMBEDDING} (first in element {element:?})"
     );
     assert!(notes.contains(&kept), "{notes}");
     assert!(checks.iter().all(|line| line.agreement == Agreement::Exact && !line.omitted), "{checks:#?}");
@@ -391,15 +392,17 @@ fn weights_that_a_type_cannot_hold_are_named() {
     let f16 = Options { recipe: Recipe::new(Some(DType::F16)), ..Options::default() };
     for (value, recipe, part) in [
         (65_520.0, &f16, "is 65520, too large for f16"),
-        (f32::NAN, &f16, "is NaN, not a finite number"),
-        (f32::NEG_INFINITY, &f16, "is -inf, not a finite number"),
+        (f32::NAN, &f16, "is NaN; the model is damaged"),
+        (f32::NEG_INFINITY, &f16, "is -infinity; the model is damaged"),
     ] {
         // Also where rows are sorted: the element is the checkpoint's.
         for name in ["model.layers.1.mlp.down_proj.weight", Q] {
             let mut draft = Draft::of("llama2");
             draft.set(name, |values| values[100] = value);
             let message = draft.refused(recipe);
-            assert!(message.contains(&format!("tensor {name}: element 100 {part}")), "{message}");
+            let columns = *draft.tensors[name].1.last().unwrap();
+            let element = [100 % columns, 100 / columns];
+            assert!(message.contains(&format!("tensor {name}: element {element:?} {part}")), "{message}");
         }
     }
     let mut draft = Draft::of("llama2");
@@ -486,7 +489,7 @@ fn f64_is_rounded_and_told_and_what_f32_cannot_hold_is_refused() {
     };
     set(&mut draft, 1e300);
     let message = draft.refused(&Options::default());
-    assert!(message.contains("tensor model.norm.weight: element 7 is 1e300, too large for f32"), "{message}");
+    assert!(message.contains("tensor model.norm.weight: element [7] is 1e300, too large for f32"), "{message}");
     assert!(!message.contains("damaged"), "{message}");
     for (value, is_exact) in [(0.5, true), (0.1, false)] {
         set(&mut draft, value);
@@ -646,7 +649,7 @@ fn ternary_checkpoints_that_lie_are_refused() {
             "byte 70: expected 0, 1 or 2 in each pair of bits, found 0xc0",
         ),
         (|draft| draft.tensors.get_mut(SCALE).unwrap().2.fill(0), "q_proj.weight_scale: expected a scale other than 0"),
-        (|draft| draft.set(SCALE, |values| values[0] = f32::NAN), "element 0 is NaN, expected a finite number"),
+        (|draft| draft.set(SCALE, |values| values[0] = f32::NAN), "element [0] is NaN, expected a finite number"),
         (|draft| drop(draft.tensors.remove(Q)), "tensor model.layers.1.self_attn.q_proj.weight is missing"),
         (
             |draft| *draft.tensors.get_mut(SCALE).unwrap() = (Dtype::BF16, vec![2], vec![0; 4]),
@@ -683,8 +686,13 @@ fn ternary_checkpoints_that_lie_are_refused() {
     assert!(message.contains(&format!("unsupported types: {Q} (U8 without {SCALE})")), "{message}");
     let mut draft = Draft::of("bitnet");
     draft.set(Q, |values| values[100] = f32::INFINITY);
+    let columns = *draft.tensors[Q].1.last().unwrap();
+    let element = [100 % columns, 100 / columns];
     let message = draft.refused(&Options::default());
-    assert!(message.contains(&format!("tensor {Q}: element 100 is inf, expected a finite number")), "{message}");
+    assert!(
+        message.contains(&format!("tensor {Q}: element {element:?} is infinity, expected a finite number")),
+        "{message}"
+    );
     let mut draft = Draft::of("bitnet");
     draft.set(Q, |values| values.fill(f32::MAX));
     let message = draft.refused(&Options::default());

@@ -69,9 +69,10 @@ impl AtomicFile {
     /// Starts a new version of `path`. `inputs` are the files it is made from: none of them may be `path` itself, and
     /// [`commit`](AtomicFile::commit) fails when one has changed by then. A link at `path` is followed.
     pub fn create(path: impl AsRef<Path>, inputs: &[&SourceFile]) -> Result<AtomicFile> {
-        let path = std::fs::canonicalize(&path).unwrap_or_else(|_| path.as_ref().to_owned());
         let inputs: Vec<FileStamp> = inputs.iter().map(|input| input.stamp().clone()).collect();
-        check_target(&path, &inputs)?;
+        // Messages name the path as it was given.
+        check_target(path.as_ref(), &inputs)?;
+        let path = std::fs::canonicalize(&path).unwrap_or_else(|_| path.as_ref().to_owned());
         let folder = folder_of(&path);
         let prefix = partial_prefix(&path)?;
         stale::remove(&folder, &prefix);
@@ -234,8 +235,7 @@ fn create_partial(path: &Path, folder: &Path, prefix: &OsString) -> Result<(Name
             return Ok((partial, live));
         }
     }
-    Err(Error::new(path, "its partial file was removed by another process again and again")
-        .help("stop the other process"))
+    Err(Error::new(path, "its partial file was removed by another process repeatedly").help("stop the other process"))
 }
 
 /// What a failed write means, with the numbers that help; `bytes` is what it needed, or 0.
@@ -259,7 +259,7 @@ fn explain(folder: &Path, error: &io::Error, bytes: u64) -> (String, &'static st
         }
         ErrorKind::QuotaExceeded => {
             let needed = needed.trim_end_matches(", ");
-            let problem = format!("the quota of this user or project on the disk is used up: {needed}");
+            let problem = format!("the quota of this user or project on the disk is exceeded: {needed}");
             let problem = problem.trim_end_matches(": ").to_owned();
             (
                 problem,

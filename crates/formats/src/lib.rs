@@ -48,6 +48,7 @@ mod reader;
 mod regex_reason;
 mod safetensors_dir;
 mod safetensors_writer;
+mod significant;
 mod source_file;
 mod split_scale;
 mod stand_in;
@@ -76,6 +77,7 @@ pub use safetensors_dir::{
     FolderOthers, FolderSurvey, IndexFacts, SafetensorsDir, SafetensorsFile, SecondWeights, SetComparison,
 };
 pub use safetensors_writer::{SafetensorsArray, write_safetensors};
+pub use significant::significant;
 pub use source_file::{FileStamp, SourceFile, is_out_of_descriptors};
 pub use split_scale::{
     LAYOUT_KEY, LAYOUT_SPLIT_SCALE, SCALE_SUFFIX, SplitScalePart, join_split_scale, split_scale_parts,
@@ -83,6 +85,6 @@ pub use split_scale::{
 };
 pub use stand_in::StandIn;
 pub use survey::{Facts, Survey, survey, survey_with};
-pub use tensor_range::{check_disjoint, tensor_bytes, tensor_range};
+pub use tensor_range::{check_disjoint, element_indices, tensor_bytes, tensor_range};
 pub use text_encoding::to_utf8;
 pub use trace::{KEY_SYSTEM_INFO, Shown, Trace, TraceTensor, TraceValues, TraceWriter};

@@ -8,7 +8,7 @@
 //! A reader never passes its end. Every count that a file claims goes through [`Reader::count`] before memory is asked
 //! for: the items must fit between the position and the end at their smallest size.
 
-use crate::error::{Error, Result, quote};
+use crate::error::{DAMAGED, Error, Result, quote};
 use crate::source_file::SourceFile;
 use std::fmt::Display;
 
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
             1 => format!("expected {count} bytes, found {remaining}"),
             _ => format!("expected {count} items of at least {bytes_min} bytes, found {remaining} bytes"),
         };
-        self.error(what, problem).help("the file is damaged or truncated")
+        self.error(what, problem).help(DAMAGED)
     }
 
     /// The next `count` bytes.
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
     #[cold]
     fn too_short(&self, count: u64, what: &dyn Display) -> Error {
         let problem = format!("expected {count} bytes, found {}", self.remaining());
-        self.error(what, problem).help("the file is damaged or truncated")
+        self.error(what, problem).help(DAMAGED)
     }
 
     #[inline]

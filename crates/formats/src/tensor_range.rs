@@ -71,6 +71,18 @@ pub(crate) fn byte_range(
     }
 }
 
+/// The index of an element along each dimension of its tensor, in the order of `shape`.
+pub fn element_indices(element: u64, shape: &[u64]) -> Vec<u64> {
+    let mut rest = element;
+    let index = |size: &u64| {
+        let size = size.max(&1);
+        let index = rest.checked_rem(*size).unwrap_or_default();
+        rest = rest.checked_div(*size).unwrap_or_default();
+        index
+    };
+    shape.iter().map(index).collect()
+}
+
 /// Fails when two of the ranges share a byte.
 pub fn check_disjoint<'a>(path: &Path, ranges: impl IntoIterator<Item = (&'a str, Range<u64>)>) -> Result<()> {
     let ranges: Vec<_> = ranges.into_iter().collect();

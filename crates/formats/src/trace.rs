@@ -36,6 +36,9 @@ pub const KEY_TOKENS: &str = "tokens";
 /// Text that holds the instruction sets that llama.cpp was built with, as it prints them.
 pub const KEY_SYSTEM_INFO: &str = "system_info";
 
+/// The metadata key of a repro file, which is not a trace.
+const KEY_REPRO: &str = "trueup.repro";
+
 /// Types that values can have; i32 where a node chose indices.
 const VALUE_TYPES: [DType; 5] = [DType::F32, DType::F64, DType::F16, DType::Bf16, DType::I32];
 
@@ -205,6 +208,11 @@ impl Trace {
         let arrays = file.tensors().iter().map(|info| (info.name.clone(), info.shape.clone(), info.dtype)).collect();
         let text = |key| file.metadata().iter().find(|(name, _)| name == key).map(|(_, text)| text.as_str());
         let path = file.source().path();
+        if text(KEY_REPRO).is_some() {
+            return Err(
+                Error::new(path, "expected a trace, found a repro file").help("run it with `trueup repro FILE`")
+            );
+        }
         let ids = text(KEY_IDS).map(|text| integers(path, KEY_IDS, text)).transpose()?;
         let tokens = text(KEY_TOKENS).map(|text| integers(path, KEY_TOKENS, text)).transpose()?;
         Trace::from_arrays(Store::Safetensors(file), arrays, ids, tokens)

@@ -138,10 +138,17 @@ impl Recipe {
         self
     }
 
-    /// Whether the recipe is a scheme without options and rules.
-    pub fn is_plain(&self) -> bool {
-        let has_options = self.output.is_some() || self.token_embedding.is_some() || self.leave_output;
-        !self.pure && !self.strict && !has_options && self.rules.is_empty()
+    /// The first command-line flag, besides the type, that this recipe needs; `None` if it only has a type.
+    pub fn selection_flag(&self) -> Option<&'static str> {
+        let flags = [
+            ("--pure", self.pure),
+            ("--strict", self.strict),
+            ("--output-tensor-type", self.output.is_some()),
+            ("--token-embedding-type", self.token_embedding.is_some()),
+            ("--leave-output-tensor", self.leave_output),
+            ("--rule", !self.rules.is_empty()),
+        ];
+        flags.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
     }
 
     /// The scheme, if one was asked for.

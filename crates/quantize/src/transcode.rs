@@ -12,7 +12,7 @@ use crate::importance::WeightedRows;
 use crate::walk::bytes_of;
 use std::path::Path;
 use trueup_blocks::{Codec, DType, DeviationSums, are_bytes_finite, first_not_finite};
-use trueup_formats::Error;
+use trueup_formats::{Error, TensorInfo, element_indices, quote, significant};
 
 /// From one type to another. Both have a codec, unless they are the same; blocks divide what is transcoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -179,7 +179,10 @@ impl Transcoder {
         if self.source == DType::F64 {
             let exact = decode_exact(DType::F64, bytes)[place];
             if exact.is_finite() {
-                let problem = format!("is {exact:e}, too large for f32, the intermediate type of every conversion");
+                let problem = format!(
+                    "is {}, too large for f32, the intermediate type of every conversion",
+                    significant(exact, 4)
+                );
                 return Unfit {
                     place: place as u64,
                     problem,
@@ -187,8 +190,8 @@ impl Transcoder {
                 };
             }
         }
-        let problem = format!("is {found}, not a finite number");
-        let help = "the model is damaged; download it again, or convert it again from its source";
+        let problem = format!("is {}", significant(f64::from(found), 7));
+        let help = "the model is damaged; get the checkpoint again";
         Unfit { place: place as u64, problem, help: help.to_owned() }
     }
 
@@ -215,7 +218,7 @@ impl Unfit {
     }
 
     /// As [`Unfit::in_tensor`], for a command without rules for types.
-    pub fn in_checkpoint_tensor(mut self, path: &Path, tensor: &str, element: u64) -> Error {
+    pub fn in_checkpoint_tensor(mut self, path: &Path, tensor: &TensorInfo, element: u64) -> Error {
         if self.help.starts_with(KEEP) {
             self.help = format!("convert without --type, then {}", self.help);
         }
@@ -223,8 +226,9 @@ impl Unfit {
     }
 
     /// As an error of a file's tensor; `element` is the number of the element in it.
-    pub fn in_tensor(self, path: &Path, tensor: &str, element: u64) -> Error {
-        Error::new(path, format!("element {element} {}", self.problem)).at(format!("tensor {tensor}")).help(self.help)
+    pub fn in_tensor(self, path: &Path, tensor: &TensorInfo, element: u64) -> Error {
+        let problem = format!("element {:?} {}", element_indices(element, &tensor.shape), self.problem);
+        Error::new(path, problem).at(format!("tensor {}", quote(&tensor.name))).help(self.help)
     }
 }
 
@@ -261,8 +265,9 @@ mod tests {
             let mut loss = DeviationSums::default();
             let measured = Some(&mut loss).filter(|_| is_measured);
             let unfit = transcoder.transcode(&bytes, &mut target, &mut Rooms::default(), measured).unwrap_err();
+            let tensor = TensorInfo { name: "t".to_owned(), shape: vec![1 << 20], dtype: transcoder.source, bytes: 0 };
             let element = 100 + unfit.place - (pieces * PIECE_ELEMENTS) as u64;
-            unfit.in_tensor(Path::new("m"), "t", element).to_string()
+            unfit.in_tensor(Path::new("m"), &tensor, element).to_string()
         };
         let first = told(0, false);
         assert_eq!([told(0, true), told(3, false), told(3, true)], [&first; 3].map(String::clone));
@@ -276,12 +281,12 @@ mod tests {
         let mut block = [1.0; 64];
         block[40] = 3e38;
         let cases = [
-            (DType::F32, DType::F16, f32s(&[1.0, 65_520.0]), "element 101 is 65520, too large for f16"),
-            (DType::F32, DType::Bf16, f32s(&[f32::NAN, 1.0]), "element 100 is NaN, not a finite number"),
+            (DType::F32, DType::F16, f32s(&[1.0, 65_520.0]), "element [101] is 65520, too large for f16"),
+            (DType::F32, DType::Bf16, f32s(&[f32::NAN, 1.0]), "element [100] is NaN; the model is damaged"),
             (DType::F32, DType::Bf16, f32s(&[f32::MAX]), "too large for bf16; keep the tensor in f32"),
-            (DType::F32, DType::Q8_0, f32s(&block), "element 140 is 3"),
-            (DType::F64, DType::F32, f64s(&[0.0, -1e300]), "element 101 is -1e300, too large for f32"),
-            (DType::F64, DType::F32, f64s(&[f64::INFINITY]), "element 100 is inf, not a finite number"),
+            (DType::F32, DType::Q8_0, f32s(&block), "element [140] is 3"),
+            (DType::F64, DType::F32, f64s(&[0.0, -1e300]), "element [101] is -1e300, too large for f32"),
+            (DType::F64, DType::F32, f64s(&[f64::INFINITY]), "element [100] is infinity; the model is damaged"),
         ];
         for (source, target, bytes, expected) in cases {
             let found = message(Transcoder::new(source, target), bytes);

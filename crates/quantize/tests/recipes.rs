@@ -70,7 +70,7 @@ impl Model {
         let mut types = Types::new();
         for (tensor, choice) in self.tensors.iter().zip(choices) {
             let is_requested = recipe.scheme().is_some_and(|scheme| scheme.base() == choice.dtype);
-            let has_reason = !choice.note.is_empty() || is_requested || !recipe.is_plain();
+            let has_reason = !choice.note.is_empty() || is_requested || recipe.selection_flag().is_some();
             assert!(has_reason, "{}: {} without a reason", tensor.name, choice.dtype);
             types.insert(tensor.name.clone(), choice.dtype);
         }

@@ -30,6 +30,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
+use trueup_formats::counted;
 
 /// Bytes that caches may hold.
 const CACHED_BYTES: u64 = 64 << 20;
@@ -208,8 +209,10 @@ fn expect(weights: &Weights, session: &SessionOptions, options: &BenchOptions) -
     if needed > most {
         let BenchOptions { prompt, generate, .. } = options;
         return Err(Error::Request(format!(
-            "a prompt of {prompt} tokens and {generate} generated tokens exceed the context of {most}; measure \
-                fewer tokens"
+            "a prompt of {} and {} exceed the context of {most}; lower the prompt length (--prompt) or the number of \
+             generated tokens (--generate)",
+            counted(*prompt, "token"),
+            counted(*generate, "generated token")
         )));
     }
     Ok(SessionOptions { context: session.context.or(Some(needed)), sequences: 1, ..*session })

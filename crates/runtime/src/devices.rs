@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use trueup_formats::counted;
 
 /// How a device is opened. Nothing here changes a bit of what `ref` and `cpu` compute.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -407,7 +408,9 @@ pub fn open_devices(list: &str, memory_bytes: &[u64], options: &DeviceOptions) -
     if memory_bytes.len() > names.len() {
         let (budgets, devices) = (memory_bytes.len(), names.len());
         return Err(Error::Request(format!(
-            "{budgets} memory sizes for {devices} devices; pass at most one per device"
+            "{} for {}; pass at most one per device",
+            counted(budgets, "memory size"),
+            counted(devices, "device")
         )));
     }
     if let Some(twice) = names.iter().enumerate().find(|(place, name)| names[..*place].contains(name)) {
@@ -526,7 +529,7 @@ mod tests {
             Err(error) => error.to_string(),
         };
         assert_eq!(open("cpu,ref", &[1 << 20]), "cpu ref");
-        assert!(open("cpu", &[1, 2]).contains("2 memory sizes for 1 devices"));
+        assert!(open("cpu", &[1, 2]).contains("2 memory sizes for 1 device;"));
         assert!(open("cpu,ref,cpu", &[]).contains("cpu is listed twice"));
     }
 

@@ -235,7 +235,7 @@ mod tests {
         // 1 + 2^-11 is the middle between two f16; 2^-40 more is lost in f32 and must still decide.
         let middle = 1.0 + (-11f64).exp2();
         let tensor = |value| HostTensor::real(TensorType::new(DType::F16, &[1]), vec![value]).to_bytes().into_owned();
-        assert_eq!(tensor(middle), half::f16::from_bits(0x3C00).to_le_bytes(), "halves go to the even neighbour");
+        assert_eq!(tensor(middle), half::f16::from_bits(0x3C00).to_le_bytes(), "halves go to the even neighbor");
         assert_eq!(tensor(middle + (-40f64).exp2()), half::f16::from_bits(0x3C01).to_le_bytes());
         assert_eq!(tensor(-middle - (-40f64).exp2()), half::f16::from_bits(0xBC01).to_le_bytes());
     }

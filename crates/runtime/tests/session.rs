@@ -415,7 +415,8 @@ fn generation_ends_where_it_should() {
 fn empty_and_long_prompts_are_refused() {
     let (_folder, model) = model(DType::F32, false);
     let mut session = session(&model, device("cpu"), SessionOptions { context: Some(20), ..Default::default() });
-    for (prompt, part) in [(vec![], "prompt 0 has no tokens"), (vec![1; 21], "21 tokens, more than the context of 20")]
+    for (prompt, part) in
+        [(vec![], "the prompt has no tokens"), (vec![1; 21], "21 tokens, more than the context of 20")]
     {
         let options = GenerateOptions::default();
         let error = generate(&mut session, &[prompt], &options, &mut |_, _| ControlFlow::Continue(())).unwrap_err();

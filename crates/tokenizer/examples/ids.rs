@@ -1,11 +1,12 @@
 //! Prints the ids of many texts, so that scripts can compare them with another program's.
 //!
 //! ```text
-//! cargo run -p trueup-tokenizer --example ids -- FILE [--slim] < texts.jsonl       a JSON string a line in, [ids, decoded text] a line out
+//! cargo run -p trueup-tokenizer --example ids -- FILE [--slim] < texts.jsonl
 //! ```
 //!
-//! FILE is a `tokenizer.model`, a `tokenizer.json` or an `ice_text.model` without ids of images before it. The ids must
-//! come back from GGUF keys too, and with `--slim` from a vocabulary with no other tokens than the text needs.
+//! Reads one JSON string per line and writes one `[ids, decoded text]` per line. FILE is a `tokenizer.model`, a
+//! `tokenizer.json` or an `ice_text.model` without IDs of image tokens. The IDs must be the same after a round trip
+//! through GGUF keys; with `--slim`, also with a vocabulary that is pruned to the text.
 
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let text: String = serde_json::from_str(&line?)?;
         let ids = tokenizer.encode(&text, false)?;
         if from_keys.encode(&text, false)? != ids || (is_slim && slimmed(&tokenizer, &text)? != ids) {
-            return Err(format!("other ids of {text:?}").into());
+            return Err(format!("different IDs for {text:?}").into());
         }
         let decoded = String::from_utf8_lossy(&tokenizer.decode(&ids, false)).into_owned();
         writeln!(out, "{}", json!([ids, decoded]))?;

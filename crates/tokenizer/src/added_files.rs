@@ -141,8 +141,10 @@ pub(crate) fn merge(
 pub(crate) fn beyond_note(beyond: &[(u32, String)], vocab_size: Option<usize>) -> Option<String> {
     let tokens: Vec<String> = beyond.iter().map(|(id, text)| format!("\"{}\" ({id})", quote(text))).collect();
     let rows = vocab_size.unwrap_or(TOKENS_MAX);
-    (!tokens.is_empty())
-        .then(|| format!("tokens are omitted because the embedding has only {rows} rows: {}", listed(&tokens, ", ")))
+    (!tokens.is_empty()).then(|| {
+        let are = if tokens.len() == 1 { "token is" } else { "tokens are" };
+        format!("{} {are} omitted because the embedding has only {rows} rows: {}", tokens.len(), listed(&tokens, ", "))
+    })
 }
 
 /// Fails when a token that begins or ends texts has no row.

@@ -71,7 +71,7 @@ pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> 
     let listed = Listed::read(files).tokens;
     let is_listed = |names: &&[&str]| listed.iter().any(|token| names.contains(&token.content.as_str()));
     if !BEFORE.iter().all(is_listed) {
-        let problem = "expected a sentencepiece model, found byte ranks, which only GLM-4 uses, but no file \
+        let problem = "expected a SentencePiece model, found byte ranks, which only GLM-4 uses, but no file \
             lists its tokens [gMASK] and <sop>";
         let help = "add GLM-4's tokenizer_config.json with added_tokens_decoder, or a tokenizer.json of the model, to \
              its folder";

@@ -114,9 +114,8 @@ impl Date {
                 out.push('%');
                 return Ok(out);
             };
-            let text = self
-                .directive(directive)
-                .ok_or_else(|| format!("strftime: expected a directive of Python, found %{directive}"))?;
+            let text =
+                self.directive(directive).ok_or_else(|| format!("strftime: unsupported directive %{directive}"))?;
             out.push_str(&flagged(text, flag, directive));
         }
         Ok(out)

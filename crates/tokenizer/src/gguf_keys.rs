@@ -123,7 +123,7 @@ impl Vocabulary {
         let written = write_differences(self.parts(), &plain, metadata)?;
         if !written.is_empty() {
             notes.push(format!(
-                "the tokenizer has rules that GGUF keys cannot express ({}); other programs may encode some \
+                "some rules of the tokenizer are stored in keys that only trueup reads ({}); other programs may encode some \
                  texts differently",
                 written.join(", ")
             ));

@@ -116,7 +116,7 @@ pub(crate) fn read(bytes: &[u8], file: &str, path: &Path) -> Result<Parts> {
     let (tokens, settings) = read_message(bytes).map_err(|(offset, problem)| {
         Error::new(path, problem)
             .at(format!("{file}, byte {offset}"))
-            .help("the file is damaged or is not a sentencepiece model; download it again")
+            .help("the file is damaged or is not a SentencePiece model; download it again")
     })?;
     refuse_unsupported(&settings).map_err(|problem| {
         Error::new(path, problem).at(file).help(

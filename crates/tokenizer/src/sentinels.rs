@@ -83,7 +83,7 @@ pub(crate) fn note(files: &TokenizerFiles) -> Option<String> {
     let is_false = |key: &&str| config.get(*key).and_then(Value::as_bool) == Some(false);
     let key = ["legacy", "add_prefix_space"].into_iter().find(is_false)?;
     Some(format!(
-        "tokenizer_config.json: {key} is ignored for a sentencepiece file of this class; texts with special tokens can get \
+        "tokenizer_config.json: {key} is ignored for a SentencePiece file of this class; texts with special tokens can get \
          other IDs than in transformers, and a tokenizer.json of the model avoids this"
     ))
 }

@@ -173,7 +173,7 @@ fn conflicts_are_noted_by_token_and_file() {
             &["eos_token is \"</s>\" in tokenizer_config.json and \"<unk>\" in special_tokens_map.json"],
         ),
         ("prefix-space-absent", &["add_prefix_space is false in tokenizer_config.json"]),
-        ("beyond-embedding", &["tokens are omitted because the embedding has only 404 rows", "\"[X]\""]),
+        ("beyond-embedding", &["omitted because the embedding has only 404 rows", "\"[X]\""]),
         ("class-config-class", &["no file gives an id to the special token \"<|endoftext|>\""]),
         ("metaspace-legacy", &[]),
     ];

@@ -1,7 +1,7 @@
-//! Writes HTML reports of a tiny model whose device has planted faults, to look at: `planted_reports FOLDER`.
+//! Writes HTML reports of a tiny model with injected faults, for visual inspection: `planted_reports FOLDER`.
 //!
-//! `pass.html` is without a fault, `unwritten.html` and `precision.html` with one each, `layers.html` shows the
-//! latter's nodes as a model of 60 layers. `scripts/report_screenshots.sh` makes pictures of them.
+//! `pass.html` has no fault; `unwritten.html` and `precision.html` have one each. `layers.html` shows the nodes of
+//! `precision.html` as those of a model with 60 layers. `scripts/report_screenshots.sh` makes pictures of them.
 
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
 #[path = "../../runtime/tests/tiny_model/mod.rs"]

@@ -25,7 +25,7 @@ use crate::verdict::{Gate, RMS_MAX, Verdict};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use trueup_formats::quote;
+use trueup_formats::{quote, significant};
 
 /// Bytes that a report that serves as a baseline may have.
 pub const BASELINE_BYTES_MAX: u64 = 256 << 20;
@@ -337,7 +337,7 @@ fn compare(before: &Node, now: &NodeReport, changes: &mut Vec<Change>) {
             && (is > 2.0 * was || was > 2.0 * is)
         {
             let what = format!("mean square error, {phase}");
-            changes.push(change(&now.node, &what, &format!("{was:.2e}"), &format!("{is:.2e}"), false));
+            changes.push(change(&now.node, &what, &significant(was, 3), &significant(is, 3), false));
         }
     }
 }

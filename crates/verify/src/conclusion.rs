@@ -1,10 +1,11 @@
 //! From everything that was found to one result: what failed, whether enough was looked at, and the sentence.
 
-use crate::explain::{Explanation, raced};
+use crate::explain::{Explanation, cause_sentence, raced};
 use crate::policy::BudgetReport;
 use crate::report::{BadNode, NodeReport, Outcome, PhaseReport, Report};
 use crate::sentence::sentence;
 use crate::trace::TraceReport;
+use trueup_formats::significant;
 
 impl NodeReport {
     /// The phase with the worst verdict, of several the one with the worst element; what has no finite measure is
@@ -43,6 +44,17 @@ impl NodeReport {
         if known { explained } else { race().or(explained) }
     }
 
+    /// The cause as a sentence without its full stop.
+    pub(crate) fn cause_sentence(&self) -> Option<String> {
+        self.cause().map(|cause| cause_sentence(cause, self.is_cause()))
+    }
+
+    /// Whether [`NodeReport::cause`] is one, and not only a description of the errors.
+    fn is_cause(&self) -> bool {
+        let is_raced = self.phases.iter().any(|phase| phase.raced > 0);
+        self.explanation().is_none_or(|explanation| explanation.is_cause() || (!explanation.known && is_raced))
+    }
+
     /// The cause and the place are of one step, where there is a cause.
     fn as_bad(&self) -> BadNode {
         let explained = self.explanation().and_then(|explanation| explanation.worst.clone());
@@ -54,8 +66,16 @@ impl NodeReport {
             tensor: self.tensor.clone(),
             worst: explained.or_else(|| self.worst_phase().and_then(|phase| phase.worst.clone())),
             cause: self.cause(),
+            is_cause: self.is_cause(),
             repro: self.explanations.iter().find_map(|explanation| explanation.repro.clone()),
         }
+    }
+}
+
+impl BadNode {
+    /// The cause as a sentence without its full stop.
+    pub(crate) fn cause_sentence(&self) -> Option<String> {
+        self.cause.clone().map(|cause| cause_sentence(cause, self.is_cause))
     }
 }
 
@@ -65,7 +85,8 @@ impl Report {
         let budgets = self.policy.iter().flat_map(|policy| &policy.budgets).filter(|budget| !budget.holds);
         let budgets = budgets.filter_map(|budget| {
             let found = budget.found.filter(|_| budget.problem.is_none())?;
-            Some(format!("{} is {found:.3e}, above its budget of {}", budget.name, budget.limit))
+            let [found, limit] = [found, budget.limit].map(|value| significant(value, 4));
+            Some(format!("{} is {found}, above its budget of {limit}", budget.name))
         });
         let drifts = self.baseline.iter().flat_map(|baseline| &baseline.changes).filter(|change| change.drift);
         let drifts = drifts.map(|change| {

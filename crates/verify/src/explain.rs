@@ -69,6 +69,17 @@ pub struct Explanation {
 }
 
 impl Explanation {
+    /// Whether the cause is one, and not only a description of the errors.
+    pub(crate) fn is_cause(&self) -> bool {
+        let described = self.signature.as_ref().filter(|found| found.kind == SignatureKind::NotFinite);
+        self.known && described.is_none_or(|found| found.text != self.cause)
+    }
+
+    /// The cause as a sentence without its full stop.
+    pub(crate) fn sentence(&self) -> String {
+        cause_sentence(self.cause.clone(), self.is_cause())
+    }
+
     /// Whether differing results are all that is known: old activations and memory that nobody writes differ for a
     /// reason.
     pub(crate) fn is_race(&self) -> bool {
@@ -277,6 +288,17 @@ fn first_was_stale(scene: &Scene, expected: &[Option<Expected>], before: &Before
     Some(format!("{text}; recomputed on the same inputs, the node uses the correct ones"))
 }
 
+/// A cause, or a description of the errors, as a sentence without its full stop.
+pub(crate) fn cause_sentence(cause: String, is_cause: bool) -> String {
+    if is_cause { format!("Likely cause: {cause}") } else { capitalized(cause) }
+}
+
+/// A clause as the beginning of a sentence.
+pub(crate) fn capitalized(clause: String) -> String {
+    let mut letters = clause.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// What differs on the same inputs, of a node that was not explained.
 pub(crate) fn raced(count: u64, elements: u64) -> String {
     let differ = if count == 1 { "differs" } else { "differ" };
@@ -305,7 +327,7 @@ fn cause(op: &Op, fingerprint: &Fingerprint, signature: Option<&Signature>) -> (
             format!("the device {name}, or {}", known.text)
         }
         (Some(name), _, _) if formula => format!("the device {name}"),
-        (Some(name), _, _) => format!("the device {name} but declared {}", fingerprint.declared),
+        (Some(name), _, _) => format!("the device {name}, but declares \"{}\"", fingerprint.declared),
         (None, _, Some(signature)) => signature.text.clone(),
         (None, _, None) => "no known arithmetic or pattern explains it: errors are small and spread".to_owned(),
     };

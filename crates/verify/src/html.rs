@@ -21,6 +21,7 @@ mod traced;
 
 use crate::next::{command_of, file_word, repro_arguments};
 use crate::quantities::{bytes_in_words, duration};
+use crate::record::shown_exactly;
 use crate::report::Report;
 use crate::summary::word;
 use drawer::Drawer;
@@ -53,7 +54,7 @@ impl Report {
         environment.set_syntax(syntax);
         environment.add_filter("n", |value: Option<f64>| value.map_or("–".to_owned(), number));
         // Elements differ behind the third digit.
-        let digits = |value: f64| format!("{value:.6e}").replace('-', "−");
+        let digits = |value: f64| shown_exactly(value).replace('-', "−");
         environment.add_filter("digits", move |value: Option<f64>| value.map_or("–".to_owned(), digits));
         let exact =
             |value: f64| if value == value.trunc() && value.abs() < 1e6 { format!("{value}") } else { number(value) };

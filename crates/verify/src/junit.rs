@@ -66,16 +66,15 @@ fn message(node: &NodeReport, prompts: usize) -> String {
     let Some(worst) = node.worst_phase().and_then(|phase| phase.worst.as_ref()) else {
         return node.verdict.to_string();
     };
-    let number = |value: Option<f64>| value.map_or("not a finite number".to_owned(), |value| format!("{value:.6e}"));
-    let cause = node.cause().map_or(String::new(), |cause| format!(". Likely cause: {cause}"));
+    let cause = node.cause_sentence().map_or(String::new(), |cause| format!(". {cause}"));
     format!(
         "{} at {} of step {} of {}: expected {}, found {}{cause}",
         node.verdict,
         worst.element,
         worst.step,
         if worst.prompt < prompts { format!("prompt {}", worst.prompt) } else { "the batch of all prompts".to_owned() },
-        number(worst.expected),
-        number(worst.device)
+        worst.shown.expected,
+        worst.shown.device
     )
 }
 

@@ -8,6 +8,7 @@
 use crate::next::verify_again;
 use crate::precision::Precision;
 use crate::report::{NodeReport, Report};
+use trueup_formats::significant;
 
 /// The first node, by order of computation, with results beyond the range of its declared type.
 pub(crate) struct Overflow<'a> {
@@ -43,7 +44,7 @@ impl<'a> Overflow<'a> {
         let exceeded = phases.iter().find(|phase| phase.range_exceeded > 0);
         let range = exceeded.map_or(String::new(), |phase| {
             let max = Precision::of(phase.output).max;
-            let max = if max < 1e6 { max.to_string() } else { format!("{max:.3e}") };
+            let max = significant(max, 4);
             format!(" of {} ({max})", phase.output)
         });
         let (count, place) = (self.count, if self.in_cache() { "infinite in the KV cache" } else { "infinite" });

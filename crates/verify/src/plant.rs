@@ -120,19 +120,19 @@ pub const PLANTS: &[Plant] = &[
         "block-scale",
         PRODUCT,
         Fault::Weight(WeightFault::Scale),
-        "the scale of one block of the weight is 5 % too large",
+        "the scale of one block of the weight is 5% too large",
     ),
     plant(
         "blocks-swapped",
         PRODUCT,
         Fault::Weight(WeightFault::SwappedBlocks),
-        "two neighbouring blocks of the weight are exchanged",
+        "two neighboring blocks of the weight are exchanged",
     ),
     plant(
-        "neighbour-scale",
+        "neighbor-scale",
         PRODUCT,
         Fault::Weight(WeightFault::NeighbourScale),
-        "one block of the weight uses its neighbour's scale",
+        "one block of the weight uses its neighbor's scale",
     ),
     plant(
         "nibble-order",
@@ -152,24 +152,24 @@ pub const PLANTS: &[Plant] = &[
     plant("weight-transposed", PRODUCT, Fault::Weight(WeightFault::Transposed), "a square weight is transposed"),
     plant("accumulator-f16", PRODUCT, Fault::Product(ProductFault::F16), "sums are kept in f16"),
     plant("accumulator-half2", PRODUCT, Fault::Product(ProductFault::Half2), "sums are kept in pairs of f16"),
-    plant("gain", PRODUCT, Fault::Output(OutputFault::Gain), "the result is 0.1 % too large"),
+    plant("gain", PRODUCT, Fault::Output(OutputFault::Gain), "the result is 0.1% too large"),
     plant(
         "gain-of-block",
         PRODUCT,
         Fault::Output(OutputFault::GainOfBlock),
-        "the first 32 rows of the result are 1 % too large",
+        "the first 32 rows of the result are 1% too large",
     ),
     plant(
         "decode-gain",
         PRODUCT,
         Fault::Output(OutputFault::DecodeGain),
-        "the result is 0.1 % too large when one token is computed",
+        "the result is 0.1% too large when one token is computed",
     ),
     plant(
         "prompt-gain",
         PRODUCT,
         Fault::Output(OutputFault::PromptGain),
-        "the result is 0.1 % too large when many tokens are computed",
+        "the result is 0.1% too large when many tokens are computed",
     ),
     plant("output-f16", PRODUCT, Fault::Output(OutputFault::F16), "the result is rounded to f16"),
     plant(
@@ -210,7 +210,7 @@ pub const PLANTS: &[Plant] = &[
     plant("race", PRODUCT, Fault::Output(OutputFault::Race), "one element of the result is wrong in every second run"),
     plant("norm-epsilon", NORM, Fault::Parameter(ParameterFault::Epsilon), "epsilon is ten times too large"),
     plant(
-        "norm-centred",
+        "norm-centered",
         NORM,
         Fault::Product(ProductFault::CentredNorm),
         "the mean is subtracted first, as in layer norm",
@@ -222,7 +222,7 @@ pub const PLANTS: &[Plant] = &[
         "rope-pairs",
         ROPE,
         Fault::Parameter(ParameterFault::Pairs),
-        "rope pairs neighbours instead of halves, or halves instead of neighbours",
+        "rope pairs neighbors instead of halves, or halves instead of neighbors",
     ),
     plant(
         "rope-base",
@@ -265,7 +265,7 @@ pub const PLANTS: &[Plant] = &[
         Fault::Input(InputFault::InterleavedHeads),
         "query heads are mapped to KV heads round-robin instead of in groups",
     ),
-    plant("values-gain", MIX, Fault::Output(OutputFault::Gain), "the weighted sum of the values is 0.1 % too large"),
+    plant("values-gain", MIX, Fault::Output(OutputFault::Gain), "the weighted sum of the values is 0.1% too large"),
     plant(
         "values-sign",
         MIX,
@@ -354,7 +354,7 @@ pub const PLANTS: &[Plant] = &[
         "the fused operator applies the activation function before the last block of K is added",
     ),
     plant(
-        "fused-neighbour-up",
+        "fused-neighbor-up",
         FUSED,
         Fault::Fused(FusedFault::NeighbourUp),
         "one row of the fused operator uses the up product of the next row",
@@ -370,7 +370,7 @@ pub const PLANTS: &[Plant] = &[
         "fused-up-weight",
         FUSED,
         Fault::Weight(WeightFault::Scale),
-        "the scale of one block of the up weight is 5 % too large, in the fused operator and in its parts",
+        "the scale of one block of the up weight is 5% too large, in the fused operator and in its parts",
     ),
     plant(
         "attention-sequence",
@@ -559,12 +559,13 @@ impl Plant {
             names.extend(new);
         }
         let (shown, more) = (names.len().min(PLACES_SHOWN), names.len().saturating_sub(PLACES_SHOWN));
-        let more = if more == 0 { String::new() } else { format!(" or {more} more") };
-        let listed = names.get(..shown).unwrap_or_default().join(", ") + &more;
-        match names.len() {
-            0 => String::new(),
-            1 => format!("; use {listed}"),
-            _ => format!("; use one of {listed}"),
+        let listed = names.get(..shown).unwrap_or_default().join(", ");
+        match (names.len(), more) {
+            (0, _) => self.fault.remedy().map_or(String::new(), |remedy| format!("; {remedy}")),
+            (1, _) => format!("; use {listed}"),
+            (_, 0) => format!("; use one of {listed}"),
+            (_, 1) => format!("; use one of {listed}, or 1 other"),
+            (_, more) => format!("; use one of {listed}, or one of {more} others"),
         }
     }
 
@@ -582,6 +583,11 @@ impl Plant {
 }
 
 impl Fault {
+    /// What to do if no node of the model can have the fault, where that is known.
+    fn remedy(self) -> Option<&'static str> {
+        if let Fault::Weight(fault) = self { fault.remedy() } else { None }
+    }
+
     /// What else the node needs, for a message.
     fn needs(self) -> &'static str {
         match self {

@@ -35,7 +35,7 @@ use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use toml::Spanned;
-use trueup_formats::counted;
+use trueup_formats::{counted, significant};
 
 /// Bytes that a gate file may have.
 pub const POLICY_BYTES_MAX: u64 = 1 << 20;
@@ -274,11 +274,12 @@ pub struct BudgetReport {
 impl fmt::Display for BudgetReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BudgetReport { name, limit, found, holds, problem } = self;
+        let limit = significant(*limit, 6);
         match (problem, found, holds) {
-            (Some(problem), _, _) => write!(f, "{name} of at most {limit}: cannot be evaluated: {problem}"),
-            (None, Some(found), true) => write!(f, "{name} {found:.3e} of {limit}, holds"),
-            (None, Some(found), false) => write!(f, "{name} {found:.3e} of {limit}, exceeded"),
-            (None, None, _) => write!(f, "{name} of at most {limit}: no value was measured"),
+            (Some(problem), _, _) => write!(f, "{name}: limit {limit}, cannot be evaluated: {problem}"),
+            (None, Some(found), true) => write!(f, "{name}: {}, limit {limit}, met", significant(*found, 4)),
+            (None, Some(found), false) => write!(f, "{name}: {}, limit {limit}, exceeded", significant(*found, 4)),
+            (None, None, _) => write!(f, "{name}: limit {limit}, no value was measured"),
         }
     }
 }

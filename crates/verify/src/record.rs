@@ -3,6 +3,7 @@
 use crate::bound::{declares_loss, gate};
 use crate::detail::Detail;
 use crate::explain::Explanations;
+use crate::operand::is_unwritten;
 use crate::pieces::PieceReport;
 use crate::statistics::{Statistics, Worst};
 use crate::verdict::{Gate, Verdict};
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use trueup_formats::significant;
 use trueup_graph::{Graph, Node, Op, Origin, Shape, TensorType};
 use trueup_runtime::profile::Profile;
 
@@ -45,6 +47,32 @@ pub struct Place {
     pub device: Option<f64>,
     /// What it should be, as declared.
     pub expected: Option<f64>,
+    /// Both values for people; JSON has the numbers.
+    #[serde(skip)]
+    pub(crate) shown: Shown,
+}
+
+/// The values of an element as text.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Shown {
+    pub device: String,
+    pub expected: String,
+}
+
+impl Shown {
+    fn new(worst: &Worst) -> Shown {
+        let device = if is_unwritten(worst.device) {
+            "no value (never written)".to_owned()
+        } else {
+            shown_exactly(worst.device)
+        };
+        Shown { device, expected: shown_exactly(worst.expected) }
+    }
+}
+
+/// A value of an element: 7 digits, because faulty elements may differ from the expected ones only after the third.
+pub(crate) fn shown_exactly(value: f64) -> String {
+    significant(value, 7)
 }
 
 /// One node in one phase.
@@ -280,7 +308,14 @@ pub(crate) fn place(op: &Op, shape: &Shape, prompt: usize, step: usize, worst: &
         Ordering::Equal => "the sum of all elements".to_owned(),
         Ordering::Greater => "a masked position after the last token".to_owned(),
     };
-    Place { prompt, step, element, device: finite(worst.device), expected: finite(worst.expected) }
+    Place {
+        prompt,
+        step,
+        element,
+        device: finite(worst.device),
+        expected: finite(worst.expected),
+        shown: Shown::new(worst),
+    }
 }
 
 /// What the indices of an operator's result count, innermost first.
@@ -315,9 +350,12 @@ pub(crate) fn result_shape(graph: &Graph, node: &Node, tokens: usize) -> Shape {
 
 /// `row 5, token 2` of element `index`.
 pub(crate) fn element(op: &Op, shape: &Shape, index: usize) -> String {
+    let sizes = shape.sizes();
+    let is_flat = matches!(op, Op::RmsNorm(_) | Op::Reshape(_)) && sizes[2..] == [1, 1];
+    let axes = if is_flat { &["row", "token"] } else { axes(op) };
     let mut rest = index;
     let mut parts = Vec::new();
-    for (axis, size) in axes(op).iter().zip(shape.sizes()) {
+    for (axis, size) in axes.iter().zip(sizes) {
         parts.push(format!("{axis} {}", rest % size.max(1)));
         rest /= size.max(1);
     }
@@ -327,12 +365,15 @@ pub(crate) fn element(op: &Op, shape: &Shape, index: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trueup_graph::op::{KvScores, MulMat};
+    use trueup_graph::op::{KvScores, MulMat, RmsNorm};
 
     #[test]
     fn elements_are_named_by_what_their_indices_count() {
         assert_eq!(element(&Op::MulMat(MulMat), &Shape::new(&[10, 4]), 25), "row 5, token 2");
         let scores = Op::KvScores(KvScores { capacity: 64 });
         assert_eq!(element(&scores, &Shape::new(&[64, 3, 2]), 64 * 4 + 7), "position 7, token 1, head 1");
+        let norm = Op::RmsNorm(RmsNorm { epsilon: 1e-5 });
+        assert_eq!(element(&norm, &Shape::new(&[10, 4]), 25), "row 5, token 2");
+        assert_eq!(element(&norm, &Shape::new(&[10, 4, 3]), 65), "row 5, token or head 2, token 1");
     }
 }

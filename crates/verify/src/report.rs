@@ -156,6 +156,9 @@ pub struct BadNode {
     pub worst: Option<Place>,
     /// The likely cause; null where the node was not explained.
     pub cause: Option<String>,
+    /// Whether that is a cause, and not only a description of the errors.
+    #[serde(skip)]
+    pub(crate) is_cause: bool,
     /// The file that shows the failure alone, where one was asked for.
     pub repro: Option<String>,
 }

@@ -26,6 +26,7 @@ use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use trueup_formats::significant;
 use trueup_runtime::device::Device;
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{Error, Result};
@@ -64,9 +65,7 @@ pub struct RecordedFailure {
 impl fmt::Display for RecordedFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RecordedFailure { verdict, device, phase, prompt, step, .. } = self;
-        let z = self
-            .worst_z
-            .map_or("not finite".to_owned(), |z| if z < 1e4 { format!("{z:.2}") } else { format!("{z:.1e}") });
+        let z = self.worst_z.map_or("not finite".to_owned(), |z| significant(z, 3));
         write!(f, "recorded: {verdict}, worst z {z} on {device}, {phase} phase, prompt {prompt}, step {step}")?;
         if !self.arguments.is_empty() {
             write!(f, ", with {}", self.arguments.join(" "))?;
@@ -191,8 +190,7 @@ impl Repro {
         let (verdict, explanation, worst_z) = judged(computed);
         let op = self.scene.op.name().to_owned();
         let name = device.about().name;
-        let cause =
-            explanation.as_ref().map_or(String::new(), |explanation| format!(". Likely cause: {}", explanation.cause));
+        let cause = explanation.as_ref().map_or(String::new(), |explanation| format!(". {}", explanation.sentence()));
         let node = self.about.node.clone();
         let (result, sentence) = if verdict.fails() {
             (Outcome::Fail, format!("{node} ({op}) fails on {name}: {verdict}{cause}."))

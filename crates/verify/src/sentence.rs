@@ -6,7 +6,7 @@ use crate::pieces::clause;
 use crate::record::Phase;
 use crate::report::{BadNode, NodeReport, Outcome, Report};
 use crate::verdict::Verdict;
-use trueup_formats::counted;
+use trueup_formats::{counted, significant};
 
 /// The result in one sentence.
 pub(crate) fn sentence(report: &Report) -> String {
@@ -44,7 +44,7 @@ pub(crate) fn sentence(report: &Report) -> String {
         (Outcome::Fail, None) => no_node(report),
         (Outcome::Inconclusive, _) => match (doubt(report), report.undecided()) {
             (Some(doubt), _) => format!("Not enough was checked to judge {device}: {doubt}."),
-            (None, Some(undecided)) => format!("{device} has no unwaived failures, but {undecided}."),
+            (None, Some(undecided)) => format!("{}, but {undecided}.", nothing_fails(report)),
             (None, None) => format!("Not enough was checked to judge {device}."),
         },
     }
@@ -92,11 +92,10 @@ fn doubt(report: &Report) -> Option<String> {
             coverage.nodes
         )
     } else if let Some(node) = undefined {
-        let tensor =
-            node.tensor.as_ref().map_or(String::new(), |name| format!(" with {}", trueup_formats::quote(name)));
+        let tensor = node.tensor.as_ref().map_or(String::new(), |name| format!(", {}", named_weights(name)));
         format!(
-            "from {} ({}){tensor} on, exact arithmetic on the device's inputs is not finite either, in {unjudged} \
-                of {} nodes; check the weights for NaN or infinity",
+            "starting at {} ({}{tensor}), exact arithmetic on the device's inputs is not finite either ({unjudged} of {} \
+                nodes); check the weights for NaN or infinity",
             node.node, node.op, coverage.nodes
         )
     } else if !report.something_passes() {
@@ -124,18 +123,15 @@ fn doubt(report: &Report) -> Option<String> {
 
 fn failure(report: &Report, bad: &BadNode) -> String {
     let layer = bad.layer.map_or(String::new(), |layer| format!(", layer {layer}"));
-    let tensor =
-        bad.tensor.as_ref().map_or(String::new(), |tensor| format!(", weight {}", trueup_formats::quote(tensor)));
+    let tensor = bad.tensor.as_ref().map_or(String::new(), |tensor| format!(", {}", named_weights(tensor)));
     let place = bad.worst.as_ref().map_or(String::new(), |worst| {
-        let number =
-            |value: Option<f64>| value.map_or("not a finite number".to_owned(), |value| format!("{value:.6e}"));
         format!(
             ". Worst element: {} of step {} of {}: expected {}, found {}",
             worst.element,
             worst.step,
             run(report, worst.prompt),
-            number(worst.expected),
-            number(worst.device)
+            worst.shown.expected,
+            worst.shown.device
         )
     });
     let node = report.nodes.iter().find(|node| node.node == bad.node);
@@ -159,9 +155,8 @@ fn failure(report: &Report, bad: &BadNode) -> String {
         Verdict::Unchecked | Verdict::Inconclusive => "The node could not be judged",
     };
     let overflow = Overflow::before(report, &bad.node).filter(|_| bad.verdict == Verdict::NotFinite);
-    let overflowed = overflow.as_ref().map(Overflow::clause);
-    let cause =
-        overflowed.or_else(|| bad.cause.clone()).map_or(String::new(), |cause| format!(". Likely cause: {cause}"));
+    let overflowed = overflow.as_ref().map(|overflow| format!("Likely cause: {}", overflow.clause()));
+    let cause = overflowed.or_else(|| bad.cause_sentence()).map_or(String::new(), |cause| format!(". {cause}"));
     let pieces = node.and_then(|node| clause(&node.pieces)).map_or(String::new(), |pieces| format!("; {pieces}"));
     let (phase, taps) = (node.map_or("", right_phase), differs_when_observed(report, node));
     let next = overflow.map_or_else(|| next_of_failure(report, bad), |overflow| overflow.next(report));
@@ -179,9 +174,9 @@ fn right_phase(node: &NodeReport) -> &'static str {
         verdicts.peek().is_some() && verdicts.all(holds)
     };
     if all(Phase::Prompt, Verdict::passes) && all(Phase::Decode, Verdict::fails) {
-        "; only decode steps are wrong, prompts are right"
+        "; only decode steps are wrong, prompts are correct"
     } else if all(Phase::Prompt, Verdict::fails) && all(Phase::Decode, Verdict::passes) {
-        "; only prompts are wrong, decode steps are right"
+        "; only prompts are wrong, decode steps are correct"
     } else {
         ""
     }
@@ -266,18 +261,30 @@ fn complained(report: &Report) -> String {
     let complaints = report.complaints();
     let more = match complaints.len() {
         0 | 1 => String::new(),
-        count => format!(" and {} more", count - 1),
+        2 => " (and 1 more problem)".to_owned(),
+        count => format!(" (and {} more problems)", count - 1),
     };
-    let (device, first) = (&report.device.name, complaints.first().map_or("", String::as_str));
+    let first = complaints.first().map_or("", String::as_str);
     let next = "find the change, and update the gate or the baseline only if the change is intended";
-    format!("{device} has no unwaived failures, but {first}{more}. Next: {next}.")
+    format!("{}, but {first}{more}. Next: {next}.", nothing_fails(report))
+}
+
+/// That no node fails, if waivers are taken into account.
+fn nothing_fails(report: &Report) -> &'static str {
+    if report.coverage.waived == 0 { "All nodes pass" } else { "All nodes pass or are waived" }
+}
+
+/// `weight a`, `weights a and b`: what a node reads.
+pub(crate) fn named_weights(names: &str) -> String {
+    let noun = if names.contains(" and ") { "weights" } else { "weight" };
+    format!("{noun} {}", trueup_formats::quote(names))
 }
 
 /// More flips than noise explains.
 fn flips(report: &Report) -> String {
     let tokens = &report.tokens;
     let flip = tokens.bad_flip.as_ref().or(tokens.first_flip.as_ref()).map_or(String::new(), |flip| {
-        format!(", first after {} ({}, margin {:.3e})", flip.place(""), flip.tokens(), flip.margin)
+        format!(", first after {} ({}, margin {})", flip.place(""), flip.tokens(), significant(flip.margin, 4))
     });
     format!(
         "All nodes are as declared, but {} of {} most likely tokens {} where {:.1} were expected{flip}. Next: {}.",

@@ -23,7 +23,7 @@ use crate::scene::Scene;
 use crate::statistics::Expected;
 use region::region;
 use serde::Serialize;
-use trueup_formats::counted;
+use trueup_formats::{counted, significant};
 
 /// What kind of pattern it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -179,7 +179,8 @@ pub(crate) fn signature(evidence: &Evidence) -> Option<Signature> {
     let found = PATTERNS.iter().find_map(|pattern| pattern(evidence));
     let (kind, text) = found.unwrap_or_else(|| {
         let place = evidence.place(&evidence.bad);
-        (SignatureKind::Unknown, format!("no known pattern explains {place}, {bad} of {elements} elements"))
+        let are = if bad == 1 { "is" } else { "are" };
+        (SignatureKind::Unknown, format!("{bad} of {elements} elements {are} wrong ({place}); no known pattern fits"))
     });
     Some(Signature { kind, text, bad, elements })
 }
@@ -199,7 +200,12 @@ fn not_finite(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let nan = found.iter().filter(|index| device[**index].is_nan()).count();
     let place = evidence.place(&found);
     let others = others(evidence, found.len());
-    let text = format!("not finite in {place} ({nan} NaN, {} infinite){others}", found.len() - nan);
+    let counts = match (nan, found.len() - nan) {
+        (nan, 0) => format!("{nan} NaN"),
+        (0, infinite) => format!("{infinite} infinite"),
+        (nan, infinite) => format!("{nan} NaN and {infinite} infinite"),
+    };
+    let text = format!("{counts} in {place}{others}");
     (!found.is_empty()).then_some((SignatureKind::NotFinite, text))
 }
 
@@ -253,7 +259,7 @@ fn factor(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     // Elements too small to show it may pass by themselves: all of a result counts as scaled where most of it is.
     let most = holds && evidence.bad.len() * 2 > device.len() && evidence.holds((0..device.len()).map(scaled));
     let place = if most { "the whole result".to_owned() } else { evidence.place(&evidence.bad) };
-    holds.then(|| (SignatureKind::Factor, format!("a factor of {factor:.6} on {place}")))
+    holds.then(|| (SignatureKind::Factor, format!("a factor of {} on {place}", significant(factor, 7))))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use crate::report::{NodeReport, Outcome, Report};
 use crate::terminal::{compared, drifts_among};
 use std::fmt::Write;
-use trueup_formats::counted;
+use trueup_formats::{counted, significant};
 
 /// Rows of a table.
 const ROWS_MAX: usize = 20;
@@ -70,7 +70,7 @@ impl Report {
         line(text, "|---|---|---|--:|--:|---|");
         for node in bad.iter().take(ROWS_MAX) {
             let phase = node.worst_phase();
-            let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3e}"));
+            let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| significant(value, 4));
             let waived = node.waived.as_ref().map_or(String::new(), |reason| format!("waived: {}", clean(reason)));
             let numbers = [phase.and_then(|phase| phase.worst_z), phase.and_then(|phase| phase.rms_z)].map(number);
             let (name, op) = (clean(&node.node), clean(&node.op));
@@ -86,7 +86,7 @@ impl Report {
         let Some(policy) = &self.policy else { return };
         for budget in &policy.budgets {
             let mark = if budget.holds { "" } else { "**" };
-            line(text, &format!("- budget of {mark}{}{mark}", clean(&budget.to_string())));
+            line(text, &format!("- budget {mark}{}{mark}", clean(&budget.to_string())));
         }
         for waiver in policy.waivers.iter().take(ROWS_MAX) {
             line(text, &format!("- {}", clean(&waiver.to_string())));

@@ -8,7 +8,7 @@ use crate::summary::word;
 use crate::tokens::TokenReport;
 use crate::trace::TraceReport;
 use std::fmt::Write;
-use trueup_formats::counted;
+use trueup_formats::{counted, significant};
 
 /// Nodes that are shown; the rest are in the JSON.
 const NODES_SHOWN: usize = 8;
@@ -132,10 +132,10 @@ impl Report {
             line(
                 text,
                 &format!(
-                    "           after {}: chose {}, margin {:.3e}{explained}",
+                    "           after {}: chose {}, margin {}{explained}",
                     flip.place(&before),
                     flip.tokens(),
-                    flip.margin
+                    significant(flip.margin, 4)
                 ),
             );
         }
@@ -212,8 +212,9 @@ pub(crate) fn compared(tokens: &TokenReport) -> String {
     };
     match (vectors.cosine_min, tokens.logit_sigma) {
         (Some(cosine), Some(sigma)) => format!(
-            "{positions} compared; smallest cosine similarity 1 - {:.2e}; RMS error {sigma:.2e}",
-            (1.0 - cosine).max(0.0)
+            "{positions} compared; smallest cosine similarity 1 - {}; RMS error {}",
+            significant((1.0 - cosine).max(0.0), 3),
+            significant(sigma, 3)
         ),
         (None, _) | (_, None) => format!("{positions} compared, not all finite"),
     }
@@ -227,7 +228,7 @@ pub(crate) fn name_width<'a>(names: impl Iterator<Item = &'a str>) -> usize {
 /// `mean 1.00e-4, max 2.00e-3 nats`, or that it is not finite.
 pub(crate) fn divergence(tokens: &TokenReport) -> String {
     match (tokens.kl_mean, tokens.kl_max) {
-        (Some(mean), Some(max)) => format!("mean {mean:.2e}, max {max:.2e} nats"),
+        (Some(mean), Some(max)) => format!("mean {}, max {} nats", significant(mean, 3), significant(max, 3)),
         (None, _) | (_, None) => "not finite".to_owned(),
     }
 }
@@ -254,13 +255,13 @@ fn severity(phase: &PhaseReport) -> f64 {
 fn number(value: Option<f64>, digits: usize) -> String {
     match value {
         Some(value) if value < 1e4 => format!("{value:.digits$}"),
-        Some(value) => format!("{value:.1e}"),
+        Some(value) => significant(value, 2),
         None => "-".to_owned(),
     }
 }
 
 fn scientific(value: Option<f64>) -> String {
-    value.map_or("-".to_owned(), |value| format!("{value:.1e}"))
+    value.map_or("-".to_owned(), |value| significant(value, 2))
 }
 
 fn line(text: &mut String, content: &str) {

@@ -49,7 +49,7 @@ use trueup_runtime::{Entry, Error, ModelFile, Result};
 use walk::Walk;
 
 /// The program of a trace that does not name it.
-const UNNAMED: &str = "an unnamed program";
+const UNNAMED: &str = "an unknown program";
 
 /// What is asked of the comparison with a trace.
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! Derives one of eight verdicts from statistics (docs/numerics.md#verdicts).
 //!
 //! ```text
-//!   never written ──▶ structural bug      NaN, Inf ──▶ NaN/Inf          first values that are not finite,
+//!   never written ──▶ structural bug      NaN, Inf ──▶ not finite       first values that are not finite,
 //!   worst element beyond its limit? rms beyond its limit?               then the worst element, then averages
 //!     ├─ no:  equal ▶ exact    lossless ▶ rounding    declared rounding of inputs ▶ declared loss
 //!     └─ yes: spread like rounding, and small enough for some precision ▶ undeclared precision, else structural bug
@@ -82,7 +82,7 @@ impl fmt::Display for Verdict {
             Verdict::Inconclusive => "inconclusive",
             Verdict::UndeclaredPrecision => "undeclared precision",
             Verdict::StructuralBug => "structural bug",
-            Verdict::NotFinite => "NaN/Inf",
+            Verdict::NotFinite => "not finite",
         })
     }
 }
@@ -99,7 +99,7 @@ pub enum Gate {
     Noise,
 }
 
-/// Largest rms of z against one's own noise in large samples: the models of noise hold within 30 %.
+/// Largest rms of z against one's own noise in large samples: the models of noise hold within 30%.
 pub(crate) const RMS_MAX: f64 = 1.3;
 
 /// A spread over repetitions that is far beyond the noise is a race where it is in no larger a share of the elements;

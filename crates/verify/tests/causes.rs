@@ -112,10 +112,10 @@ fn a_fault_of_one_phase_says_that_the_other_is_right() {
     for (fault, expected) in [
         (
             "decode-gain@Kcur-1",
-            "a factor of 1.001000 on the whole result; only decode steps are wrong, prompts are right",
+            "a factor of 1.001 on the whole result; only decode steps are wrong, prompts are correct",
         ),
-        ("token-first@result_rows", "; only prompts are wrong, decode steps are right"),
-        ("gain@Kcur-1", "a factor of 1.001000 on the whole result. Next"),
+        ("token-first@result_rows", "; only prompts are wrong, decode steps are correct"),
+        ("gain@Kcur-1", "a factor of 1.001 on the whole result. Next"),
     ] {
         let faulty = planted(fault, &model, device()).unwrap().device;
         let report = verified(&model, faulty, &options(&[1, 5, 9, 20, 33], 2));

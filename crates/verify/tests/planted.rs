@@ -276,7 +276,8 @@ fn weights_that_are_no_numbers_are_nobodys_fault_and_are_named() {
     std::fs::write(&broken, bytes).unwrap();
     let report = verified(&Arc::new(ModelFile::open(&broken).unwrap()), device("cpu"), &options());
     assert_eq!(report.result, Outcome::Inconclusive, "{}", report.to_terminal());
-    let fused = "from ffn_swiglu-1 (mul_mat_swiglu) with blk.1.ffn_gate.weight and blk.1.ffn_up.weight on";
+    let fused =
+        "starting at ffn_swiglu-1 (mul_mat_swiglu, weights blk.1.ffn_gate.weight and blk.1.ffn_up.weight), exact";
     assert!(report.sentence.contains(fused), "{}", report.sentence);
     assert_eq!(report.tokens.not_finite, 0);
     assert_eq!(report.tokens.reference_not_finite, report.tokens.positions);

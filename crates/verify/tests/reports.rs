@@ -430,7 +430,7 @@ fn layers_that_share_a_column_show_the_worst_of_them() {
     assert!(bad.contains("class=\"cell b6") && bad.contains('✕'));
     let isolated = html.split(">Free-running<").next().unwrap();
     assert!(isolated.contains("ffn_out-77: "));
-    assert!(!isolated.contains("ffn_out-75: ") && !isolated.contains("ffn_out-76: "), "its neighbours do not");
+    assert!(!isolated.contains("ffn_out-75: ") && !isolated.contains("ffn_out-76: "), "its neighbors do not");
 }
 
 /// A report with 30 layers of 20 nodes each, of which `failing` fail and have figures of a full-size result.

@@ -276,7 +276,7 @@ pub const FAULTS: [Fault; 42] = [
         quick: true,
     },
     Fault {
-        name: "every second weight in its neighbour's place",
+        name: "every second weight in its neighbor's place",
         file: "decode.cu",
         find: "F::code(block + i, ",
         replace: "F::code(block + i / 2 * 2, ",

@@ -165,7 +165,7 @@ impl Loop {
     fn report(&self, target: &Target, seconds: f64, kept: usize) {
         let share = 100.0 * self.accepted as f64 / self.inputs.max(1) as f64;
         println!(
-            "{}: {} inputs in {seconds:.0} s, {share:.0} % accepted, {} answers, {kept} kept, at most {:.2} s and {:.1} MB, {} failures",
+            "{}: {} inputs in {seconds:.0} s, {share:.0}% accepted, {} answers, {kept} kept, at most {:.2} s and {:.1} MB, {} failures",
             target.name,
             self.inputs,
             self.answers.len(),

@@ -17,23 +17,52 @@ const COLUMNS_MAX: usize = 120;
 const REJECTED: &[&str] =
     &["behind", "beside", "told", "so many", "nobody", "of its own", "of their own", "comes again", "what is no"];
 
+/// Spellings that text for users does not have: American spelling, one name for a thing.
+const SPELLINGS: &[&str] = &[
+    "neighbour",
+    "neighbours",
+    "neighbouring",
+    "behaviour",
+    "honoured",
+    "centred",
+    "colour",
+    "initialised",
+    "hyper-parameter",
+    "hyper-parameters",
+    "q2_K",
+    "q3_K",
+    "q4_K",
+    "q5_K",
+    "q6_K",
+];
+
 /// Crates whose doc comments are shown to users: help texts and Python docs.
 const DOCS_SHOWN: &[&str] = &["crates/cli/src/", "crates/python/src/"];
 
-/// Pages that quote rejected words as examples.
-const QUOTING: &[&str] = &["CONTRIBUTING.md"];
+/// Pages that quote rejected words as examples or as names in the code.
+const QUOTING: &[&str] = &["CONTRIBUTING.md", "docs/mutation-testing.md"];
+
+/// Whether a text contains a word or phrase as a whole.
+fn contains_word(text: &str, word: &str) -> bool {
+    let is_word = |character: Option<char>| character.is_some_and(|character| character.is_alphanumeric());
+    text.match_indices(word).any(|(start, _)| {
+        let (before, rest) = text.split_at(start);
+        !is_word(before.chars().next_back()) && !is_word(rest[word.len()..].chars().next())
+    })
+}
 
 /// Rejected words in a text, in the order of the list.
 fn rejected_in(text: &str) -> Vec<&'static str> {
     let text = text.to_lowercase();
-    let is_word = |character: Option<char>| character.is_some_and(|character| character.is_alphanumeric());
-    let found = |word: &&&str| {
-        text.match_indices(**word).any(|(start, _)| {
-            let (before, rest) = text.split_at(start);
-            !is_word(before.chars().next_back()) && !is_word(rest[word.len()..].chars().next())
-        })
-    };
-    REJECTED.iter().filter(found).copied().collect()
+    REJECTED.iter().filter(|word| contains_word(&text, word)).copied().collect()
+}
+
+/// Rejected words and spellings in a text for users.
+fn rejected_for_users(text: &str) -> Vec<&'static str> {
+    let lowercase = text.to_lowercase();
+    // `q4_k` is right, `q4_K` is not.
+    let found = |word: &&&str| contains_word(if word.ends_with('K') { text } else { &lowercase }, word);
+    rejected_in(text).into_iter().chain(SPELLINGS.iter().filter(found).copied()).collect()
 }
 
 /// A literal or doc comment of a source, with the line it starts on.
@@ -99,7 +128,7 @@ fn rejected_in_texts(source: &Source) -> Vec<String> {
     shown
         .flat_map(|text| {
             let line = text.line;
-            rejected_in(&text.text).into_iter().map(move |word| (line, word))
+            rejected_for_users(&text.text).into_iter().map(move |word| (line, word))
         })
         .map(|(line, word)| format!("{}:{line}: {word:?}", source.path))
         .collect()
@@ -116,7 +145,7 @@ fn text_for_users_avoids_rejected_words() {
         }
         let text = fs::read_to_string(root().join(&path)).expect("pages are UTF-8");
         for (number, line) in text.lines().enumerate() {
-            faults.extend(rejected_in(line).iter().map(|word| format!("{path}:{}: {word:?}", number + 1)));
+            faults.extend(rejected_for_users(line).iter().map(|word| format!("{path}:{}: {word:?}", number + 1)));
         }
     }
     report("words that CONTRIBUTING.md asks not to use, in text for users", &faults);

@@ -13,6 +13,7 @@ struct Row {
 
 /// A number as the table writes it: `128 MiB`, `65,535 bytes`, `2 Mi`.
 fn number(cell: &str) -> Option<u64> {
+    let cell = cell.split_once(", plus ").map_or(cell, |(number, _)| number);
     let (digits, unit) = cell.split_once(' ').unwrap_or((cell, ""));
     let shift = match unit {
         "" | "bytes" => 0,

@@ -26,7 +26,7 @@ Measure the speed of a model, and the share of the hardware limit that it reache
 
 The hardware limit is measured in the same run, before and after the model, with all threads: reading a large array, \
 and multiplying in registers. The share of a phase is the minimum time to read its weights and its KV cache and to \
-compute its products, divided by the measured time. If the weights fit in the caches, the share can exceed 100 %; such \
+compute its products, divided by the measured time. If the weights fit in the caches, the share can exceed 100%; such \
 results are marked as cached.
 
 synth:NAME:TYPE is a model with random weights, created in memory. NAME is llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, \
@@ -159,7 +159,7 @@ fn megabytes(bytes: u64) -> String {
 }
 
 fn percent(share: Option<f64>) -> String {
-    share.map_or_else(String::new, |share| format!("{:.1} %", 100.0 * share))
+    share.map_or_else(String::new, |share| format!("{:.1}%", 100.0 * share))
 }
 
 /// The table of the two phases.

@@ -31,7 +31,7 @@ until half of the context is free.";
 /// Help of `--context-shift`.
 const SHIFT: &str = "When the context is full, drop the oldest messages until half of the context is free";
 const SHIFT_DETAILS: &str = "\
-If an answer fills the context, the oldest half of its tokens is dropped, except those selected with --keep. The \
+If an answer fills the context, the oldest half of the tokens in the context is dropped, except those selected with --keep. The \
 remaining tokens are recomputed, so the result is exact, and each shift costs as much as a prompt of half the context. \
 Without this option, the conversation ends when the context (-c) is full.";
 

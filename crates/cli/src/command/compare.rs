@@ -331,8 +331,11 @@ fn layers(comparison: &Comparison) -> Option<String> {
         None => "no layer drifts".to_owned(),
     };
     Some(format!(
-        "error of the hidden states (NMSE): {:.1e} after layer {}, {:.1e} after layer {}; {verdict}",
-        first.nmse, first.layer, last.nmse, last.layer
+        "error of the hidden states (NMSE): {} after layer {}, {} after layer {}; {verdict}",
+        formats::significant(first.nmse, 2),
+        first.layer,
+        formats::significant(last.nmse, 2),
+        last.layer
     ))
 }
 

@@ -8,7 +8,7 @@ use trueup::runtime::ContextShift;
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Context")]
 pub struct ContextArguments {
-    /// When the context is full, drop the oldest half of it and continue
+    /// When the context is full, drop the oldest half of its tokens and continue
     ///
     /// Tokens selected with --keep stay. The remaining tokens are recomputed, so the result is exact, and each
     /// shift costs as much as a prompt of half the context. Without this option, generation stops when the context (-c)

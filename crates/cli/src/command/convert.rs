@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use trueup::convert::{Agreement, FlmOptions, Options, Override, Report, Slim, TensorCheck, check, convert, to_flm};
 use trueup::formats::flm::is_flm;
 use trueup::formats::gguf::Split;
-use trueup::formats::{self, Gguf, OpenOptions, counted, quote};
+use trueup::formats::{self, Gguf, OpenOptions, counted, quote, significant};
 use trueup::models::Architecture;
 use trueup::quantize::{Recipe, Scheme};
 
@@ -161,7 +161,7 @@ fn print(report: &Report, checks: &[TensorCheck], dry_run: bool) -> Result<()> {
         let checked = checks.get(number).map_or_else(String::new, agreement);
         let remark = if tensor.note.is_empty() { sorted.to_owned() } else { tensor.note.clone() };
         let loss = match (tensor.rmse, tensor.max_error) {
-            (Some(rmse), Some(max)) => format!("RMSE {rmse:.3e}, max {max:.3e}"),
+            (Some(rmse), Some(max)) => format!("RMSE {}, max {}", significant(rmse, 4), significant(max, 4)),
             _ => String::new(),
         };
         [quote(&tensor.name), from, tensor.source_type.to_owned(), tensor.dtype.to_owned(), loss, remark, checked]
@@ -207,7 +207,9 @@ fn shown(path: &Path) -> String {
 fn agreement(check: &TensorCheck) -> String {
     match check.agreement {
         Agreement::Exact => "exact".to_owned(),
-        Agreement::Rounded { rmse, max_abs, .. } => format!("rounded: RMSE {rmse:.3e}, max {max_abs:.3e}"),
+        Agreement::Rounded { rmse, max_abs, .. } => {
+            format!("rounded: RMSE {}, max {}", significant(rmse, 4), significant(max_abs, 4))
+        }
         Agreement::Wrong { elements } => format!("WRONG: {}", counted(elements, "element")),
     }
 }

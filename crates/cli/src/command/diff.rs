@@ -7,7 +7,7 @@ use crate::value;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use trueup::convert::{Diff, DiffOptions, Difference, Kind, diff};
-use trueup::formats::{self, Checkpoint, OpenOptions, counted, quote};
+use trueup::formats::{self, Checkpoint, OpenOptions, counted, quote, significant};
 
 /// Description in `--help`.
 pub const LONG_ABOUT: &str = "\
@@ -99,10 +99,10 @@ fn values(line: &Difference) -> String {
     let how = if values.rounded { "rounded" } else { "DIFFERENT" };
     let place: Vec<String> = values.first.iter().map(u64::to_string).collect();
     format!(
-        "{how}: {}, first at [{}]; RMSE {:.3e}, max {:.3e}",
+        "{how}: {}, first at [{}]; RMSE {}, max {}",
         counted(values.elements, "element"),
         place.join(", "),
-        values.rmse,
-        values.max_abs
+        significant(values.rmse, 4),
+        significant(values.max_abs, 4)
     )
 }

@@ -113,7 +113,10 @@ struct List {
 #[derive(Args)]
 struct Test {
     /// Random seed for the generated inputs
-    #[arg(short, long, value_name = "S", default_value_t = SEED_DEFAULT)]
+    #[arg(
+        short, long, value_name = "N", default_value_t = SEED_DEFAULT, value_parser = value::whole::<u64>,
+        allow_negative_numbers = true
+    )]
     seed: u64,
     /// Test only the case NAME, such as add/3
     #[arg(long, value_name = "NAME")]
@@ -131,7 +134,10 @@ struct Test {
 #[derive(Args)]
 struct Perf {
     /// Random seed for the generated inputs
-    #[arg(short, long, value_name = "S", default_value_t = SEED_DEFAULT)]
+    #[arg(
+        short, long, value_name = "N", default_value_t = SEED_DEFAULT, value_parser = value::whole::<u64>,
+        allow_negative_numbers = true
+    )]
     seed: u64,
     #[command(flatten)]
     common: Common,
@@ -269,7 +275,7 @@ fn speeds(report: &PerfReport) -> String {
         ("note", Side::Left),
     ];
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.1}"));
-    let share = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.0} %", 100.0 * value));
+    let share = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{:.0}%", 100.0 * value));
     let row = |result: &PerfResult| {
         let note = match &result.skipped {
             Some(reason) => format!("skipped: {reason}"),

@@ -186,7 +186,7 @@ fn layers_are_placed_where_there_is_room() {
     trueup(&[&["verify", &model, "--ids", "1 5 9", "--steps", "1"], &place[..4]].concat()).exits(0);
     let small = ["run", &model, "--ids", "1 5 9", "--device", "cpu", "--device-memory", "1K"];
     trueup(&small).refuses(&["bytes of memory", "are available"]);
-    trueup(&["run", &model, "--ids", "1", "--device-memory", "1G,1G"]).refuses(&["2 memory sizes for 1 devices"]);
+    trueup(&["run", &model, "--ids", "1", "--device-memory", "1G,1G"]).refuses(&["2 memory sizes for 1 device;"]);
     trueup(&["run", &model, "--ids", "1", "--device", "cpu,cpu"]).refuses(&["listed twice"]);
 }
 

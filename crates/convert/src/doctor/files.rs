@@ -109,9 +109,19 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         findings.add(&REFUSED, place_of(error), sentence(error));
     }
     for fault in patient.faults.kept() {
-        // What to do about these two is what their rules say.
-        let is_stand_in = matches!(fault.kind, FaultKind::LfsPointer | FaultKind::WebPage);
-        let found = if is_stand_in { fault.error.problem.clone() } else { sentence(&fault.error) };
+        // What to do about these is what their rules say.
+        let rule_has_remedy = matches!(
+            fault.kind,
+            FaultKind::LfsPointer
+                | FaultKind::WebPage
+                | FaultKind::ShapeInvalid
+                | FaultKind::RowsNotBlocks
+                | FaultKind::Misaligned
+                | FaultKind::OutsideFile
+                | FaultKind::Overlap
+                | FaultKind::BytesUnowned
+        );
+        let found = if rule_has_remedy { fault.error.problem.clone() } else { sentence(&fault.error) };
         findings.add(rule_of(fault.kind), place_of(&fault.error), found);
     }
     for (kind, count) in patient.faults.left_out() {

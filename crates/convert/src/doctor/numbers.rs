@@ -3,7 +3,7 @@
 use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;
 use std::ops::RangeInclusive;
-use trueup_formats::counted;
+use trueup_formats::{counted, significant};
 use trueup_graph::op::RopeScaling;
 use trueup_models::{ModelSpec, RopeFactors};
 
@@ -48,12 +48,13 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     let mut odd = |rule, keys, range: String, found: String| {
         findings.add(rule, place(keys), format!("expected {range}, found {found}"));
     };
-    let span = |low: f32, high: f32| format!("{low:e} to {high:e}");
+    let shown = |value: f32| significant(f64::from(value), 4);
+    let span = |low: f32, high: f32| format!("{} to {}", shown(low), shown(high));
     if let Some(epsilon) = spec.epsilon().filter(|epsilon| !EPSILONS.contains(epsilon)) {
-        odd(&EPSILON, EPSILON_KEYS, span(*EPSILONS.start(), *EPSILONS.end()), format!("{epsilon:e}"));
+        odd(&EPSILON, EPSILON_KEYS, span(*EPSILONS.start(), *EPSILONS.end()), shown(epsilon));
     }
     if let Some(rope) = spec.rope().filter(|rope| !BASES.contains(&rope.base)) {
-        odd(&ROPE_BASE, BASE_KEYS, span(*BASES.start(), *BASES.end()), rope.base.to_string());
+        odd(&ROPE_BASE, BASE_KEYS, span(*BASES.start(), *BASES.end()), shown(rope.base));
     }
     let context = spec.context_length();
     if !CONTEXTS.contains(&context) {

@@ -9,7 +9,7 @@ use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;
 use super::scan::Summary;
 use trueup_blocks::DType;
-use trueup_formats::{Result, counted};
+use trueup_formats::{Result, counted, significant};
 use trueup_models::{ExpectedTensor, ValueChange, expected_tensors};
 use trueup_quantize::decode_exact;
 
@@ -95,8 +95,10 @@ pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings)
     for (number, scale) in &scales {
         if (scale / usual).max(usual / scale) > OUT_OF_SCALE {
             let found = format!(
-                "a scale of magnitude {scale:e}; the median of the {} is {usual:e}",
-                counted(scales.len() as u64, "scale")
+                "a scale of magnitude {}; the median of the {} is {}",
+                significant(f64::from(*scale), 3),
+                counted(scales.len() as u64, "scale"),
+                significant(f64::from(*usual), 3)
             );
             findings.add(&SCALE_FAR_OUT, place(*number), found);
         }

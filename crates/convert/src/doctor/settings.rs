@@ -30,11 +30,10 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     let others: Vec<_> = matrices.filter(|tensor| tensor.dtype != *expected).collect();
     if let Some(first) = others.first() {
         let place = Place::file(&patient.path).key(key);
-        let stored = (first.dtype, quote(&first.name), others.len());
-        findings.add(
-            &DTYPE_DIFFERS,
-            place,
-            format!("expected {expected}, found {} in {} and {} matrices in total", stored.0, stored.1, stored.2),
-        );
+        let found = match others.len() {
+            1 => format!("1 matrix ({})", quote(&first.name)),
+            count => format!("{count} matrices, first {}", quote(&first.name)),
+        };
+        findings.add(&DTYPE_DIFFERS, place, format!("expected {expected}, found {} in {found}", first.dtype));
     }
 }

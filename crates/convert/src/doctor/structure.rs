@@ -49,7 +49,7 @@ static QUANTIZED: Rule = Rule::error(
 )
 .effect(Effect::Unusable);
 static HYPER_INVALID: Rule = Rule::error(
-    "hyper-parameters-invalid",
+    "model-parameters-invalid",
     "the graph of the model is built from these numbers",
     "correct the keys, or convert the model again from a checkpoint with the right config.json",
 )

@@ -33,7 +33,7 @@ static WITHOUT_SYSTEM: Rule = Rule::note(
 );
 static TOKEN_UNKNOWN: Rule = Rule::note(
     "template-token-unknown",
-    "the marker is encoded as several tokens; some models were trained so, otherwise template and vocabulary belong to \
+    "the marker is encoded as several tokens; some models were trained that way, otherwise template and vocabulary belong to \
      different models",
     "compare both with those of the original model",
 );

@@ -8,7 +8,7 @@ use super::patient::{Patient, is_readable};
 use super::scan::Summary;
 use std::collections::BTreeMap;
 use trueup_blocks::DType;
-use trueup_formats::{Result, TensorInfo, counted};
+use trueup_formats::{Result, TensorInfo, counted, element_indices, significant};
 use trueup_models::ROPE_FACTORS;
 use trueup_tokenizer::TokenKind;
 
@@ -102,13 +102,7 @@ impl Tensor<'_> {
 
     /// A place inside, as an index for each dimension.
     fn element(&self, place: u64) -> Vec<u64> {
-        let mut rest = place;
-        let index = |size: &u64| {
-            let index = rest % size.max(&1);
-            rest /= size.max(&1);
-            index
-        };
-        self.info.shape.iter().map(index).collect()
+        element_indices(place, &self.info.shape)
     }
 
     /// What a value of it is, for people.
@@ -184,9 +178,9 @@ fn look_at_magnitudes(tensor: &Tensor, place: &Place, findings: &mut Findings) {
         let share = 100 * tensor.seen.subnormal / samples;
         let found = match quantized {
             true => {
-                format!("{share} % of the nonzero scales are below 2^-19, where f16 has at most five bits of precision")
+                format!("{share}% of the nonzero scales are below 2^-19, where f16 has at most five bits of precision")
             }
-            false => format!("{share} % of the nonzero values are subnormal in {}", tensor.info.dtype),
+            false => format!("{share}% of the nonzero values are subnormal in {}", tensor.info.dtype),
         };
         findings.add(rule, place.clone(), found);
     }
@@ -194,7 +188,8 @@ fn look_at_magnitudes(tensor: &Tensor, place: &Place, findings: &mut Findings) {
     // A norm or a bias multiplies or moves every token, whatever its other values are.
     let usual = if tensor.is_matrix() { median } else { 1.0 };
     if largest / usual > FAR_OUT {
-        let found = format!("a {unit} of magnitude {largest:e} among {unit}s whose median is about {median:e}");
+        let [largest, median] = [largest, median].map(|value| significant(f64::from(value), 3));
+        let found = format!("a {unit} of magnitude {largest} among {unit}s whose median is about {median}");
         findings.add(&VALUE_FAR_OUT, place.clone().element(tensor.element(tensor.seen.largest_at)), found);
     }
 }
@@ -223,8 +218,10 @@ fn look_at_layers(patient: &Patient, tensors: &[Tensor], findings: &mut Findings
             let name = &tensor.info.name;
             let place = Place::file(patient.file_of(name)).tensor(name);
             let found = format!(
-                "median magnitude {median:e}; the median of the {} of this kind is {usual:e}",
-                counted(layers.len(), "layer")
+                "median magnitude {}; the median of the {} of this kind is {}",
+                significant(f64::from(*median), 3),
+                counted(layers.len(), "layer"),
+                significant(f64::from(usual), 3)
             );
             findings.add(&LAYER_OUT_OF_SCALE, place, found);
         }

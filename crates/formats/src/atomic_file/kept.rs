@@ -105,9 +105,9 @@ pub(crate) fn claim(path: PathBuf) -> Result<Claim> {
             }
         }
     }
-    taken.map(Claim::Taken).ok_or_else(|| {
-        Error::new(path, "was removed by another process again and again").help("stop the other process")
-    })
+    taken
+        .map(Claim::Taken)
+        .ok_or_else(|| Error::new(path, "was removed by another process repeatedly").help("stop the other process"))
 }
 
 /// What a failed write to a kept file means.

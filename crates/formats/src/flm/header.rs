@@ -1,6 +1,6 @@
 //! What stands before the tensors: version, table of texts, adapters, vocabulary, special tokens.
 
-use crate::error::{Error, Result};
+use crate::error::{DAMAGED, Error, Result};
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
 use std::collections::HashSet;
@@ -132,9 +132,7 @@ impl Texts<'_> {
     pub fn number(&mut self, max: i32, what: &dyn Display) -> Result<u64> {
         let number = self.reader.i32(what)?;
         u64::try_from(number).ok().filter(|_| number <= max).ok_or_else(|| {
-            self.reader
-                .error(what, format!("expected a number from 0 to {max}, found {number}"))
-                .help("the file is damaged or truncated")
+            self.reader.error(what, format!("expected a number from 0 to {max}, found {number}")).help(DAMAGED)
         })
     }
 
@@ -234,10 +232,9 @@ impl Texts<'_> {
         })?;
         match wrong {
             None => Ok(bytes),
-            Some(number) => Err(self
-                .reader
-                .error(&what, format!("expected bytes from -128 to 255, found {number}"))
-                .help("the file is damaged or truncated")),
+            Some(number) => {
+                Err(self.reader.error(&what, format!("expected bytes from -128 to 255, found {number}")).help(DAMAGED))
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use super::codes::{Codes, RANGE_BYTES, is_range};
 use super::header::Texts;
 use crate::checkpoint::TensorInfo;
-use crate::error::{Error, Result, quote};
+use crate::error::{DAMAGED, Error, Result, quote};
 use crate::reader::Reader;
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -81,7 +81,7 @@ fn read_one(texts: &mut Texts<'_>, number: usize) -> Result<Record> {
         3 | 4 | 8 | 9 => coded(texts, code, elements, &shape, &shown)?,
         other => {
             let problem = format!("expected type 0, 1, 3, 4, 7, 8 or 9, found {other}");
-            return Err(reader.error(&place, problem).help("FastLLM writes no other types into .flm files"));
+            return Err(reader.error(&place, problem).help(DAMAGED));
         }
     };
     Ok(Record { name, shape, coding })

@@ -3,7 +3,7 @@
 use super::value::{Value, read_string};
 use super::{ALIGNMENT, KEY_ALIGNMENT, MAGIC, Metadata, VERSION};
 use crate::checkpoint::TensorInfo;
-use crate::error::{Error, Result, listed, quote};
+use crate::error::{CUT_SHORT, DAMAGED, Error, FAULTY, Result, listed, quote};
 use crate::fault::{Fault, FaultKind, OnFault, refuse};
 use crate::name_index::NameIndex;
 use crate::reader::Reader;
@@ -206,7 +206,9 @@ fn read_entry(reader: &mut Reader<'_>, index: usize, entries: &mut Entries) -> R
     let dimensions = reader.u32(place)?;
     let dimension_count = usize::try_from(dimensions).ok().filter(|count| (1..=DIMENSIONS_MAX).contains(count));
     let Some(dimension_count) = dimension_count else {
-        return Err(reader.error(place, format!("expected 1 to {DIMENSIONS_MAX} dimensions, found {dimensions}")));
+        return Err(reader
+            .error(place, format!("expected 1 to {DIMENSIONS_MAX} dimensions, found {dimensions}"))
+            .help(DAMAGED));
     };
     let (shape, id, offset) = read_numbers(reader, dimension_count, place)?;
     let fault = |kind, error| Ok(Err(Fault::new(kind, error)));
@@ -214,12 +216,12 @@ fn read_entry(reader: &mut Reader<'_>, index: usize, entries: &mut Entries) -> R
         return fault(FaultKind::TypeUnknown, unknown_type(reader, id, place));
     };
     if shape.contains(&0) {
-        let error = reader.error(place, format!("expected no dimension of 0, found shape {shape:?}"));
+        let error = reader.error(place, format!("expected no dimension of 0, found shape {shape:?}")).help(FAULTY);
         return fault(FaultKind::ShapeInvalid, error);
     }
     let info = match tensor_bytes(&shape, dtype) {
         Ok(bytes) => TensorInfo { name, shape, dtype, bytes },
-        Err(problem) => return fault(kind_of_shape(&shape, dtype), reader.error(place, problem)),
+        Err(problem) => return fault(kind_of_shape(&shape, dtype), reader.error(place, problem).help(FAULTY)),
     };
     if !entries.names.add(&entries.tensors, &info.name) {
         let error = reader.error(&Named("tensor", &info.name), "the name occurs twice");
@@ -293,7 +295,8 @@ fn place(
                 let aligned = offset.is_multiple_of(alignment);
                 let kind = if aligned { FaultKind::OutsideFile } else { FaultKind::Misaligned };
                 let place = Named("tensor", &tensor.name).to_string();
-                let fault = Fault::new(kind, Error::new(source.path(), problem).at(place));
+                let error = Error::new(source.path(), problem).at(place);
+                let fault = Fault::new(kind, error.help(if aligned { CUT_SHORT } else { FAULTY }));
                 told = std::mem::replace(&mut told, Ok(())).and_then(|()| on_fault(fault));
                 false
             }
@@ -328,7 +331,7 @@ fn leave_out_overlaps(
     let named: Vec<_> = tensors.iter().map(|tensor| tensor.name.as_str()).zip(ranges.iter().cloned()).collect();
     let is_let_in = without_overlap(&named, &mut |name, problem| {
         let place = Named("tensor", name).to_string();
-        on_fault(Fault::new(FaultKind::Overlap, Error::new(source.path(), problem).at(place)))
+        on_fault(Fault::new(FaultKind::Overlap, Error::new(source.path(), problem).at(place).help(FAULTY)))
     })?;
     let pairs = tensors.into_iter().zip(ranges).zip(is_let_in);
     Ok(pairs.filter_map(|(pair, is_let_in)| is_let_in.then_some(pair)).unzip())

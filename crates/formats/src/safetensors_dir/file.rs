@@ -7,7 +7,7 @@
 //! Offsets count from the start of the data; the tensors fill it without gap or overlap.
 
 use crate::checkpoint::{TensorInfo, range_to_read};
-use crate::error::{Error, Result, listed, quote};
+use crate::error::{CUT_SHORT, DAMAGED, Error, FAULTY, Result, listed, quote};
 use crate::fault::{Fault, FaultKind, OnFault, refuse};
 use crate::json::{self, UniqueEntries};
 use crate::quantization::{QUANTIZED_HELP, quantization};
@@ -92,7 +92,7 @@ impl SafetensorsFile {
         let named: Vec<_> = described.iter().map(|(info, range)| (info.name.as_str(), range.clone())).collect();
         let is_let_in = without_overlap(&named, &mut |name, problem| {
             let place = format!("tensor {}", quote(name));
-            on_fault(Fault::new(FaultKind::Overlap, Error::new(source.path(), problem).at(place)))
+            on_fault(Fault::new(FaultKind::Overlap, Error::new(source.path(), problem).at(place).help(FAULTY)))
         })?;
         let pairs = described.into_iter().zip(is_let_in);
         described = pairs.filter_map(|(pair, is_let_in)| is_let_in.then_some(pair)).collect();
@@ -183,7 +183,7 @@ fn describe(
         let range = match range(&tensor, *dtype, data_start, source.bytes()) {
             Ok(range) => range,
             Err(problem) => {
-                let error = Error::new(source.path(), problem).at(format!("tensor {}", quote(&name)));
+                let error = Error::new(source.path(), problem).at(format!("tensor {}", quote(&name))).help(CUT_SHORT);
                 on_fault(Fault::new(FaultKind::OutsideFile, error))?;
                 continue;
             }
@@ -238,7 +238,8 @@ fn check_no_gap(source: &SourceFile, described: &[(TensorInfo, Range<u64>)], dat
     for (info, range) in described {
         if range.start != next {
             return Err(Error::new(source.path(), format!("bytes {next} to {} belong to no tensor", range.start))
-                .at(format!("before tensor {}", quote(&info.name))));
+                .at(format!("before tensor {}", quote(&info.name)))
+                .help(FAULTY));
         }
         next = range.end;
     }
@@ -247,7 +248,8 @@ fn check_no_gap(source: &SourceFile, described: &[(TensorInfo, Range<u64>)], dat
             source.path(),
             format!("expected the file to end at byte {next}, found {} bytes", source.bytes()),
         )
-        .at("after the last tensor"));
+        .at("after the last tensor")
+        .help(DAMAGED));
     }
     Ok(())
 }

@@ -94,8 +94,9 @@ const BASE: Architecture = Architecture {
         });
         let of_epsilon = other_epsilon(spec).map(|epsilon| {
             format!(
-                "the norms of latent attention have an epsilon of {epsilon:e}; llama.cpp uses the epsilon of the other \
-                 norms, so its results differ"
+                "the norms of latent attention have an epsilon of {}; llama.cpp uses the epsilon of the other \
+                 norms, so its results differ",
+                trueup_formats::significant(f64::from(epsilon), 4)
             )
         });
         of_groups.into_iter().chain(of_yarn).chain(of_epsilon).collect()

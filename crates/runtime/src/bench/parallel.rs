@@ -10,6 +10,7 @@ use crate::weights::Weights;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
+use trueup_formats::counted;
 
 /// Most tokens of a prompt: sequences hold from half of them on, each another number.
 const PROMPT_MAX: usize = 32;
@@ -49,7 +50,7 @@ pub(super) fn measure(
     counts.dedup();
     let mut reports: Vec<ParallelReport> = Vec::with_capacity(counts.len());
     for count in counts {
-        tell(&format!("{count} at once"));
+        tell(&format!("decoding {} at once", counted(count, "sequence")));
         let mut report = together(weights, session, options, count, roof)?;
         let one = reports.first().map_or(report.tokens_per_s, |one| one.tokens_per_s);
         report.ratio_to_one = report.tokens_per_s / one;

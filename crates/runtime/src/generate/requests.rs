@@ -102,7 +102,9 @@ impl Requests {
         }
         if list.held.len() >= self.held_max {
             let held = counted(self.held_max, "request");
-            return Err(Error::Request(format!("{held} waiting, running or not fetched; fetch or cancel some first")));
+            return Err(Error::Request(format!(
+                "{held} already waiting, running or not fetched; fetch or cancel some first"
+            )));
         }
         let number = list.next;
         let asked = self.expect_computable(number, prompt, options)?;
@@ -210,11 +212,12 @@ impl Requests {
     fn expect_computable(&self, number: usize, prompt: Vec<u32>, options: GenerateOptions) -> Result<Asked> {
         self.model.expect_generation()?;
         let (len, context) = (prompt.len(), self.context);
+        let what = if self.held_max == 1 { "the prompt".to_owned() } else { format!("prompt {number}") };
         if len == 0 {
-            return Err(Error::Request(format!("prompt {number} has no tokens; pass text or at least one id")));
+            return Err(Error::Request(format!("{what} has no tokens; pass text or at least one id")));
         }
         if len > context {
-            let problem = format!("prompt {number} has {len} tokens, more than the context of {context}");
+            let problem = format!("{what} has {}, more than the context of {context}", counted(len, "token"));
             let longer = longer(context < self.model.model().spec().context_max());
             return Err(Error::Request(format!("{problem}; {longer}shorten the prompt")));
         }

@@ -114,7 +114,7 @@ mod tests {
         let chain = |bytes| (0..20).map(|first| Lifetime { bytes, first, last: first + 1 }).collect::<Vec<Lifetime>>();
         assert_eq!(lay_out(&chain(1 << 20)).arena_bytes, 2 << 20, "two values live at a time");
         let layout = lay_out(&chain(1000));
-        assert_eq!(layout.arena_bytes, 1024 * (2 + NEIGHBOURS), "small ones are kept for neighbours");
+        assert_eq!(layout.arena_bytes, 1024 * (2 + NEIGHBOURS), "small ones are kept for neighbors");
         for (place, offset) in layout.offsets.iter().enumerate() {
             assert!(!layout.offsets[place + 1..].iter().take(1 + NEIGHBOURS).any(|later| later == offset));
         }

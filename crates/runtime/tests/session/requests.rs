@@ -176,7 +176,9 @@ fn a_million_requests_take_the_memory_of_those_that_are_held() {
     for _ in 0..1_000_000 {
         match requests.submit(vec![1], greedy(1)) {
             Ok(_) => taken += 1,
-            Err(error) => assert!(error.to_string().contains("5 requests waiting, running or not fetched"), "{error}"),
+            Err(error) => {
+                assert!(error.to_string().contains("5 requests already waiting, running or not fetched"), "{error}")
+            }
         }
     }
     assert_eq!((taken, requests.held()), (5, 5));

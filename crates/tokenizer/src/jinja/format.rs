@@ -56,7 +56,7 @@ pub(super) fn braces(renderer: &mut Renderer<'_>, text: &str, arguments: &Argume
             None => value,
             Some("s") => Value::text(renderer.value_text(&value)?),
             Some("r") => Value::text(repr(&value, renderer.budget)?),
-            Some(other) => return Err(Problem::new(format!("format does not know the conversion {other}"))),
+            Some(other) => return Err(Problem::new(format!("unknown conversion !{other} of format"))),
         };
         let field = parse_field(field)?;
         let written = match &value {
@@ -110,7 +110,7 @@ fn field_value(
 
 /// `[[fill]align][sign][#][0][width][,][.precision][type]`
 fn parse_field(text: &str) -> Checked<Field> {
-    let fail = || Problem::new(format!("format does not know the field \"{text}\""));
+    let fail = || Problem::new(format!("unknown format specification \"{text}\""));
     let mut field = Field::default();
     let is_align = |c: char| matches!(c, '<' | '>' | '^' | '=');
     let mut rest = text;
@@ -381,7 +381,7 @@ fn percent_value(value: &Value, mut field: Field, kind: char, budget: &Budget) -
             field.kind = Some(kind);
             value.clone()
         }
-        other => return Err(Problem::new(format!("% does not know the field %{other}"))),
+        other => return Err(Problem::new(format!("unknown conversion %{other} of the % operator"))),
     };
     write(&written, &field, budget)
 }

@@ -400,7 +400,7 @@ impl Parser {
             arguments = self.arguments()?;
         } else if starts_value {
             if self.is_name("is") {
-                return self.fail("tests cannot follow each other with \"is\"");
+                return self.fail("tests cannot be chained with \"is\"");
             }
             let mut suffixes = Vec::new();
             let base = self.primary()?;

@@ -93,9 +93,7 @@ impl<'t> Renderer<'t> {
     pub(super) fn deeper<T>(&mut self, part: impl FnOnce(&mut Self) -> Checked<T>) -> Checked<T> {
         self.depth = self.depth.saturating_add(1);
         if self.depth > DEPTH_MAX {
-            return Err(Problem::new(format!(
-                "more than {DEPTH_MAX} blocks, expressions and calls are within each other"
-            )));
+            return Err(Problem::new(format!("more than {DEPTH_MAX} blocks, expressions and calls are nested")));
         }
         let result = part(self);
         self.depth = self.depth.saturating_sub(1);

@@ -23,14 +23,14 @@ pub(super) fn slice(value: &Value, [start, stop, step]: [Option<i128>; 3], budge
         }
         Value::Sequence(sequence) => {
             let kind = match sequence.kind {
-                SequenceKind::View(name) => return Ok(Value::Undefined(format!("{name} has no slices").into())),
+                SequenceKind::View(name) => return Ok(Value::Undefined(format!("{name} cannot be sliced").into())),
                 SequenceKind::Range(..) => SequenceKind::List,
                 kind => kind,
             };
             budget.values(sequence.items.len())?;
             Value::sequence(kind, picked(&sequence.items, start, stop, step), budget)
         }
-        other => Ok(Value::Undefined(format!("a value of the type {} has no slices", other.type_name()).into())),
+        other => Ok(Value::Undefined(format!("a value of type {} cannot be sliced", other.type_name()).into())),
     }
 }
 

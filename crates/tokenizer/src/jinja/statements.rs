@@ -106,9 +106,7 @@ impl Parser {
             }
             "break" => self.block_end().map(|()| NodeKind::Break),
             "continue" => self.block_end().map(|()| NodeKind::Continue),
-            "include" | "import" | "from" | "extends" => {
-                Err(Problem::new(format!("{word} needs other templates, which do not exist here")).at(line))
-            }
+            "include" | "import" | "from" | "extends" => Err(Problem::new(format!("{word} is not supported")).at(line)),
             other => Err(Problem::new(format!("unknown tag {other}")).at(line)),
         }
     }

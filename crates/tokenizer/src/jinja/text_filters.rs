@@ -320,7 +320,7 @@ fn round(_: &mut Renderer<'_>, value: &Value, arguments: Arguments) -> Checked<V
         },
         "ceil" => Ok(Value::Float(whole((number * scale).ceil()) / scale)),
         "floor" => Ok(Value::Float(whole((number * scale).floor()) / scale)),
-        other => Err(Problem::new(format!("round does not know the method {other}"))),
+        other => Err(Problem::new(format!("unknown rounding method {other}; expected common, ceil or floor"))),
     }
 }
 

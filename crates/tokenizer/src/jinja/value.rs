@@ -399,7 +399,7 @@ impl Value {
                 Ok(Some(left.items.len().cmp(&right.items.len())))
             }
             _ => Err(Problem::new(format!(
-                "values of the types {} and {} have no order",
+                "{} and {} cannot be compared with <, <=, > or >=",
                 self.type_name(),
                 other.type_name()
             ))),
@@ -464,7 +464,7 @@ impl Dict {
 fn deeper<'v>(items: impl Iterator<Item = &'v Value>) -> Checked<u32> {
     let depth = items.map(Value::depth).max().unwrap_or_default().saturating_add(1);
     if depth > DEPTH_MAX {
-        return Err(Problem::new(format!("more than {DEPTH_MAX} containers are within each other")));
+        return Err(Problem::new(format!("more than {DEPTH_MAX} containers are nested")));
     }
     Ok(depth)
 }

@@ -176,7 +176,7 @@ type WrongActivations = (&'static str, fn(&mut Vec<Coded>, &[f64]));
 /// What a kernel may do wrong with weights.
 const WRONG_WEIGHTS: [WrongWeights; 4] = [
     ("minima left out", |row| row.iter_mut().for_each(|block| block.minimum = 0.0)),
-    ("a minimum of the neighbour", |row| row[1].minimum = row[2].minimum),
+    ("a minimum of the neighbor", |row| row[1].minimum = row[2].minimum),
     ("a minimum off by its last place", |row| {
         let bits = half::f16::from_f32(row[1].minimum).to_bits();
         row[1].minimum = half::f16::from_bits(bits + 1).to_f32();

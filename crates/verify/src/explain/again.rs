@@ -14,6 +14,7 @@ use crate::precision::LAMBDA;
 use crate::repeat::{RUNS, computed_again, larger};
 use crate::statistics::{Expected, Statistics};
 use crate::verdict::is_race;
+use trueup_formats::significant;
 use trueup_runtime::Seen;
 
 /// How the results of a node differ.
@@ -55,8 +56,11 @@ impl Again {
 
     /// What that means, where `place` says which elements they are: a clause without a full stop.
     pub fn text(&self, place: &str) -> String {
-        let apart =
-            if self.apart.is_nan() { "some are not finite".to_owned() } else { format!("by up to {:.3e}", self.apart) };
+        let apart = if self.apart.is_nan() {
+            "some are not finite".to_owned()
+        } else {
+            format!("by up to {}", significant(self.apart, 4))
+        };
         let (count, all) = (self.elements.len(), self.all);
         let verb = if count == 1 { "differs" } else { "differ" };
         let cause = if self.race {

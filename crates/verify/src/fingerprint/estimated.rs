@@ -12,6 +12,7 @@ use super::sums::listed;
 use super::{Guess, Guesses};
 use crate::bound::pair_places;
 use crate::scene::{Content, Scene};
+use trueup_formats::significant;
 use trueup_graph::Op;
 use trueup_graph::op::{Rope, RopeScaling};
 
@@ -24,7 +25,10 @@ pub(super) fn estimates(scene: &Scene) -> Vec<Estimate> {
         (op != scene.op).then(|| (text, listed(Scene { op, ..scene.clone() }.judged().1)))
     };
     let found: Vec<Option<Estimate>> = if let Op::RmsNorm(norm) = scene.op {
-        let text = |value: f32| format!("uses an epsilon of {value:e} instead of {:e}", norm.epsilon);
+        let text = |value: f32| {
+            let [used, own] = [value, norm.epsilon].map(|value| significant(f64::from(value), 7));
+            format!("uses an epsilon of {used} instead of {own}")
+        };
         let mut op = norm;
         let changed = |value| (op.epsilon = value, with(Op::RmsNorm(op), text(value))).1;
         rounder(epsilon(scene)).into_iter().map(changed).collect()

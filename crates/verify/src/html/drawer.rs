@@ -3,6 +3,7 @@
 use super::figures;
 use super::strip::mark;
 use super::svg::{grouped, number};
+use crate::explain::capitalized;
 use crate::pieces::clause;
 use crate::report::{NodeReport, PhaseReport, Report};
 use crate::verdict::Verdict;
@@ -75,7 +76,13 @@ impl Drawer {
             format!("{block}; rows are the tokens of all steps, in order")
         });
         let data = serde_json::to_value(node).ok();
-        let explanations = data.and_then(|node| node.get("explanations").cloned()).unwrap_or_default();
+        let mut explanations = data.and_then(|node| node.get("explanations").cloned()).unwrap_or_default();
+        let listed = explanations.as_array_mut().into_iter().flatten();
+        for (listed, explanation) in listed.zip(&node.explanations) {
+            let heading = if explanation.is_cause() { "Likely cause" } else { "Errors" };
+            listed["heading"] = heading.into();
+            listed["cause"] = capitalized(explanation.cause.clone()).into();
+        }
         Drawer {
             node: index,
             name: node.node.clone(),
@@ -89,18 +96,12 @@ impl Drawer {
             figures_of: shown.map_or(String::new(), |phase| phase.phase.to_string()),
             map_note,
             report: node.clone(),
-            pieces_said: clause(&node.pieces).map(capital),
+            pieces_said: clause(&node.pieces).map(capitalized),
             explanations,
             device: report.device.name.clone(),
             command: report.run.as_ref().map(|run| run.command.clone()),
         }
     }
-}
-
-/// A clause as the beginning of a sentence.
-fn capital(clause: String) -> String {
-    let mut letters = clause.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn about(node: &NodeReport) -> String {

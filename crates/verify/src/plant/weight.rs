@@ -69,6 +69,19 @@ impl WeightFault {
         }
     }
 
+    /// What to do if no node of the model has such a weight.
+    pub fn remedy(self) -> Option<&'static str> {
+        match self {
+            WeightFault::NibbleOrder => Some("quantize the model to q4_0 or q4_1"),
+            WeightFault::HighBits => Some("quantize the model to q5_0 or q5_1"),
+            WeightFault::Minimum => Some("quantize the model to q4_1 or q5_1"),
+            WeightFault::NeighbourScale => Some("quantize the model to q4_0 or q8_0"),
+            WeightFault::SwappedWeights => Some("use a model in f32, f16, bf16 or q8_0"),
+            WeightFault::Transposed => Some("use a model in f32, f16 or bf16"),
+            WeightFault::Scale | WeightFault::SwappedBlocks | WeightFault::ShiftedRows | WeightFault::Ones => None,
+        }
+    }
+
     /// Changes the weight's bytes, laid out as in GGUF.
     pub fn spoil(self, ty: &TensorType, bytes: &mut [u8]) {
         let size = ty.dtype.block_bytes();

@@ -87,7 +87,10 @@ fn dropped_end(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let (dropped, rows) = (len - kept, evidence.place(&evidence.bad));
     let elements = if dropped == 1 { "element".to_owned() } else { format!("{dropped} elements") };
     let are = if dropped == 1 { "is" } else { "are" };
-    (sums.len() > 1).then(|| format!("sums end early: the last {elements} of {len} {are} omitted, in {rows}"))
+    let (bad, all) = (evidence.bad.len(), evidence.scene.device.len());
+    let rows =
+        if rows.contains(" among ") { format!("which affects {bad} of {all} elements") } else { format!("in {rows}") };
+    (sums.len() > 1).then(|| format!("sums end early: the last {elements} of {len} {are} omitted, {rows}"))
 }
 
 /// What is wrong with the weights of the one row that is bad.
@@ -113,7 +116,7 @@ fn one_row(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let acts = if range.len() == 1 { "acts" } else { "act" };
     Some(format!(
         "{what} {place} of row {row} {acts} as if multiplied by {factor:.4}; a block scale or a weight was probably \
-         uploaded wrong"
+         uploaded incorrectly"
     ))
 }
 

@@ -15,7 +15,7 @@ fn span(name: &str, values: &[usize], size: usize) -> String {
         if regular && values.len() > 2 {
             format!("every {name} from {first} to {last} in steps of {step}")
         } else {
-            format!("{} {name}s from {first} to {last}", values.len())
+            format!("{} {name}s ({first} to {last})", values.len())
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Results that are one number, or right but for a factor of each row.
 
 use super::{Evidence, SignatureKind};
+use trueup_formats::significant;
 use trueup_graph::Op;
 
 /// The same number everywhere.
@@ -9,7 +10,7 @@ pub(super) fn constant(evidence: &Evidence) -> Option<(SignatureKind, String)> {
     let same = |index: &usize| evidence.scene.device[*index].to_bits() == value.to_bits();
     let found = evidence.bad.len() > 1 && value != 0.0 && evidence.bad.iter().all(same);
     let place = evidence.place(&evidence.bad);
-    found.then(|| (SignatureKind::Constant, format!("the same number, {value}, in {place}")))
+    found.then(|| (SignatureKind::Constant, format!("the same number, {}, in {place}", significant(value, 7))))
 }
 
 /// Rows that at least must show a factor: two elements each, so that one is predicted by the other.

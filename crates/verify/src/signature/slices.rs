@@ -80,7 +80,8 @@ fn described(
     if all(&|_| source) {
         return Some(match bad.len() {
             1 => format!("{name} {first} contains the values of {name} {source}"),
-            count => format!("{count} {name}s, from {first} on, contain the values of {name} {source}"),
+            count if count + 1 == size => format!("all {name}s contain the values of {name} {source}"),
+            count => format!("{count} {name}s, starting at {first}, contain the values of {name} {source}"),
         });
     }
     let distance = (source + size - first) % size;
@@ -88,11 +89,19 @@ fn described(
     if all(&|place| (place + distance) % size) {
         let count = bad.len();
         let inside = |place: &usize| (0..size as isize).contains(&(*place as isize + shift));
-        let turned = if bad.iter().all(inside) { "shifted" } else { "rotated" };
-        return Some(format!(
-            "{count} {name}s, from {first} on, contain the values of the {name} at {shift:+}: {turned} by {}",
-            -shift
-        ));
+        let wraps = if bad.iter().all(inside) { "" } else { ", wrapping around" };
+        let other = match shift {
+            1 => format!("the next {name}"),
+            -1 => format!("the previous {name}"),
+            shift if shift > 0 => format!("the {name} {shift} places after it"),
+            shift => format!("the {name} {} places before it", shift.unsigned_abs()),
+        };
+        let which = if count == size {
+            format!("each of the {count} {name}s")
+        } else {
+            format!("each of {count} {name}s, starting at {first},")
+        };
+        return Some(format!("{which} contains the values of {other}{wraps}"));
     }
     let pairs: Vec<String> = found.iter().take(4).map(|(place, from)| format!("{from} at {place}")).collect();
     rest.is_empty().then(|| format!("{} {name}s are permuted: {} ...", bad.len(), pairs.join(", ")))

@@ -84,17 +84,21 @@ fn each_pattern_of_a_result_is_found() {
             SignatureKind::Unwritten,
             "nothing was written to row 6 of token 1 (1 of 256 elements)",
         ),
-        (|y| y[5] = f64::INFINITY, SignatureKind::NotFinite, "not finite in row 5 of token 0 (0 NaN, 1 infinite)"),
+        (|y| y[5] = f64::INFINITY, SignatureKind::NotFinite, "1 infinite in row 5 of token 0"),
         (|y| y[ROWS..].fill(0.0), SignatureKind::Zeros, "zeros in every row of tokens 1 to 3"),
         (|y| y[9] = -y[9], SignatureKind::Sign, "the opposite sign in row 9 of token 0"),
-        (|y| y.iter_mut().for_each(|y| *y *= 0.5), SignatureKind::Factor, "a factor of 0.500000 on the whole result"),
+        (|y| y.iter_mut().for_each(|y| *y *= 0.5), SignatureKind::Factor, "a factor of 0.5 on the whole result"),
         (
             |y| y[32..64].iter_mut().for_each(|y| *y *= 1.25),
             SignatureKind::Factor,
-            "a factor of 1.250000 on rows 32 to 63 of token 0",
+            "a factor of 1.25 on rows 32 to 63 of token 0",
         ),
         (|y| y.chunks_mut(ROWS).for_each(|y| y.swap(3, 40)), SignatureKind::Moved, "rows 3 and 40 are swapped"),
-        (|y| y.rotate_right(ROWS), SignatureKind::Moved, "contain the values of the token at -1: rotated by 1"),
+        (
+            |y| y.rotate_right(ROWS),
+            SignatureKind::Moved,
+            "each of the 4 tokens contains the values of the previous token, wrapping around",
+        ),
         (
             |y| {
                 (0..ROWS)
@@ -107,21 +111,25 @@ fn each_pattern_of_a_result_is_found() {
         (
             |y| y.iter_mut().enumerate().for_each(|(i, y)| *y = if i == 9 { f64::NAN } else { -*y }),
             SignatureKind::NotFinite,
-            "not finite in row 9 of token 0 (1 NaN, 0 infinite); 255 others are wrong too",
+            "1 NaN in row 9 of token 0; 255 others are wrong too",
         ),
         (|y| y.copy_within(0..ROWS, ROWS), SignatureKind::Moved, "token 1 contains the values of token 0"),
-        (|y| y.copy_within(ROWS.., 0), SignatureKind::Moved, "contain the values of the token at +1: shifted by -1"),
+        (|y| y.copy_within(ROWS.., 0), SignatureKind::Moved, "contains the values of the next token"),
         (
             |y| y.chunks_mut(ROWS).for_each(|y| y.copy_within(0..ROWS - 1, 1)),
             SignatureKind::Moved,
-            "63 rows, from 1 on, contain the values of the row at -1: shifted by 1",
+            "each of 63 rows, starting at 1, contains the values of the previous row",
         ),
         (
             |y| *y = (0..ROWS * TOKENS).map(|i| y[i % TOKENS * ROWS + i / TOKENS]).collect(),
             SignatureKind::Transposed,
             "rows and tokens are transposed",
         ),
-        (|y| *y = numbers(y.len(), 9), SignatureKind::Unknown, "no known pattern explains the whole result"),
+        (
+            |y| *y = numbers(y.len(), 9),
+            SignatureKind::Unknown,
+            "256 of 256 elements are wrong (the whole result); no known pattern fits",
+        ),
     ];
     for (change, kind, text) in cases {
         let (found, said) = said(change);
@@ -203,7 +211,7 @@ fn another_minimum_or_scale_of_a_block_is_found() {
         let other = text(|matrix| matrix.rows[0][0].minimum = 0.0);
         assert!(other.starts_with("the minimum of block 0 of row 0 is ") && !other.contains("block be"), "{other}");
         let scale = text(|matrix| matrix.rows[3][0].scale = matrix.rows[3][1].scale);
-        assert!(scale.starts_with("the scale of block 0 of row 3 counts "), "{dtype}: {scale}");
+        assert!(scale.starts_with("the scale of block 0 of row 3 is "), "{dtype}: {scale}");
         assert!(scale.ends_with("the scale of the next block"), "{dtype}: {scale}");
     }
 }

@@ -12,6 +12,7 @@ use super::depth::{Sum, median};
 use crate::activation::BLOCK_LEN;
 use crate::minimum;
 use trueup_blocks::DType;
+use trueup_formats::significant;
 
 /// Weights of a row among which pairs are searched.
 const WEIGHTS_MAX: usize = 8192;
@@ -75,7 +76,7 @@ pub(super) fn code_scale(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     })?;
     let from =
         neighbour_scale(evidence, first.row, block, factor).map_or(String::new(), |from| format!(": it is {from}"));
-    Some(format!("the scale of block {block} of row {} counts {factor:.4} times{from}", first.row))
+    Some(format!("the scale of block {block} of row {} is {factor:.4} times the correct one{from}", first.row))
 }
 
 /// The minimum of one block of the one bad row.
@@ -100,7 +101,8 @@ pub(super) fn other_minimum(evidence: &Evidence, sums: &[Sum]) -> Option<String>
     } else {
         ""
     };
-    Some(format!("the minimum of block {block} of row {} is {used:.3e} instead of {own:.3e}{from}", first.row))
+    let [used, own] = [used, *own].map(|value| significant(value, 4));
+    Some(format!("the minimum of block {block} of row {} is {used} instead of {own}{from}", first.row))
 }
 
 /// What the scale of block `block` of a row would be but for a factor: that of a neighbour, in types with an f16 scale

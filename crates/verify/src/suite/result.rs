@@ -5,7 +5,7 @@ use crate::statistics::Statistics;
 use crate::verdict::Verdict;
 use serde::Serialize;
 use std::fmt;
-use trueup_formats::counted;
+use trueup_formats::{counted, significant};
 use trueup_runtime::profile::Profile;
 
 /// How a case ended.
@@ -116,7 +116,7 @@ impl fmt::Display for CaseResult {
             };
             measure("|z|", self.z.map(|z| format!("{z:.2}")))?;
             measure("b", self.b.map(|b| format!("{b:.2}")))?;
-            measure("NMSE", self.nmse.map(|nmse| format!("{nmse:.1e}")))?;
+            measure("NMSE", self.nmse.map(|nmse| significant(nmse, 2)))?;
         }
         if self.status == Status::Fail {
             write!(f, "\n     {}", self.parameters)?;

@@ -10,6 +10,7 @@ use crate::statistics::Statistics;
 use crate::verdict::Verdict;
 use std::borrow::Cow;
 use trueup_blocks::DType;
+use trueup_formats::significant;
 use trueup_graph::TensorType;
 use trueup_runtime::device::{Device, Usage};
 use trueup_runtime::profile::{Activations, Profile};
@@ -110,7 +111,11 @@ fn judge(
     }
     let small = statistics.nmse() < NMSE_MAX || statistics.max_abs <= ABSOLUTE_BELOW;
     if is_f32(inputs, &output) && !loss && !small {
-        result.problems.push(format!("NMSE of {:.1e} is not below {NMSE_MAX:.0e}", statistics.nmse()));
+        result.problems.push(format!(
+            "NMSE of {} is not below {}",
+            significant(statistics.nmse(), 2),
+            significant(NMSE_MAX, 1)
+        ));
     }
     let exact = statistics.equal == statistics.elements && (loss || statistics.max_abs == 0.0);
     if case.probe && !exact {
@@ -125,10 +130,10 @@ fn judge(
 fn sentence(verdict: Verdict, statistics: &Statistics) -> String {
     match statistics.first_broken.or(statistics.worst_z) {
         Some(worst) => format!(
-            "{verdict}: element {} is {:e}, expected {:e}, |z| {:.3}, rms z {:.3}",
+            "{verdict}: element {} is {}, expected {}, |z| {:.3}, rms z {:.3}",
             worst.index,
-            worst.device,
-            worst.expected,
+            significant(worst.device, 9),
+            significant(worst.expected, 9),
             worst.ratio,
             statistics.rms_z()
         ),

@@ -21,6 +21,8 @@ pub(super) struct FirstBad {
     pub verdict: Verdict,
     /// The likely cause, a clause without a full stop.
     pub cause: Option<String>,
+    /// Whether that is a cause, and not only a description of the errors.
+    pub is_cause: bool,
     /// The worst element of the step.
     pub worst: Option<Place>,
     /// Nodes before it that nothing was compared of.
@@ -68,7 +70,14 @@ mod tests {
     use super::*;
 
     fn failure(place: usize) -> FirstBad {
-        FirstBad { place, verdict: Verdict::StructuralBug, cause: None, worst: None, before: Vec::new() }
+        FirstBad {
+            place,
+            verdict: Verdict::StructuralBug,
+            cause: None,
+            is_cause: false,
+            worst: None,
+            before: Vec::new(),
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@
 
 use super::known::expect_place;
 use std::collections::HashSet;
-use trueup_formats::{Trace, quote};
+use trueup_formats::{Trace, counted, quote};
 use trueup_graph::Graph;
 use trueup_runtime::{Error, Result};
 
@@ -52,11 +52,16 @@ impl<'a> Fit<'a> {
         let problem = match (self.problems.first(), further) {
             (Some(first), _) => {
                 let (count, all) = (self.problems.len(), self.seen);
-                format!("tensor {first} ({count} of {all} tensors do not fit)")
+                let verb = if count == 1 { "does" } else { "do" };
+                format!("tensor {first} ({count} of {} {verb} not fit)", counted(all, "tensor"))
             }
             (None, Some(tensor)) => {
                 let layers = self.layers;
-                format!("tensor {}: expected nodes of {layers} layers, found another layer", quote(&tensor.name()))
+                format!(
+                    "tensor {}: expected nodes of {}, found another layer",
+                    quote(&tensor.name()),
+                    counted(layers, "layer")
+                )
             }
             (None, None) => return Ok(()),
         };

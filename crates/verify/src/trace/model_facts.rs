@@ -16,7 +16,7 @@
 
 use crate::model_hash::{TensorFacts, model_hash};
 use std::collections::HashMap;
-use trueup_formats::{Error as FileError, Trace, quote};
+use trueup_formats::{Error as FileError, Trace, counted, quote};
 use trueup_runtime::{Error, Result};
 
 /// Text with the sha256 of the model's tensors.
@@ -69,17 +69,19 @@ fn difference(theirs: &[TensorFacts], ours: &[TensorFacts]) -> Option<String> {
     if let Some(first) = other_shapes.first() {
         let more = match other_shapes.len() {
             1 => String::new(),
+            2 => ", and 1 more tensor differs".to_owned(),
             count => format!(", and {} more tensors differ", count.saturating_sub(1)),
         };
         return Some(format!("{first}{more}"));
     }
     let first = other_contents.first().filter(|_| other_contents.len() > ours.len() / 2)?;
     let (count, all) = (other_contents.len(), ours.len());
+    let differ = if count == 1 { "differs" } else { "differ" };
     let shown = |facts| model_hash(facts).chars().take(DIGITS_SHOWN).collect::<String>();
     let (there, here) = (shown(theirs), shown(ours));
     Some(format!(
-        "{count} of {all} tensors differ (sha256 {there} in the trace and {here} in the model), \
-        first {first}"
+        "{count} of {} {differ} (sha256 {there} in the trace and {here} in the model), first {first}",
+        counted(all, "tensor")
     ))
 }
 

@@ -212,8 +212,8 @@ impl Findings {
         let says = judged.verdict.passes() || judged.verdict.fails();
         self.report.nodes[index].steps += usize::from(says);
         if judged.verdict.fails() {
-            let Judged { verdict, cause, .. } = judged;
-            self.failures.add(FirstBad { place: index, verdict, cause, worst, before });
+            let Judged { verdict, cause, is_cause, .. } = judged;
+            self.failures.add(FirstBad { place: index, verdict, cause, is_cause, worst, before });
         }
         says
     }
@@ -245,9 +245,9 @@ impl Findings {
         report.unchecked = unchecked.into_iter().map(|(node, _)| node.node.clone()).collect();
         report.unknown = self.names.iter().filter(|name| !self.places.contains_key(*name)).count();
         (report.ids, report.tokens, report.free) = (tokens.ids, tokens.steps, free);
-        if let Some(FirstBad { place, verdict, cause, worst, before }) = self.failures.found() {
+        if let Some(FirstBad { place, verdict, cause, is_cause, worst, before }) = self.failures.found() {
             let TraceNode { node, layer, op, tensor, .. } = report.nodes[place].clone();
-            report.first_bad = Some(BadNode { node, layer, op, verdict, tensor, worst, cause, repro: None });
+            report.first_bad = Some(BadNode { node, layer, op, verdict, tensor, worst, cause, is_cause, repro: None });
             report.before_first_bad = before;
         }
         report.before_first_bad.truncate(NODES_SHOWN);

@@ -4,13 +4,15 @@
 use super::TraceReport;
 use super::report::PROGRAM;
 use crate::next::file_word;
+use crate::record::Shown;
 use crate::report::{BadNode, Outcome};
+use crate::sentence::named_weights;
 use crate::verdict::Verdict;
-use trueup_formats::quote;
+use trueup_formats::{counted, quote};
 
 /// The result in one sentence; `wanted` is the share of results that were asked for.
 pub(super) fn sentence(report: &TraceReport, wanted: Option<f64>) -> String {
-    let (file, program) = (quote(&report.file), quote(&report.program));
+    let (file, program, model) = (quote(&report.file), quote(&report.program), quote(&report.model));
     let words = report.coverage.in_words();
     match (report.result, &report.first_bad) {
         (Outcome::Fail, Some(bad)) => failure(report, bad),
@@ -21,7 +23,7 @@ pub(super) fn sentence(report: &TraceReport, wanted: Option<f64>) -> String {
                 ""
             };
             format!(
-                "The trace {file} of {program} matches the file's weights in everything that it contains: \
+                "The trace {file}, written by {program}, matches the weights in {model} in everything that it contains: \
                 {words}.{seen}"
             )
         }
@@ -31,13 +33,13 @@ pub(super) fn sentence(report: &TraceReport, wanted: Option<f64>) -> String {
         (Outcome::Inconclusive, _) if !report.coverage.is_enough(wanted) => {
             let lack = lack(report, wanted);
             format!(
-                "The trace {file} of {program} does not contain enough to judge it: {lack}. Everything that was \
+                "The trace {file}, written by {program}, does not contain enough to judge it: {lack}. Everything that was \
                     checked is correct: {words}. Next: record the trace with all nodes of all steps."
             )
         }
         (Outcome::Fail | Outcome::Inconclusive, _) => {
             let free = report.free.sentence();
-            format!("The trace {file} matches the file's weights ({words}), but {free}.")
+            format!("The trace {file} matches the weights in {model} ({words}), but {free}.")
         }
     }
 }
@@ -65,33 +67,33 @@ fn lack(report: &TraceReport, wanted: Option<f64>) -> String {
 }
 
 fn failure(report: &TraceReport, bad: &BadNode) -> String {
-    let (file, program) = (quote(&report.file), quote(&report.program));
+    let (file, program, model) = (quote(&report.file), quote(&report.program), quote(&report.model));
     let layer = bad.layer.map_or(String::new(), |layer| format!(", layer {layer}"));
-    let tensor = bad.tensor.as_ref().map_or(String::new(), |tensor| format!(", weight {}", quote(tensor)));
+    let tensor = bad.tensor.as_ref().map_or(String::new(), |tensor| format!(", {}", named_weights(tensor)));
     let before = match report.before_first_bad.as_slice() {
         [] => String::new(),
         names => format!(" (or {} before it, which the trace does not contain)", names.join(", ")),
     };
-    let number = |value: Option<f64>| value.map_or("not a finite number".to_owned(), |value| format!("{value:.6e}"));
     let place = bad.worst.as_ref().map_or(String::new(), |worst| {
-        let (expected, found) = (number(worst.expected), number(worst.device));
+        let Shown { expected, device: found } = &worst.shown;
         format!(". Worst element: {} of step {}: expected {expected}, found {found}", worst.element, worst.step)
     });
     let kind = match bad.verdict {
         Verdict::UndeclaredPrecision => {
-            "Its result differs from the file's by more than rounding in its program \
-            can cause"
+            format!(
+                "Its result differs from the result computed from {model} by more than rounding in its program can cause"
+            )
         }
-        Verdict::NotFinite => "Its result is NaN or infinite where the file's is finite",
+        Verdict::NotFinite => format!("Its result is NaN or infinite where the result computed from {model} is finite"),
         Verdict::StructuralBug | Verdict::Exact | Verdict::Rounding | Verdict::DeclaredLoss => {
-            "Its result differs from the file's by more than rounding can cause"
+            format!("Its result differs from the result computed from {model} by more than rounding can cause")
         }
-        Verdict::Unchecked | Verdict::Inconclusive => "Its result could not be judged",
+        Verdict::Unchecked | Verdict::Inconclusive => "Its result could not be judged".to_owned(),
     };
-    let cause = bad.cause.as_ref().map_or(String::new(), |cause| format!(". Likely cause: {cause}"));
+    let cause = bad.cause_sentence().map_or(String::new(), |cause| format!(". {cause}"));
     let next = next(report, bad);
     format!(
-        "First faulty node of the trace {file} of {program}: {} ({}){layer}{tensor}{before}. \
+        "First faulty node of the trace {file}, written by {program}: {} ({}){layer}{tensor}{before}. \
          {kind}{place}{cause}. Next: {next}.",
         bad.node, bad.op
     )
@@ -103,9 +105,12 @@ fn next(report: &TraceReport, bad: &BadNode) -> String {
     let (judged, failing) = (weighted().count(), weighted().filter(|node| node.verdict.fails()).count());
     // Each node has the trace's own inputs, so that one wrong weight shows at one node.
     if !report.is_printed && failing * 2 > judged {
+        let differ = if failing == 1 { "differs" } else { "differ" };
         return format!(
-            "{failing} of {judged} nodes with a weight differ, so the trace probably has other weights: compare \
-                it with the file that it was recorded from"
+            "{failing} of {} with a weight {differ}, so the trace probably has other weights: compare {} with the \
+                model that the trace was recorded from",
+            counted(judged, "node"),
+            quote(&report.model)
         );
     }
     let configured = matches!(bad.op.as_str(), "rms_norm" | "rope" | "soft_max");
@@ -113,7 +118,9 @@ fn next(report: &TraceReport, bad: &BadNode) -> String {
         let model = file_word(&report.model);
         return format!("compare the output of `trueup inspect {model}` with the other program's configuration");
     }
-    "compare this tensor of the file with the other program's tensor, then the values that the operator takes \
-        from the configuration (epsilon, RoPE base, scale)"
-        .to_owned()
+    format!(
+        "compare this tensor of {} with the other program's tensor, then the values that the operator takes from the \
+         configuration (epsilon, RoPE base, scale)",
+        quote(&report.model)
+    )
 }

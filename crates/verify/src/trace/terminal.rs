@@ -3,7 +3,7 @@
 use super::{TraceNode, TraceReport};
 use crate::terminal::name_width;
 use std::fmt::Write;
-use trueup_formats::quote;
+use trueup_formats::{quote, significant};
 
 /// Nodes that are shown; the rest are in the JSON.
 const NODES_SHOWN: usize = 8;
@@ -54,7 +54,7 @@ impl TraceReport {
         line(text, &format!("  {title:width$} operator       verdict               max |z|   device's distance"));
         for node in nodes {
             let z = node.worst_z.map_or("-".to_owned(), |z| format!("{z:.2}"));
-            let distance = self.free.distance(&node.node).map_or("-".to_owned(), |distance| format!("{distance:.1e}"));
+            let distance = self.free.distance(&node.node).map_or("-".to_owned(), |distance| significant(distance, 2));
             let verdict = node.verdict.to_string();
             line(text, &format!("  {:width$} {:14} {verdict:20} {z:>8} {distance:>19}", node.node, node.op));
         }

@@ -42,6 +42,8 @@ pub(super) struct Judged {
     pub statistics: Statistics,
     /// Where it fails and all is known: the likely cause, a clause without a full stop.
     pub cause: Option<String>,
+    /// Whether that is a cause, and not only a description of the errors.
+    pub is_cause: bool,
 }
 
 /// The walk over all steps.
@@ -133,7 +135,9 @@ impl Walk {
         let computed = pool.install(|| self.compute(&node, &inputs, profile))?;
         let mut judged = known.map(|known| self.judge(&node, step, known, &computed, profile));
         if let (Some(judged), Some(known)) = (&mut judged, known.filter(|_| explains)) {
-            judged.cause = pool.install(|| self.cause(&node, &inputs, known, &judged.statistics, profile));
+            let cause = pool.install(|| self.cause(&node, &inputs, known, &judged.statistics, profile));
+            judged.is_cause = cause.as_ref().is_some_and(|(_, is_cause)| *is_cause);
+            judged.cause = cause.map(|(text, _)| text);
         }
         let value = if matches!(node.op, Op::KvStore(_)) {
             let cache = store(&node, &inputs)?;
@@ -257,7 +261,12 @@ impl Walk {
         }
         let gate = if exact { gate(&node.op) } else { Gate::Noise };
         let statistics = tally.finish();
-        Judged { verdict: gate.verdict(&statistics, declares_loss(&node.op, profile, &ty)), statistics, cause: None }
+        Judged {
+            verdict: gate.verdict(&statistics, declares_loss(&node.op, profile, &ty)),
+            statistics,
+            cause: None,
+            is_cause: false,
+        }
     }
 
     /// What the trace's program likely did otherwise, of a failing node whose inputs and result the trace holds as they
@@ -269,7 +278,7 @@ impl Walk {
         known: &Known,
         statistics: &Statistics,
         profile: &Profile,
-    ) -> Option<String> {
+    ) -> Option<(String, bool)> {
         let ty = TensorType { dtype: profile.output, ..self.graph.value(node.output).ty };
         let complete = known.values.len() == ty.shape.elements() || matches!(node.op, Op::SoftMax(_));
         if !known.is_exact() || !complete || matches!(node.op, Op::KvStore(_)) || !inputs.iter().all(Value::is_certain)
@@ -292,11 +301,11 @@ impl Walk {
         let found = explain(&scene, statistics, &Before::default());
         let few = found.signature.as_ref().is_some_and(|signature| 2 * signature.bad < signature.elements);
         match found.fingerprint.explained_by {
-            Some(name) if found.known => Some(format!("{PROGRAM} {name}")),
+            Some(name) if found.known => Some((format!("{PROGRAM} {name}"), true)),
             // There is no upload here.
-            Some(_) | None => {
-                (found.known || few).then(|| found.cause.replace("was probably uploaded wrong", "is probably wrong"))
-            }
+            Some(_) | None => (found.known || few).then(|| {
+                (found.cause.replace("was probably uploaded incorrectly", "is probably wrong"), found.is_cause())
+            }),
         }
     }
 

@@ -17,6 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tempfile::NamedTempFile;
+use trueup_formats::counted;
 
 /// Which libraries stand behind the interface.
 #[derive(Clone, Debug)]
@@ -81,9 +82,11 @@ impl Library {
                 (None, None) => Ok(Arc::clone(library)),
                 (Some(has), Some(wanted)) if has == wanted => Ok(Arc::clone(library)),
                 (Some(has), Some(_)) => Err(format!(
-                    "this process already uses {} simulated cards of chip {} with {} bytes of memory; use other \
+                    "this process already uses {} of chip {} with {} of memory; use other \
                         settings in a separate process",
-                    has.cards, has.chip, has.memory_bytes
+                    counted(has.cards, "simulated card"),
+                    has.chip,
+                    counted(has.memory_bytes, "byte")
                 )),
                 (Some(_), None) => {
                     Err("this process already uses the simulator; use npu in a separate process".to_owned())
@@ -209,7 +212,7 @@ impl Library {
 /// What numbers mean that users meet.
 const MEANINGS: [(c_int, &str); 19] = [
     (100_000, "an invalid parameter"),
-    (100_001, "not initialised"),
+    (100_001, "not initialized"),
     (107_000, "an invalid parameter"),
     (107_001, "no such card"),
     (107_002, "no current context"),
