@@ -330,7 +330,7 @@ impl<'a> Stream<'a> {
         };
         done.map_err(|unfit| {
             let element = first + unfit.place;
-            unfit.in_tensor(self.source.path(), &target.source, element)
+            unfit.in_tensor(self.source.path(), target.source, element)
         })?;
         let outputs = &self.outputs[chunk.tensor];
         match target.split {

@@ -109,8 +109,7 @@ fn what_cannot_be_measured_is_refused() {
         "llama-2b",
         "llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, qwen2-3b, qwen2-7b, llama-110m, llama-15m",
     ]);
-    trueup(&["bench", "synth:llama-15m:q9"])
-        .refuses(&["synth:llama-15m:q9: unknown type: expected one of f32, f16"]);
+    trueup(&["bench", "synth:llama-15m:q9"]).refuses(&["synth:llama-15m:q9: unknown type: expected one of f32, f16"]);
     trueup(&["bench", "synth:llama-15m"]).refuses(&["expected a name and a type", "use synth:NAME:TYPE"]);
     trueup(&["run", "synth:llama-15m:q4_0", "--ids", "1"]).exits(2);
     trueup(&["bench", "synth:llama-15m:q4_0", "--json", "/no/such/folder/x.json"]).refuses(&["does not exist"]);
