@@ -490,7 +490,7 @@ mod tests {
             ("cuda-simx2:2", Some("card: expected 0 to 1, found 2; a full name is cuda-simx2:1@4GiB")),
             ("npu-sim:910bx2:one", Some("card: expected 0 to 1, found one")),
             ("cuda-simx", Some("number of cards: expected 1 to 8, found ")),
-            ("cuda-simy2", Some("expected the number of cards, such as x2, found y2")),
+            ("npu-sim:910bx", Some("number of cards: expected 1 to 8, found ")),
             ("cuda-simx9:1", Some("number of cards: expected 1 to 8, found 9")),
             ("npu-sim:910bx2@4GiB", Some("select one of them, like npu-sim:910bx2:0")),
             ("npu-sim:910c", Some("expected a chip (910b")),

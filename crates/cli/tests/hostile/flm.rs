@@ -407,7 +407,7 @@ const MEANING: &[Lie] = &[
     ("one layer more", "tensor model.layers.3.input_layernorm.weight is missing", |p, _| {
         p.set("num_hidden_layers", "4")
     }),
-    ("one layer less", "expected 2 layers (config.json), found 9 tensors of other layers", |p, _| {
+    ("one layer less", "expected 2 layers (config.json), found 6 tensors of other layers", |p, _| {
         p.set("num_hidden_layers", "2")
     }),
     ("layers 2^31", "num_hidden_layers: expected 1 to 65536, found 2147483648", |p, _| {
