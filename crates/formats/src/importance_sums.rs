@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! general.type = "imatrix"   imatrix.datasets [text]   imatrix.chunk_count u32   imatrix.chunk_size u32
+//! trueup.imatrix.model text
 //! NAME.in_sum2 f32 [columns, matrices]   NAME.counts f32 [1, matrices]      sorted by NAME; 1 matrix: [columns], [1]
 //! ```
 //!
@@ -15,11 +16,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use trueup_blocks::DType;
 
+/// The key with the model's file name, which only trueup reads.
+const MODEL: &str = "trueup.imatrix.model";
+
 const HELP: &str = "pass a file that `trueup imatrix` wrote, or choose another path for the output";
 
 /// What was collected so far.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct ImportanceSums {
+    /// File name of the model; empty if another program wrote the file.
+    pub model: String,
     /// Name of the text.
     pub data_set: String,
     /// Tokens of a chunk.
@@ -73,6 +79,7 @@ impl ImportanceSums {
     pub fn write(&self, path: &Path) -> Result<()> {
         let mut metadata = Metadata::default();
         metadata.insert("general.type", "imatrix");
+        metadata.insert(MODEL, self.model.as_str());
         metadata.insert("imatrix.datasets", vec![self.data_set.clone()]);
         metadata.insert("imatrix.chunk_count", self.chunks);
         metadata.insert("imatrix.chunk_size", self.chunk_size);
@@ -108,6 +115,7 @@ impl ImportanceSums {
             u32::try_from(value).map_err(|_| large())
         };
         let data_set = metadata.strings("imatrix.datasets").map_err(wrong)?.first().cloned().unwrap_or_default();
+        let model = metadata.string(MODEL).unwrap_or_default().to_owned();
         let (chunks, chunk_size) = (count("imatrix.chunk_count")?, count("imatrix.chunk_size")?);
         let mut entries = BTreeMap::new();
         for (number, tensor) in file.tensors().iter().enumerate() {
@@ -126,7 +134,7 @@ impl ImportanceSums {
             let counts = counts.into_iter().map(to_count).collect();
             entries.insert(name.to_owned(), WeightSums { columns, sums, counts });
         }
-        Ok(ImportanceSums { data_set, chunk_size, chunks, entries })
+        Ok(ImportanceSums { model, data_set, chunk_size, chunks, entries })
     }
 }
 
@@ -167,7 +175,13 @@ mod tests {
         experts.add(3, &[9.0, 9.0]);
         experts.add(0, &[9.0]);
         let entries = [("blk.0.attn_q.weight".to_owned(), dense), ("blk.0.ffn_up_exps.weight".to_owned(), experts)];
-        ImportanceSums { data_set: "text.txt".to_owned(), chunk_size: 64, chunks: 3, entries: entries.into() }
+        ImportanceSums {
+            model: "m.gguf".to_owned(),
+            data_set: "text.txt".to_owned(),
+            chunk_size: 64,
+            chunks: 3,
+            entries: entries.into(),
+        }
     }
 
     #[test]

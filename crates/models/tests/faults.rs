@@ -507,7 +507,7 @@ fn files_that_lie_are_refused() {
         (|m, _| drop(m.insert("llama.block_count", 3u32)), "tensor blk.2.attn_q.weight is missing"),
         (
             |m, _| drop(m.insert("llama.block_count", 1u32)),
-            "expected 1 layer (llama.block_count), found 9 tensors of other layers, such as blk.1.",
+            "expected 1 layer (llama.block_count), found 13 tensors of other layers, such as blk.1.",
         ),
         (
             |m, _| drop(m.insert("llama.attention.head_count", vec![4u32, 2])),

@@ -16,7 +16,7 @@ const _: () = assert!(STEPS_DEFAULT == 8);
 /// model: the GGUF file.
 /// device: the device to judge. Operators that it does not support run on "cpu".
 /// reference: the device that the free run is compared with. Single operators are always judged against f64.
-/// prompts: texts to compute. None uses a built-in text of about 32 tokens.
+/// prompts: texts to compute. None uses a short built-in text.
 /// steps: tokens to compute after each prompt. The reference chooses them.
 ///
 /// Returns the report. Its "result" is "pass", "fail" or "inconclusive", and its "sentence" says what to do next.

@@ -3,6 +3,9 @@
 use trueup_runtime::{Error, Result};
 use trueup_tokenizer::Tokenizer;
 
+/// Tokens of the smallest chunks.
+const CONTEXT_MIN: usize = 4;
+
 /// Chunks of equal length. The rest of a text that does not fill a chunk is not used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Corpus {
@@ -19,6 +22,9 @@ impl Corpus {
     /// # Errors
     /// A text that does not fill two chunks, or that the tokenizer cannot encode.
     pub fn new(tokenizer: &Tokenizer, text: &str, context: usize, chunks_max: Option<usize>) -> Result<Corpus> {
+        if context < CONTEXT_MIN {
+            return Err(too_small(context));
+        }
         let ids = tokenizer.encode(text, true)?;
         let needed = context.saturating_mul(2);
         if ids.len() < needed {
@@ -38,8 +44,8 @@ impl Corpus {
     /// # Errors
     /// Chunks of fewer than 4 tokens, and ids that do not fill a chunk.
     pub fn of_ids(mut ids: Vec<u32>, context: usize, bos: Option<u32>, chunks_max: Option<usize>) -> Result<Corpus> {
-        if context < 4 {
-            return Err(Error::Request(format!("chunks: expected at least 4 tokens, found {context}")));
+        if context < CONTEXT_MIN {
+            return Err(too_small(context));
         }
         let chunks = (ids.len() / context).min(chunks_max.unwrap_or(usize::MAX));
         if chunks == 0 {
@@ -90,6 +96,10 @@ impl Corpus {
     }
 }
 
+fn too_small(context: usize) -> Error {
+    Error::Request(format!("-c: expected at least {CONTEXT_MIN} tokens per chunk, found {context}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +118,8 @@ mod tests {
     fn too_few_tokens_are_refused() {
         let error = Corpus::of_ids(vec![1; 7], 8, None, None).unwrap_err().to_string();
         assert_eq!(error, "expected at least 8 tokens, found 7");
-        assert!(Corpus::of_ids(vec![1; 7], 3, None, None).unwrap_err().to_string().contains("at least 4 tokens"));
+        assert!(
+            Corpus::of_ids(vec![1; 7], 3, None, None).unwrap_err().to_string().contains("at least 4 tokens per chunk")
+        );
     }
 }

@@ -63,7 +63,8 @@ impl ImportanceOptions {
         let weights = weights.collect();
         let faults = findings.faults();
         if !self.allow_partial && !faults.is_empty() {
-            let help = "compute it on more text, or pass --allow-partial-imatrix";
+            let help =
+                "use the importance matrix of this model, compute it on more text, or pass --allow-partial-imatrix";
             return Err(Error::new(self.file.source().path(), faults.join("; ")).help(help));
         }
         Ok(TensorImportance { weights, notes: findings.notes() })

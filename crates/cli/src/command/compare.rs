@@ -28,8 +28,8 @@ The reference is a second model with the same vocabulary, or a file of logits fr
 With --kv and without --against, it is the same model with an f16 KV cache. Without a reference, only the perplexity is \
 measured.
 
-The text is divided into chunks of 512 tokens. In each chunk, the first half is context only; the positions of the \
-second half predict the next token. Chunks and formulas are those of llama-perplexity.";
+The text is divided into chunks of 512 tokens. In each chunk, the first half is context only; every position of the \
+second half except the last predicts the next token. Chunks and formulas are those of llama-perplexity.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,6 +40,18 @@ Examples:
 
 /// Tokens of a chunk, if the model allows them.
 const CHUNK_DEFAULT: usize = 512;
+
+/// Tokens of a chunk: the given number, which the model must allow.
+pub fn chunk_size(model: &ModelFile, given: Option<usize>) -> Result<usize> {
+    let spec = model.model().spec();
+    let (most, size) = (spec.context_max(), given.unwrap_or(CHUNK_DEFAULT.min(spec.context_length())));
+    if !(4..=most).contains(&size) {
+        return Err(Failure::new(format!(
+            "-c: expected 4 to {most} tokens per chunk ({most} is the model's context), found {size}"
+        )));
+    }
+    Ok(size)
+}
 
 /// Arguments of `trueup compare`.
 #[derive(Args)]
@@ -153,7 +165,10 @@ impl Against {
             }
             return Ok(Against::Logits(LogitsFile::open(path)?));
         }
-        let model = open_model(path)?;
+        let model = open_model(path).map_err(|failure| {
+            let problem = failure.sentence().unwrap_or_default();
+            Failure::new(format!("--against: expected a GGUF model or a file of logits: {problem}"))
+        })?;
         model.expect_generation()?;
         model.expect_no_encoder("compare", "use a decoder model")?;
         Ok(Against::Model(model))
@@ -224,7 +239,7 @@ fn corpus(
             Ok(Corpus::of_ids(file.ids().to_vec(), file.shape().context, bos, arguments.chunks)?)
         }
         (_, Some(file)) => {
-            let context = context.unwrap_or(CHUNK_DEFAULT.min(model.model().spec().context_length()));
+            let context = chunk_size(model, context)?;
             let text = text::read_text(file)?;
             Corpus::new(tokenizer, &text, context, arguments.chunks)
                 .map_err(|error| Failure::new(format!("{}: {error}", shown(file))))

@@ -1,5 +1,6 @@
 //! `trueup imatrix`: collects an importance matrix on a text.
 
+use crate::command::compare::chunk_size;
 use crate::command::place::{ModelWithTokenizer, Place, note_tokenizer};
 use crate::failure::{Code, Failure, Result};
 use crate::output;
@@ -17,16 +18,13 @@ use trueup::text;
 pub const LONG_ABOUT: &str = "\
 Collect an importance matrix: how much each column of each weight matters on a text
 
-For each weight, the squares of the inputs that it is multiplied with are summed over the text. The file has the format \
+For each weight, the squares of the inputs that it is multiplied by are summed over the text. The file has the format \
 of llama-imatrix. Every 10 chunks, the file is written, so that an interrupted run can be continued with --resume.";
 
 const EXAMPLES: &str = "\
 Examples:
   trueup imatrix model-f16.gguf --corpus calibration.txt -o imatrix.gguf
   trueup imatrix model-f16.gguf --corpus calibration.txt -o imatrix.gguf --chunks 100 --resume";
-
-/// Tokens of a chunk, if the model allows them.
-const CHUNK_DEFAULT: usize = 512;
 
 /// Chunks after which the file is written.
 const SAVED_EVERY: u32 = 10;
@@ -71,7 +69,7 @@ pub fn run(arguments: Arguments) -> Result {
     let checkpoint = formats::open(model.path(), &OpenOptions::default())?;
     Targets::files([arguments.output.as_path()]).check(&checkpoint.sources(), &[&arguments.corpus])?;
     let options = arguments.place.session(1);
-    let context = options.context.unwrap_or(CHUNK_DEFAULT.min(model.model().spec().context_length()));
+    let context = chunk_size(&model, options.context)?;
     let text = text::read_text(&arguments.corpus)?;
     let corpus = Corpus::new(tokenizer, &text, context, arguments.chunks)
         .map_err(|error| Failure::new(format!("{}: {error}", shown(&arguments.corpus))))?;
@@ -100,11 +98,12 @@ pub fn run(arguments: Arguments) -> Result {
 /// Empty sums, or those of the run that is continued.
 fn begin(arguments: &Arguments, corpus: &Corpus) -> Result<ImportanceSums> {
     let too_long = |what: &str| Failure::new(format!("{what} is too large for the format; use a smaller number"));
-    let name = arguments.corpus.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (name, model) = (name_of(&arguments.corpus), name_of(&arguments.model));
     let chunk_size = u32::try_from(corpus.context()).map_err(|_| too_long("-c"))?;
     u32::try_from(corpus.chunks()).map_err(|_| too_long("the number of chunks"))?;
     if !arguments.resume || !arguments.output.exists() {
-        return Ok(ImportanceSums { data_set: name, chunk_size, ..ImportanceSums::default() });
+        return Ok(ImportanceSums { model, data_set: name, chunk_size, ..ImportanceSums::default() });
     }
     let sums = ImportanceSums::read(&arguments.output)?;
     let differs = |what: &str, found: String, expected: String| {
@@ -113,6 +112,9 @@ fn begin(arguments: &Arguments, corpus: &Corpus) -> Result<ImportanceSums> {
             shown(&arguments.output)
         ))
     };
+    if sums.model != model {
+        return Err(differs("the model", quote(&sums.model), quote(&model)));
+    }
     if sums.data_set != name {
         return Err(differs("the corpus", quote(&sums.data_set), quote(&name)));
     }

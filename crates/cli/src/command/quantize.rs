@@ -43,7 +43,7 @@ pub struct Arguments {
     /// Other tensors keep the types that they would have without the rule. A rule that matches no tensor is an error.
     #[arg(long = "rule", alias = "tensor-type", value_name = "REGEX=TYPE")]
     rules: Vec<Rule>,
-    /// Use the base type for every matrix, also for the embedding and the output head
+    /// Use the main type of -b or --type for every matrix, including the embedding and the output head
     #[arg(long)]
     pure: bool,
     /// Type of the token embedding
@@ -58,13 +58,13 @@ pub struct Arguments {
     /// Fail if a tensor cannot get the requested type, for example because of its row length
     #[arg(long)]
     strict: bool,
-    /// Importance matrix of `trueup imatrix` or llama-imatrix: columns of weights count as much as their inputs
+    /// Importance matrix of `trueup imatrix` or llama-imatrix: errors are weighted by the inputs of each column
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
     /// Accept missing entries, wrong sizes, and experts without tokens in the importance matrix
     #[arg(long, requires = "imatrix")]
     allow_partial_imatrix: bool,
-    /// Write the bytes of llama-quantize, also where they set weights of columns without importance to zero
+    /// Write the bytes of llama-quantize, even where it sets weights of columns without importance to zero
     #[arg(long, requires = "imatrix")]
     imatrix_exact: bool,
     /// Storage layout of quantized blocks; without -b or --type, only the layout changes

@@ -25,7 +25,7 @@ const OTHER_EXTENSIONS: [&str; 3] = ["npz", "txt", "gguf"];
 pub const LONG_ABOUT: &str = "\
 Record every intermediate tensor that a device computes
 
-Without a prompt, a built-in text of about 32 tokens is used.";
+Without a prompt, a short built-in text is used.";
 
 const EXAMPLES: &str = "\
 Examples:

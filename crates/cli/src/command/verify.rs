@@ -26,7 +26,7 @@ Compare every intermediate tensor of a device with a reference
 
 Every operator is judged against an f64 computation on the same inputs, within an error bound derived from the \
 device's declared arithmetic and the inputs. In addition, the device and the reference each compute the whole model on \
-the same tokens, and their results are compared. Without a prompt, a built-in text of about 32 tokens is used.";
+the same tokens, and their results are compared. Without a prompt, a short built-in text is used.";
 
 const DETAILS: &str = "\
 Exit codes:
@@ -77,7 +77,7 @@ pub struct Arguments {
     /// Decode N tokens after each prompt; the reference selects the tokens [default: 8]
     ///
     /// Cannot be used with a trace, which determines the number of steps.
-    #[arg(long, value_name = "N", value_parser = value::whole::<usize>)]
+    #[arg(long, value_name = "N", value_parser = value::whole::<usize>, allow_negative_numbers = true)]
     steps: Option<usize>,
     /// Exit with 3 if a node falls back to another device
     #[arg(long)]

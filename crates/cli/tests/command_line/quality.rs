@@ -104,7 +104,7 @@ fn inputs_that_cannot_be_compared_are_refused() {
     }
     refuses(&["--corpus", &file("binary.txt", &[0xC0, 0xFF, 0, 1])], &["binary.txt"]);
     refuses(&["--corpus", &corpus, "--against", &other, "-c", "32"], &["expected the same vocabulary"]);
-    refuses(&["--corpus", &corpus, "-c", "2"], &["expected at least 4 tokens, found 2"]);
+    refuses(&["--corpus", &corpus, "-c", "2"], &["-c: expected 4 to ", "tokens per chunk", "found 2"]);
     refuses(&["--corpus", &corpus, "-c", "32", "--save-logits", &model], &["this file is an input of the command"]);
     let logits = scratch.path("base.logits");
     trueup(&["compare", &model, "--corpus", &corpus, "-c", "32", "--save-logits", &logits, "-q"]).exits(0);
