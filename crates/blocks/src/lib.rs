@@ -25,6 +25,11 @@
 //! assert!((decoded[0] - 0.5).abs() < 0.5 / 127.0);
 //! ```
 
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "the encoders with a group in each lane have variants for x86-64 only")
+)]
+
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
 mod avx2;
