@@ -246,7 +246,7 @@ class Services(Fixtures):
         service = trueup.Service(trueup.Model(self.stories_file, device="ref"), sequences=1, requests=2)
         endless = service.submit("Lily", context_shift=True, temperature=9.0, top_k=0, top_p=1.0, min_p=0.0)
         waiting = service.submit("Lily", 3)
-        with self.assertRaisesRegex(trueup.TrueupError, "2 requests waiting, running or not fetched"):
+        with self.assertRaisesRegex(trueup.TrueupError, "2 requests already waiting, running or not fetched"):
             service.submit("Lily", 3)
         self.assertIsNone(service.fetch(waiting, timeout=0.01))
         self.assertTrue(service.cancel(endless))

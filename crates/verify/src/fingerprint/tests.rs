@@ -298,7 +298,7 @@ fn parameters_that_are_in_no_list_are_estimated() {
             norm(1e-6),
             norm(3.3e-3),
             vec![floats(&[64, 5], 1), floats(&[64], 2)],
-            "uses an epsilon of 3.3e-3 instead of 1e-6",
+            "uses an epsilon of 0.0033 instead of 1e-6",
         ),
         (
             rope(10_000.0),

@@ -233,7 +233,7 @@ impl Decorator for Wrong {
 #[test]
 fn wrong_devices_are_found_by_what_they_do() {
     let cases = [
-        (Fault::FortyTwo, "is 4.2e1"),
+        (Fault::FortyTwo, "is 42,"),
         (Fault::WritesBehind, "after the result changed, the nearest 1 after it"),
         (Fault::WritesBefore, "before the result changed"),
         (Fault::WritesInput, "in input 1"),
