@@ -166,7 +166,11 @@ impl Recipe {
         let mut faults = self.faults(tensors, &choices, facts);
         if self.strict {
             let short = tensors.iter().zip(&choices).filter(|(_, choice)| choice.falls_short);
-            faults.extend(short.map(|(tensor, choice)| format!("{}: {}", quote(&tensor.name), choice.note)));
+            let short: Vec<String> =
+                short.map(|(tensor, choice)| format!("{}: would be {}", quote(&tensor.name), choice.note)).collect();
+            if !short.is_empty() {
+                faults.push(format!("{}; choose another type, or omit --strict", listed(&short, "; ")));
+            }
         }
         if faults.is_empty() { Ok(choices) } else { Err(RuleError(listed(&faults, "; "))) }
     }

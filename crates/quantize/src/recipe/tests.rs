@@ -102,7 +102,7 @@ fn rows_that_are_not_whole_blocks_get_smaller_blocks_or_f16_or_are_refused() {
         let choice = &choose(&Recipe::new(Some(dtype)), &tensors).unwrap()[0];
         assert_eq!((choice.dtype, choice.note.as_str()), (expected, note));
         let refused = choose(&Recipe::new(Some(dtype)).strict(true), &tensors).unwrap_err().0;
-        assert_eq!(refused, format!("blk.0.attn_q.weight: {note}"));
+        assert_eq!(refused, format!("blk.0.attn_q.weight: would be {note}; choose another type, or omit --strict"));
     }
 }
 
@@ -122,7 +122,7 @@ fn no_rule_quantizes_one_dimension_or_changes_integers() {
         assert_eq!(notes(&recipe, &all), [String::new(), one(DType::F16), one(DType::F32), integers.clone()]);
         let refused = choose(&recipe.strict(true), &all).unwrap_err().0;
         let names_all =
-            refused.contains(&format!("blk.0.n.weight: {}", one(DType::F16))) && refused.contains(&integers);
+            refused.contains(&format!("blk.0.n.weight: would be {}", one(DType::F16))) && refused.contains(&integers);
         assert!(names_all, "{refused}");
         // A rule can give such a tensor another float type.
         assert_eq!(types(&with(dtype, "blk=bf16"), &tensors), [DType::Bf16; 3]);
