@@ -22,7 +22,7 @@ const STEPS: usize = 10;
 
 /// What is not right about caches on a device.
 pub fn caches(name: &str, device: &Arc<dyn Device>) -> Vec<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = Arc::new(ModelFile::open(long_model(scratch.path())).unwrap_or_else(|error| panic!("{error}")));
     let mut wrong: Vec<String> = [DType::F16, DType::Q8_0]
         .into_iter()

@@ -114,7 +114,7 @@ pub fn stories() -> Fixture {
 impl Fixture {
     /// The model of a folder that has goldens.
     pub fn load(folder: PathBuf) -> Fixture {
-        let name = folder.file_name().expect("a folder has a name").to_string_lossy().into_owned();
+        let name = folder.file_name().expect("a directory has a name").to_string_lossy().into_owned();
         let json = fs::read(folder.join("golden.json")).unwrap_or_else(|error| panic!("{name}/golden.json: {error}"));
         let golden = serde_json::from_slice(&json).unwrap_or_else(|error| panic!("{name}/golden.json: {error}"));
         let goldens = fs::read(folder.join("golden.safetensors")).unwrap_or_else(|error| panic!("{name}: {error}"));

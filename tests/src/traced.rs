@@ -48,6 +48,6 @@ pub fn with_number(source: &Path, folder: &Path, key: &str, value: f32) -> PathB
 
 fn written(folder: &Path, file: &[u8]) -> PathBuf {
     let target = folder.join("changed.gguf");
-    fs::write(&target, file).expect("the folder is writable");
+    fs::write(&target, file).expect("the directory is writable");
     target
 }

@@ -67,7 +67,7 @@ fn plant(is_wanted: impl Fn(&Fault) -> bool) {
     let unplaced: Vec<String> = FAULTS.iter().filter_map(|fault| faulty(fault, &kernels()).err()).collect();
     assert!(unplaced.is_empty(), "{}", unplaced.join("\n"));
     let program = std::env::current_exe().expect("the test's own path");
-    let folder = program.parent().expect("a program lies in a folder");
+    let folder = program.parent().expect("a program lies in a directory");
     let built = script(&[folder.as_os_str()]);
     if built.status.code() == Some(NO_COMPILER) {
         println!("skipped: faults in kernels: {}", words(&built));
@@ -99,7 +99,7 @@ fn words(output: &Output) -> String {
 
 /// Why a fault was not found as it should.
 fn missed(fault: &Fault, program: &Path, folder: &Path) -> Option<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (sources, target) = (scratch.path().join("kernels"), scratch.path().join("faulty"));
     change(fault, &sources);
     let files = fault.kernels.iter().map(|kernel| sources.join(format!("{kernel}.cu")));
@@ -120,7 +120,7 @@ fn missed(fault: &Fault, program: &Path, folder: &Path) -> Option<String> {
 
 /// A copy of all sources with the fault in one of them.
 fn change(fault: &Fault, target: &Path) {
-    fs::create_dir(target).expect("a folder for kernels");
+    fs::create_dir(target).expect("a directory for kernels");
     for entry in fs::read_dir(kernels()).expect("kernels") {
         let path = entry.expect("a kernel").path();
         if path.is_file() {

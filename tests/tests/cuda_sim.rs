@@ -157,7 +157,7 @@ fn arguments() -> (bool, u64) {
 /// Builds the simulator where the device looks for it; whether it is there.
 fn build() -> bool {
     let program = std::env::current_exe().expect("the test's own path");
-    let folder = program.parent().expect("a program lies in a folder");
+    let folder = program.parent().expect("a program lies in a directory");
     let output = Command::new("bash").arg(script()).arg(folder).output();
     let output = match output {
         Ok(output) => output,
@@ -197,7 +197,7 @@ fn roof(device: &dyn Device) -> Option<String> {
 
 /// What a test finds about a fixture in q4_0.
 fn with_model(test: impl Fn(&Path) -> Vec<String>) -> Vec<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let [source, target] = ["source.gguf", "target.gguf"].map(|name| scratch.path().join(name));
     let fixture = plain_fixture();
     convert(&fixture.folder, &source, None, None);
@@ -218,7 +218,7 @@ fn cases(all: bool) -> Vec<Case> {
 
 /// The verdict on fixtures, fused and plain; what is not right.
 fn models(device: &Arc<dyn Device>, cases: impl IntoIterator<Item = Case>) -> Vec<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (mut wrong, mut count) = (Vec::new(), 0);
     for (fixture, types, fusions) in cases {
         let source = scratch.path().join(format!("{}.gguf", fixture.name));

@@ -44,7 +44,7 @@ fn logits(session: &mut Session, source: &[u32], ids: &[u32]) -> Vec<f64> {
 
 #[test]
 fn logits_and_greedy_text_are_those_of_transformers() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let mut faults = Vec::new();
     for fixture in encoder_decoders() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
@@ -77,7 +77,7 @@ fn logits_and_greedy_text_are_those_of_transformers() {
 /// has alone.
 #[test]
 fn decoders_of_a_batch_see_their_own_texts() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for fixture in encoder_decoders() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
         convert(&fixture.folder, &model, None, None);
@@ -113,7 +113,7 @@ fn decoders_of_a_batch_see_their_own_texts() {
 /// A text longer than the first room of the cache, which grows, and then a short one.
 #[test]
 fn long_texts_make_the_states_grow() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = encoder_decoders().remove(0);
     let model = scratch.path().join("model.gguf");
     convert(&fixture.folder, &model, None, None);
@@ -132,7 +132,7 @@ fn long_texts_make_the_states_grow() {
 /// No number of the model limits its texts: a longer context than the usual one changes no bit.
 #[test]
 fn a_context_may_exceed_the_usual_one() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = encoder_decoders().remove(0);
     let model = scratch.path().join("model.gguf");
     convert(&fixture.folder, &model, None, None);
@@ -160,7 +160,7 @@ fn a_context_may_exceed_the_usual_one() {
 /// The time of a prompt is that of the encoder, which reads its tokens, and of the first token of the decoder.
 #[test]
 fn the_time_of_a_prompt_contains_the_encoder() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = encoder_decoders().remove(0);
     let model = scratch.path().join("model.gguf");
     convert(&fixture.folder, &model, None, None);
@@ -177,7 +177,7 @@ fn the_time_of_a_prompt_contains_the_encoder() {
 /// The plan of the encoder is that of the batch that a session computes.
 #[test]
 fn the_encoder_has_a_plan() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = encoder_decoders().remove(0);
     let model = scratch.path().join("model.gguf");
     convert(&fixture.folder, &model, None, None);
@@ -193,7 +193,7 @@ fn the_encoder_has_a_plan() {
 /// What `trueup plan` predicts for both graphs is what a session copies: the embedding that both read counts once.
 #[test]
 fn weights_of_both_graphs_are_predicted() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for fixture in encoder_decoders() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
         convert(&fixture.folder, &model, Some(DType::F32), None);
@@ -227,7 +227,7 @@ impl Decorator for Small {
 /// Memory is kept free for the encoder's text, not for a text as long as the context, whose scores alone need 17 GB.
 #[test]
 fn memory_is_kept_free_for_the_text_of_the_encoder() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = encoder_decoders().remove(0);
     let path = scratch.path().join("model.gguf");
     convert(&fixture.folder, &path, Some(DType::F32), None);
@@ -249,7 +249,7 @@ fn memory_is_kept_free_for_the_text_of_the_encoder() {
 
 #[test]
 fn encoder_and_decoder_are_verified_in_each_type() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for fixture in encoder_decoders() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
         convert(&fixture.folder, &model, Some(DType::F32), None);
@@ -292,7 +292,7 @@ fn encoder_and_decoder_are_verified_in_each_type() {
 
 #[test]
 fn options_that_do_not_fit_are_refused_with_a_remedy() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = encoder_decoders().remove(0);
     let model = scratch.path().join("model.gguf");
     convert(&fixture.folder, &model, None, None);
@@ -332,7 +332,7 @@ fn options_that_do_not_fit_are_refused_with_a_remedy() {
 /// each is found at its node, in either graph.
 #[test]
 fn faults_in_both_graphs_are_found() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = encoder_decoders().remove(0);
     let path = scratch.path().join("model.gguf");
     convert(&fixture.folder, &path, Some(DType::F32), None);
@@ -378,7 +378,7 @@ fn faults_in_both_graphs_are_found() {
 /// Copies of the embedding are not repeated layers, and a head with other values is reported, as in other families.
 #[test]
 fn the_doctor_knows_copies_of_the_embedding() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = encoder_decoders().remove(0);
     let folder = scratch.path();
     for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
@@ -404,7 +404,7 @@ fn the_doctor_knows_copies_of_the_embedding() {
 /// llama.cpp makes one space of several by this key, which `tokenizer.json` says in other words.
 #[test]
 fn the_vocabulary_says_that_runs_of_spaces_are_one() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for fixture in encoder_decoders() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
         convert(&fixture.folder, &model, None, None);
@@ -417,7 +417,7 @@ fn the_vocabulary_says_that_runs_of_spaces_are_one() {
 
 #[test]
 fn the_doctor_has_nothing_to_say_about_an_encoder_decoder() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for fixture in encoder_decoders() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
         convert(&fixture.folder, &model, None, None);

@@ -49,7 +49,7 @@ fn golden(fixture: &Fixture, name: &str) -> Vec<f64> {
 
 #[test]
 fn hidden_states_and_vectors_are_those_of_transformers() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let mut faults = Vec::new();
     for fixture in encoders() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
@@ -75,7 +75,7 @@ fn hidden_states_and_vectors_are_those_of_transformers() {
 /// Both prompts in one batch, with their tokens in turns: each has the bits of the text alone.
 #[test]
 fn texts_of_a_batch_do_not_see_each_other() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for fixture in encoders() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
         convert(&fixture.folder, &model, None, None);
@@ -101,7 +101,7 @@ fn texts_of_a_batch_do_not_see_each_other() {
 
 #[test]
 fn encoders_are_verified_in_each_type() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for fixture in encoders() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
         convert(&fixture.folder, &model, Some(DType::F32), None);
@@ -126,7 +126,7 @@ fn encoders_are_verified_in_each_type() {
 
 #[test]
 fn an_encoder_generates_no_text() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = encoders().remove(0);
     let path = scratch.path().join("model.gguf");
     convert(&fixture.folder, &path, None, None);
@@ -140,7 +140,7 @@ fn an_encoder_generates_no_text() {
 
 #[test]
 fn the_doctor_has_nothing_to_say_about_an_encoder() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for fixture in encoders() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
         convert(&fixture.folder, &model, None, None);
@@ -161,7 +161,7 @@ fn minilm() -> Option<PathBuf> {
 #[test]
 fn minilm_gives_the_vectors_of_transformers() {
     let Some(folder) = minilm() else { return };
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let path = scratch.path().join("minilm.gguf");
     let fixture = Fixture::load(folder.clone());
     let checks = convert(&folder, &path, None, None);
@@ -175,6 +175,6 @@ fn minilm_gives_the_vectors_of_transformers() {
         let cosine = dot(&got, &expected) / (dot(&got, &got) * dot(&expected, &expected)).sqrt();
         assert!(1.0 - cosine < 1e-5, "{:?}: cosine {cosine}", prompt.text);
     }
-    let source = open(&folder, &OpenOptions::default()).expect("a folder");
+    let source = open(&folder, &OpenOptions::default()).expect("a directory");
     assert!(source.tensors().len() > 100);
 }

@@ -28,7 +28,7 @@ fn ids(value: &serde_json::Value) -> Vec<u32> {
 
 #[test]
 fn logits_are_those_of_the_weights_that_the_loader_reads() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for name in NAMES {
         let fixture = flm(name);
         let model = converted(&fixture, &scratch);
@@ -46,7 +46,7 @@ fn logits_are_those_of_the_weights_that_the_loader_reads() {
 
 #[test]
 fn texts_become_the_ids_that_they_were() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for name in NAMES {
         let fixture = flm(name);
         let model = converted(&fixture, &scratch);
@@ -65,7 +65,7 @@ fn texts_become_the_ids_that_they_were() {
 /// FastLLM joins queries, keys and values, and gate and up, before it writes 4-bit files; a GGUF file has them apart.
 #[test]
 fn joined_tensors_are_split() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let [joined, apart] = ["llama_quantool_4", "llama_int8"].map(|name| {
         let file = Gguf::open(converted(&flm(name), &scratch)).expect("it was just written");
         file.tensors().iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect::<Vec<_>>()
@@ -79,7 +79,7 @@ fn joined_tensors_are_split() {
 /// rounds what parts them.
 #[test]
 fn prompts_of_the_file_are_a_template() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let said = |role: &str, content: &str| Message { role: role.to_owned(), content: content.to_owned() };
     let rounds = [said("user", "Hi 'you'\\"), said("assistant", "Ho."), said("user", "More?")];
     for (name, expected) in [
@@ -101,7 +101,7 @@ fn prompts_of_the_file_are_a_template() {
 /// The codes, and the ranges before them, are the bytes that FastLLM's own program made of the same matrix.
 #[test]
 fn four_bits_are_those_of_the_quantizing_program() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let name = "model.layers.1.self_attn.o_proj.weight";
     let file = fs::read(root().join("fixtures/flm/quantool_source.safetensors")).expect("a fixture");
     let source = SafeTensors::deserialize(&file).expect("a safetensors file");
@@ -145,7 +145,7 @@ fn written(source: &dyn Checkpoint, target: &Path, bits: Option<u32>) -> Flm {
 /// `.flm` to GGUF and back: rows of heads are sorted and restored, and every number is what it was.
 #[test]
 fn the_way_to_gguf_and_back_keeps_every_number() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for name in NAMES {
         let fixture = flm(name);
         let source = Flm::open(fixture.folder.join("model.flm"), None).expect("a model");
@@ -183,7 +183,7 @@ fn the_way_to_gguf_and_back_keeps_every_number() {
 /// What is written from a directory is read by the rule of the loader: its losses are those that were told.
 #[test]
 fn losses_of_codes_are_those_that_are_told() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let source = trueup::formats::open(root().join("fixtures/models/llama2"), &trueup::formats::OpenOptions::default())
         .expect("a model");
     for bits in [16, 8, 4] {
@@ -210,7 +210,7 @@ fn losses_of_codes_are_those_that_are_told() {
 /// ChatGLM's two tokens before every text, and tensors that are one in both files, come back.
 #[test]
 fn chatglm_comes_back() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for (model, prefix) in [("chatglm2", [385, 387]), ("chatglm3", [385, 387]), ("glm4", [386, 388])] {
         let path = |name: &str| scratch.path().join(format!("{model}-{name}"));
         let (first, between, second) = (path("a.gguf"), path("b.flm"), path("c.gguf"));
@@ -234,7 +234,7 @@ fn chatglm_comes_back() {
 /// A file without a vocabulary is converted, and takes ids.
 #[test]
 fn a_file_without_tokens_comes_back() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (first, between) = (scratch.path().join("a.gguf"), scratch.path().join("b.flm"));
     convert(&root().join("fixtures/models/chatglm2"), &first, None, None);
     written(&Gguf::open(&first).expect("it was just written"), &between, None);
@@ -319,7 +319,7 @@ impl Checkpoint for Changed<'_> {
 /// Rows of queries are written in another order than they are read in: what does not fit is told where it was read.
 #[test]
 fn what_f16_cannot_hold_is_told_where_it_stands() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let path = scratch.path().join("a.gguf");
     convert(&root().join("fixtures/models/llama2"), &path, trueup::blocks::DType::from_name("f32"), None);
     let model = Gguf::open(&path).expect("it was just written");
@@ -336,7 +336,7 @@ fn what_f16_cannot_hold_is_told_where_it_stands() {
 /// A text that no reader takes is not written; tokens that cannot cut text are, and a note says so.
 #[test]
 fn what_is_written_is_read_again() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let path = scratch.path().join("a.gguf");
     convert(&root().join("fixtures/models/llama2"), &path, None, None);
     let model = Gguf::open(&path).expect("it was just written");
@@ -354,7 +354,7 @@ fn what_is_written_is_read_again() {
 /// Every model that FastLLM knows is, as a `.flm` file and back, the model that it was: numbers, keys, tokens, prompts.
 #[test]
 fn every_fixture_comes_back() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (mut faults, mut compared) = (Vec::new(), 0);
     for fixture in trueup_tests::fixtures() {
         let source = trueup::formats::open(&fixture.folder, &trueup::formats::OpenOptions::default()).expect("a model");
@@ -391,7 +391,7 @@ fn every_fixture_comes_back() {
 /// both.
 #[test]
 fn the_first_qwen_is_joined() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let folder = root().join("fixtures/models/qwen");
     let source = trueup::formats::open(&folder, &trueup::formats::OpenOptions::default()).expect("a checkpoint");
     let target = scratch.path().join("a.flm");
@@ -409,7 +409,7 @@ fn the_first_qwen_is_joined() {
 /// The codes of 8 bits, and the ranges before them, are the bytes that FastLLM wrote of the same matrix.
 #[test]
 fn eight_bits_are_those_of_fastllm() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let folder = root().join("fixtures/models/llama2");
     let source = trueup::formats::open(&folder, &trueup::formats::OpenOptions::default()).expect("a model");
     let target = scratch.path().join("a.flm");
@@ -430,7 +430,7 @@ fn refused(model: &Gguf, scratch: &tempfile::TempDir, options: FlmOptions) -> St
 /// that no codes can hold.
 #[test]
 fn what_nobody_could_read_is_not_written() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let path = scratch.path().join("a.gguf");
     convert(&root().join("fixtures/models/llama2"), &path, trueup::blocks::DType::from_name("f32"), None);
     let model = Gguf::open(&path).expect("it was just written");
@@ -458,7 +458,7 @@ fn what_nobody_could_read_is_not_written() {
 /// Adapters stay behind, and so does the key that counts them, with which FastLLM would look for them.
 #[test]
 fn adapters_are_not_counted_where_they_are_not() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = fs::read(flm("llama_int8").folder.join("model.flm")).expect("a fixture");
     let number = |at: usize| i32::from_le_bytes(file[at..at + 4].try_into().expect("a number"));
     let text = |text: &str| [&(text.len() as i32).to_le_bytes()[..], text.as_bytes()].concat();
@@ -481,7 +481,7 @@ fn adapters_are_not_counted_where_they_are_not() {
 /// What a file says of its vocabulary goes with it, when another is named in its place.
 #[test]
 fn another_vocabulary_takes_no_rules_of_the_first() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let folder = |name: &str| root().join("fixtures/models").join(name);
     let options = trueup::formats::OpenOptions::default();
     let source = trueup::formats::open(folder("mistral"), &options).expect("a model");
@@ -499,7 +499,7 @@ fn another_vocabulary_takes_no_rules_of_the_first() {
 /// Roles that a person sets are taken: a template that FastLLM would take before them is left out.
 #[test]
 fn roles_replace_a_template() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let source =
         trueup::formats::open(root().join("fixtures/models/mistral"), &trueup::formats::OpenOptions::default())
             .expect("a model");
@@ -523,7 +523,7 @@ fn roles_replace_a_template() {
 /// template finds them whole.
 #[test]
 fn baichuan_has_roles() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let folder = scratch.path().join("model");
     copy_folder(&root().join("fixtures/models/baichuan2-13b"), &folder);
     fs::write(folder.join("generation_config.json"), r#"{"user_token_id": 350, "assistant_token_id": 351}"#)
@@ -549,8 +549,8 @@ fn baichuan_has_roles() {
 }
 
 fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir(to).expect("a folder");
-    for entry in fs::read_dir(from).expect("a folder") {
+    fs::create_dir(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("a directory") {
         let entry = entry.expect("a file");
         fs::copy(entry.path(), to.join(entry.file_name())).expect("a copy");
     }
@@ -559,7 +559,7 @@ fn copy_folder(from: &Path, to: &Path) {
 /// A file of version 0 holds no table: the kind of model and its numbers follow from its tensors, with a note.
 #[test]
 fn files_without_a_table_are_known_by_their_tensors() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (first, between, bare) =
         (scratch.path().join("a.gguf"), scratch.path().join("b.flm"), scratch.path().join("bare.flm"));
     convert(&root().join("fixtures/models/chatglm2"), &first, None, None);

@@ -12,7 +12,7 @@ fn root() -> PathBuf {
 /// Files of a folder whose names end so, in order.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let paths = entries.map(|entry| entry.expect("an entry of a folder").path());
+    let paths = entries.map(|entry| entry.expect("an entry of a directory").path());
     let mut found: Vec<PathBuf> = paths.filter(|path| path.to_string_lossy().ends_with(ending)).collect();
     found.sort();
     found

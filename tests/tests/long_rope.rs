@@ -41,7 +41,7 @@ fn assert_equal(found: &[f64], expected: &[f64], what: &str) {
 
 #[test]
 fn a_text_that_becomes_long_is_computed_again() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = model(scratch.path());
     let whole = |length: usize| last(&mut session(&model, 1, 512), &entries(&TEXT[..length], 0));
     let mut stepwise = session(&model, 1, 512);
@@ -63,7 +63,7 @@ fn a_text_that_becomes_long_is_computed_again() {
 
 #[test]
 fn a_batch_of_long_and_short_texts_gives_each_its_factors() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = model(scratch.path());
     let texts = [&TEXT[..], &TEXT[..5], &TEXT[..ORIGINAL]];
     let mut together = session(&model, 3, 512);
@@ -87,7 +87,7 @@ fn a_batch_of_long_and_short_texts_gives_each_its_factors() {
 /// The reference refuses a graph with other factors than those of the text's length after all steps, in the batch too.
 #[test]
 fn verify_judges_short_and_long_texts() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = model(scratch.path());
     let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let prompts = vec![TEXT[..5].to_vec(), TEXT[..ORIGINAL - 1].to_vec()];

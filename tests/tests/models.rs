@@ -62,7 +62,7 @@ fn compare(fixture: &Fixture, model: &std::path::Path, device: &str, nmse_max: O
 
 #[test]
 fn logits_and_greedy_text_are_those_of_transformers() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let mut faults = Vec::new();
     for fixture in fixtures() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
@@ -77,7 +77,7 @@ fn logits_and_greedy_text_are_those_of_transformers() {
 
 #[test]
 fn every_storage_and_number_of_shards_gives_the_same_tensors() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for fixture in fixtures() {
         let of = |storage: Storage, shards: usize| {
             let folder = scratch.path().join(format!("{}-{storage:?}-{shards}", fixture.name));
@@ -99,7 +99,7 @@ fn every_storage_and_number_of_shards_gives_the_same_tensors() {
 /// mask and the score of the positions that it hides.
 #[test]
 fn checkpoints_of_the_inner_model_give_the_same_tensors() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for fixture in fixtures().into_iter().filter(|fixture| ["gpt2", "bloom"].contains(&fixture.name.as_str())) {
         let [whole, bare] = ["whole", "bare"].map(|name| scratch.path().join(format!("{}-{name}.gguf", fixture.name)));
         convert(&fixture.folder, &whole, None, None);
@@ -148,7 +148,7 @@ fn tensors(model: &std::path::Path) -> Vec<(String, DType, Vec<u64>, Vec<u8>)> {
 
 #[test]
 fn all_storages_compute_the_same_text() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let mut faults = Vec::new();
     for fixture in fixtures() {
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
@@ -173,7 +173,7 @@ fn all_storages_compute_the_same_text() {
 
 #[test]
 fn a_model_in_a_file_for_each_layer_is_the_same_model() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = trueup_tests::plain_fixture();
     let (whole, parts) = (scratch.path().join("whole.gguf"), scratch.path().join("parts.gguf"));
     convert(&fixture.folder, &whole, None, None);
@@ -252,7 +252,7 @@ fn write_with_whole_projection(split: &std::path::Path, whole: &std::path::Path)
 
 #[test]
 fn keys_and_values_of_all_heads_from_one_matrix_compute_the_same() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let mut faults = Vec::new();
     for name in ["deepseek2", "deepseek3"] {
         let fixture = fixture(name);
@@ -268,7 +268,7 @@ fn keys_and_values_of_all_heads_from_one_matrix_compute_the_same() {
 /// Split latent attention caches one row per token and layer, the shared key: its first elements are the value.
 #[test]
 fn latent_attention_caches_the_shared_key_alone() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for name in ["deepseek2", "deepseek3"] {
         let path = scratch.path().join(format!("{name}.gguf"));
         convert(&fixture(name).folder, &path, Some(DType::F32), None);
@@ -293,7 +293,7 @@ fn latent_attention_caches_the_shared_key_alone() {
 /// no others bit for bit, the text that follows. How many tokens are kept, and whether the text that follows in the
 /// whole has none but these.
 fn slimmed_as_whole(name: &str, slim: &Slim, text: &str, faults: &mut Vec<String>) -> (usize, bool) {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (whole, small) = (scratch.path().join("whole.gguf"), scratch.path().join("small.gguf"));
     let folder = trueup_tests::root().join("fixtures/models").join(name);
     convert(&folder, &whole, None, None);
@@ -333,7 +333,7 @@ fn slimmed_as_whole(name: &str, slim: &Slim, text: &str, faults: &mut Vec<String
 
 /// The ids that a text needs in a fixture, and those that follow it.
 fn ids_of_a_text_and_its_answer(fixture: &Fixture, text: &str) -> BTreeSet<u32> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let whole = scratch.path().join("whole.gguf");
     convert(&fixture.folder, &whole, None, None);
     let tokenizer = trueup::text::open_tokenizer(&whole, None).unwrap_or_else(|error| panic!("{error}"));
@@ -344,7 +344,7 @@ fn ids_of_a_text_and_its_answer(fixture: &Fixture, text: &str) -> BTreeSet<u32> 
 
 #[test]
 fn slimmed_models_have_the_logits_and_the_text_of_whole_ones() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (corpus, list) = (scratch.path().join("corpus.txt"), scratch.path().join("ids.txt"));
     let text = "The old bridge wasn't far, and Hana carried 3 lanterns.\n\tTwo  spaces, 你好, naïve.";
     std::fs::write(&corpus, format!("{text}\nmore of it\n")).expect("a corpus");
@@ -373,7 +373,7 @@ fn slimmed_models_have_the_logits_and_the_text_of_whole_ones() {
 /// decodes too.
 #[test]
 fn prompts_that_see_themselves_are_not_cut() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = fixtures().into_iter().find(|fixture| fixture.name == "chatglm1").expect("the fixture");
     let path = scratch.path().join("model.gguf");
     convert(&fixture.folder, &path, None, None);

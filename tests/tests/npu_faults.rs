@@ -120,7 +120,7 @@ fn open(card: usize) -> Arc<dyn Device> {
 
 /// What is not right about a fixture in this type.
 fn verified(dtype: DType) -> Option<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let [source, target] = ["source.gguf", "target.gguf"].map(|name| scratch.path().join(name));
     let fixture = plain_fixture();
     convert(&fixture.folder, &source, None, None);
@@ -179,13 +179,13 @@ fn not_right(work: Work, compiler: &str) -> Option<String> {
 
 /// Tries some work behind the library with this mistake: whether all was right, and what was said.
 fn run(misuse: &str, work: Work, compiler: &str) -> (bool, String) {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let folder = scratch.path();
     let program = std::env::current_exe().expect("the test's own path");
     fs::hard_link(&program, folder.join("try"))
         .or_else(|_| fs::copy(&program, folder.join("try")).map(|_| ()))
         .expect("a copy of the program");
-    std::os::unix::fs::symlink(simulator(&program), folder.join(BEHIND)).expect("the folder can be written");
+    std::os::unix::fs::symlink(simulator(&program), folder.join(BEHIND)).expect("the directory can be written");
     compile(misuse, folder, compiler);
     let output = Command::new(folder.join("try")).args(["--try", &format!("{work:?}")]).output();
     let output = output.expect("the copy is started");
@@ -195,7 +195,7 @@ fn run(misuse: &str, work: Work, compiler: &str) -> (bool, String) {
 
 /// The simulator where cargo puts it: beside the folder of the tests.
 fn simulator(program: &Path) -> PathBuf {
-    let folder = program.parent().expect("a program lies in a folder");
+    let folder = program.parent().expect("a program lies in a directory");
     folder.with_file_name(SIMULATOR)
 }
 

@@ -224,7 +224,7 @@ fn run(part: &Part, all: bool, seed: u64) -> Vec<String> {
 
 /// Steps that come again, of fixtures in each type; what is not right.
 fn replayed(part: &Part, card: &Arc<Ascend>, all: bool, captures: bool) -> Vec<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let mut wrong = Vec::new();
     for fixture in if all { fixtures() } else { vec![plain_fixture()] } {
         for dtype in part.types {
@@ -244,7 +244,7 @@ fn replayed(part: &Part, card: &Arc<Ascend>, all: bool, captures: bool) -> Vec<S
 /// A fixture on cards that are wrong, in each type: whoever passes it has not looked.
 fn run_faulty(part: &Part) -> Vec<String> {
     let device = open(part, 0) as Arc<dyn Device>;
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = plain_fixture();
     let passed = |dtype: &DType| {
         let model = written(&fixture, *dtype, scratch.path());
@@ -259,7 +259,7 @@ fn run_faulty(part: &Part) -> Vec<String> {
 
 /// A model over several cards.
 fn over_cards(cards: &str, count: usize) -> Vec<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     if count == 2 {
         let fixture = plain_fixture();
         return cards::cards(&written(&fixture, DType::Q8_0, scratch.path()), cards);
@@ -270,7 +270,7 @@ fn over_cards(cards: &str, count: usize) -> Vec<String> {
 /// Texts of fixtures; what is not right.
 fn tell(part: &Part, all: bool, seed: u64) -> Vec<String> {
     let device = open(part, 0) as Arc<dyn Device>;
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let every: Vec<Fixture> = fixtures().into_iter().chain([stories()]).collect();
     let cases = every.iter().flat_map(|fixture| part.types.iter().map(move |dtype| (fixture, *dtype)));
     let drawn = (seed % cases.clone().count() as u64) as usize;
@@ -306,7 +306,7 @@ fn print_cost() {
     build();
     let device = open_one_of(COST.chip, COST.more, 1, 0).unwrap_or_else(|error| panic!("{error}"));
     let device = Arc::new(device);
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     println!(
         "| model | nodes a token | operators of CANN a token | graphs a token | ms a token | nodes a second |\n|---|---|---|---|---|---|"
     );
@@ -369,7 +369,7 @@ fn models(
     part: &Part,
     cases: impl IntoIterator<Item = (Fixture, &'static [DType])>,
 ) -> Vec<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (mut wrong, mut count, mut fallen) = (Vec::new(), 0, BTreeSet::new());
     for (fixture, types) in cases {
         for dtype in types {
@@ -392,7 +392,7 @@ fn models(
 
 /// The verdict on a fixture whose heads are of whole blocks, with a KV cache of q8_0; what is not right.
 fn blocks_cached(device: &Arc<dyn Device>, part: &Part) -> Option<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = fixtures().into_iter().find(|fixture| fixture.name == HEADS_OF_BLOCKS).expect("the fixture is there");
     let model = written(&fixture, DType::Q8_0, scratch.path());
     let sentence = verdict(device, &fixture, &model, true, Some(DType::Q8_0)).err();
@@ -402,7 +402,7 @@ fn blocks_cached(device: &Arc<dyn Device>, part: &Part) -> Option<String> {
 
 /// Injected faults in a fixture with an ungated feed-forward; what is not right.
 fn planted(device: &Arc<dyn Device>, part: &Part) -> Vec<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = fixtures().into_iter().find(|fixture| fixture.name == UNGATED).expect("the fixture exists");
     let model = written(&fixture, DType::F16, scratch.path());
     let wrong = planted::planted_faults(device, &model, &fixture.prompts()[0].ids);

@@ -66,7 +66,7 @@ fn scores(golden: &Golden, file: &LogitsFile) -> Vec<Score> {
 
 #[test]
 fn positions_have_the_divergence_of_llama_perplexity() {
-    let (golden, folder) = (Golden::read(), tempfile::tempdir().expect("a scratch folder"));
+    let (golden, folder) = (Golden::read(), tempfile::tempdir().expect("a scratch directory"));
     let file = LogitsFile::open(golden.base_file(folder.path())).expect("the file is valid");
     let (kl, change) = (golden.floats("kl"), golden.floats("dp"));
     for (index, score) in scores(&golden, &file).iter().enumerate() {
@@ -79,7 +79,7 @@ fn positions_have_the_divergence_of_llama_perplexity() {
 
 #[test]
 fn figures_are_those_that_llama_perplexity_prints() {
-    let (golden, folder) = (Golden::read(), tempfile::tempdir().expect("a scratch folder"));
+    let (golden, folder) = (Golden::read(), tempfile::tempdir().expect("a scratch directory"));
     let file = LogitsFile::open(golden.base_file(folder.path())).expect("the file is valid");
     let mut totals = Totals::default();
     scores(&golden, &file).iter().for_each(|score| totals.add(score));
@@ -131,7 +131,7 @@ fn named(figures: &Figures) -> HashMap<String, f64> {
 
 #[test]
 fn logits_are_encoded_as_llama_perplexity_does() {
-    let (golden, folder) = (Golden::read(), tempfile::tempdir().expect("a scratch folder"));
+    let (golden, folder) = (Golden::read(), tempfile::tempdir().expect("a scratch directory"));
     let file = LogitsFile::open(golden.base_file(folder.path())).expect("the file is valid");
     let base = golden.floats("base_logits");
     for (position, logits) in base.chunks_exact(VOCABULARY).enumerate() {
@@ -143,7 +143,7 @@ fn logits_are_encoded_as_llama_perplexity_does() {
 
 #[test]
 fn a_written_file_is_the_file_that_was_read() {
-    let (golden, folder) = (Golden::read(), tempfile::tempdir().expect("a scratch folder"));
+    let (golden, folder) = (Golden::read(), tempfile::tempdir().expect("a scratch directory"));
     let base = golden.base_file(folder.path());
     let file = LogitsFile::open(&base).expect("the file is valid");
     let LogitsShape { context, chunks, .. } = *file.shape();
@@ -160,7 +160,7 @@ fn a_written_file_is_the_file_that_was_read() {
 
 #[test]
 fn damaged_files_are_refused_with_the_cause() {
-    let (golden, folder) = (Golden::read(), tempfile::tempdir().expect("a scratch folder"));
+    let (golden, folder) = (Golden::read(), tempfile::tempdir().expect("a scratch directory"));
     let whole = fs::read(golden.base_file(folder.path())).expect("readable");
     let refusal = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = whole.clone();
@@ -198,7 +198,7 @@ fn importance_sums_are_those_of_transformers() {
     let golden = fs::read(root().join("fixtures/quality/importance.json")).expect("the fixture exists");
     let golden: Value = serde_json::from_slice(&golden).expect("the fixture is JSON");
     for model in golden["models"].as_array().expect("models") {
-        let folder = tempfile::tempdir().expect("a scratch folder");
+        let folder = tempfile::tempdir().expect("a scratch directory");
         let file = folder.path().join("model.gguf");
         let source = open(
             root().join("fixtures/models").join(model["model"].as_str().expect("a name")),

@@ -13,7 +13,7 @@ use trueup_tests::{Fixture, convert, fixture, nmse, quantize, root, say, stories
 fn for_each(check: impl Fn(&Fixture, &Value, &Path)) {
     let text = fs::read(root().join("fixtures/quantized/quantized.json")).expect("goldens are in the repository");
     let goldens: Value = serde_json::from_slice(&text).expect("goldens are JSON");
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let entries = goldens["models"].as_array().expect("a list of models");
     assert_eq!(entries.len(), 6, "three models in two types");
     for entry in entries {
@@ -61,7 +61,7 @@ fn the_oracle_computes_what_numpy_computes() {
 
 #[test]
 fn the_split_layout_computes_the_same_bits() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = fixture("qwen2");
     let path = |name: &str| -> PathBuf { scratch.path().join(name) };
     convert(&fixture.folder, &path("model.gguf"), None, None);

@@ -180,7 +180,7 @@ fn files_are_those_of_llama_quantize() {
     let files = goldens["files"].as_object().expect("hashes by run");
     let mut differences = Vec::new();
     for model in MODELS {
-        let folder = tempfile::tempdir().expect("a scratch folder");
+        let folder = tempfile::tempdir().expect("a scratch directory");
         model.write(&folder.path().join("model.gguf"));
         model.write_importance(&folder.path().join("importance.gguf"));
         for (run, hash) in files {
@@ -200,7 +200,7 @@ fn files_are_those_of_llama_quantize() {
 
 #[test]
 fn columns_without_importance_keep_their_values_unless_the_bytes_of_the_reference_are_asked_for() {
-    let folder = tempfile::tempdir().expect("a scratch folder");
+    let folder = tempfile::tempdir().expect("a scratch directory");
     MODELS[0].write(&folder.path().join("model.gguf"));
     MODELS[0].write_importance(&folder.path().join("importance.gguf"));
     let similarity = |exact: bool| {

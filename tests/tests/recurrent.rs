@@ -49,7 +49,7 @@ const TEXTS: [&[u32]; 3] = [&[5, 9, 40, 7, 300, 11, 12, 13, 77, 2, 8], &[17, 4],
 /// Of each layer the state of one sequence and one of zeros, whatever the context is.
 #[test]
 fn states_are_planned_at_the_size_that_they_keep() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for name in NAMES {
         let model = model(name, &scratch);
         let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
@@ -88,7 +88,7 @@ impl Decorator for Counted {
 /// A text that grows past several multiples of 64 tokens is computed by the plan of its first token.
 #[test]
 fn a_longer_text_needs_no_new_plan() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for name in NAMES {
         let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
         let counted = Arc::new(Counted { device, inputs: AtomicUsize::new(0) });
@@ -106,7 +106,7 @@ fn a_longer_text_needs_no_new_plan() {
 /// llama.cpp reads these tables as f32 only.
 #[test]
 fn tables_of_scans_and_convolutions_are_f32_in_every_file() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for name in NAMES {
         let folder = root().join("fixtures/models").join(name);
         for dtype in [None, Some(DType::F16), Some(DType::Q8_0)] {
@@ -125,7 +125,7 @@ fn tables_of_scans_and_convolutions_are_f32_in_every_file() {
 /// Whole texts one after the other, then by turns; cut into chunks of several sizes. No bit differs.
 #[test]
 fn sequences_of_different_lengths_do_not_mix() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     NAMES.iter().for_each(|name| expect_apart(&model(name, &scratch)));
 }
 
@@ -156,7 +156,7 @@ fn expect_apart(model: &Arc<ModelFile>) {
 /// A state cannot go back: what is left of a cut text is computed again, and a new text starts with zeros.
 #[test]
 fn a_cut_sequence_goes_on_as_if_it_had_never_been_longer() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     NAMES.iter().for_each(|name| expect_cut(&model(name, &scratch)));
 }
 
@@ -181,7 +181,7 @@ fn expect_cut(model: &Arc<ModelFile>) {
 /// A state that is written to another slot is not carried: the next token of its sequence goes on from zeros.
 #[test]
 fn a_state_that_is_not_carried_is_found() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     NAMES.iter().for_each(|name| expect_found(&model(name, &scratch)));
 }
 

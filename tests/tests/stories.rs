@@ -48,7 +48,7 @@ const F32_NOISE: f64 = 1e-9;
 
 #[test]
 fn the_directory_forms() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let sharded = scratch.path().join("sharded");
     write_variant(&stories().folder, &sharded, Storage::F32, 3);
     for (name, folder) in [("bf16", stories().folder), ("f32", sharded)] {
@@ -61,7 +61,7 @@ fn the_directory_forms() {
 
 #[test]
 fn the_llama2c_versions() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let versions = [("v0", Version::V0, "logits"), ("v1", Version::V1, "logits"), ("v2", Version::V2(32), "logits_v2")];
     for (name, version, golden) in versions {
         let source = scratch.path().join(format!("{name}.bin"));
@@ -77,7 +77,7 @@ fn the_llama2c_versions() {
 
 #[test]
 fn the_frequency_table_of_version_0_is_believed_or_refused() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let source = scratch.path().join("theta.bin");
     write_llama2c(&stories().folder, &source, Version::V0, 500_000.0);
     let model = scratch.path().join("theta.gguf");
@@ -97,7 +97,7 @@ fn the_frequency_table_of_version_0_is_believed_or_refused() {
 
 #[test]
 fn a_tokenizer_without_scores_decodes_and_says_what_encoding_lacks() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let source = scratch.path().join("old.bin");
     write_llama2c(&stories().folder, &source, Version::V0, 10_000.0);
     // The older file: for each token its length and its bytes, no longest length and no scores.

@@ -40,7 +40,7 @@ fn check_chat(golden: &serde_json::Value, rendered: &str, tokenizer: &Tokenizer,
 
 #[test]
 fn ids_and_texts_are_those_of_the_tokenizers_library() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let mut faults = Vec::new();
     for fixture in fixtures().into_iter().chain(encoder_decoders()) {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
@@ -60,7 +60,7 @@ fn ids_and_texts_are_those_of_the_tokenizers_library() {
 fn the_trained_models_three_tokenizers_agree() {
     let stories = stories();
     let file = |name: &str| root().join("fixtures/stories-1M").join(name);
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = scratch.path().join("stories.gguf");
     convert(&stories.folder, &model, None, None);
     let open =

@@ -18,7 +18,7 @@ fn traces() -> PathBuf {
 
 /// The file with byte `byte` of a tensor changed by `change`.
 fn altered(source: &Path, tensor: &str, byte: usize, change: impl Fn(u8) -> u8) -> PathBuf {
-    let folder = source.parent().expect("the model is in a folder");
+    let folder = source.parent().expect("the model is in a directory");
     with_tensor(source, folder, tensor, |bytes| bytes[byte] = change(bytes[byte]))
 }
 
@@ -34,7 +34,7 @@ fn first_bad(report: &TraceReport) -> (&str, Option<&str>) {
 
 #[test]
 fn what_transformers_computes_is_what_the_file_gives() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for name in TRACED {
         // All weights of the fixtures are exact in f16.
         for dtype in [DType::F32, DType::F16] {
@@ -50,7 +50,7 @@ fn what_transformers_computes_is_what_the_file_gives() {
 
 #[test]
 fn one_changed_weight_is_named_in_every_architecture() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let cases = [
         ("llama2", "blk.0.ffn_up.weight", "ffn_up-0", ""),
         ("llama2", "token_embd.weight", "inp_embd", ""),
@@ -77,7 +77,7 @@ fn one_changed_weight_is_named_in_every_architecture() {
 
 #[test]
 fn another_formula_is_named_by_the_first_node_that_uses_it() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let source = quantized_fixture(scratch.path(), "llama2", DType::F32);
     let trace = traces().join("llama2.safetensors");
     for (key, value, node, cause) in [
@@ -93,7 +93,7 @@ fn another_formula_is_named_by_the_first_node_that_uses_it() {
 
 #[test]
 fn what_llama_cpp_prints_is_what_the_file_gives() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = quantized_fixture(scratch.path(), "llama2", DType::F32);
     let text = traces().join("llama2.llama_cpp.txt");
     let report = compared(&file, &text);
@@ -118,7 +118,7 @@ fn what_llama_cpp_prints_is_what_the_file_gives() {
 
 #[test]
 fn fused_attention_of_llama_cpp_is_judged_by_its_own_noise() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = quantized_fixture(scratch.path(), "llama2", DType::F32);
     let text = traces().join("llama2.flash_attn.txt");
     let report = compared(&file, &text);
@@ -168,7 +168,7 @@ fn misprinted(text: &str, blocks: &[(usize, &str)]) -> String {
 
 #[test]
 fn the_first_node_of_the_graph_is_named_though_an_earlier_step_fails_behind_it() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = quantized_fixture(scratch.path(), "llama2", DType::F32);
     let text = fs::read_to_string(traces().join("llama2.flash_attn.txt")).expect("the fixture is there");
     let path = scratch.path().join("trace.txt");
@@ -189,7 +189,7 @@ fn the_first_node_of_the_graph_is_named_though_an_earlier_step_fails_behind_it()
 
 #[test]
 fn attention_to_cells_behind_the_last_token_is_none() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = quantized_fixture(scratch.path(), "llama2", DType::F32);
     let text = fs::read_to_string(traces().join("llama2.llama_cpp.txt")).expect("the fixture is there");
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -206,7 +206,7 @@ fn attention_to_cells_behind_the_last_token_is_none() {
 
 #[test]
 fn a_trace_of_this_program_shows_one_code_of_a_quantized_weight() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = quantized_fixture(scratch.path(), "llama2", DType::Q8_0);
     for device in ["cpu", "ref"] {
         let trace = scratch.path().join(format!("{device}.safetensors"));
@@ -236,7 +236,7 @@ fn a_trace_of_this_program_shows_one_code_of_a_quantized_weight() {
 
 #[test]
 fn traces_that_are_not_of_the_model_are_refused_in_a_sentence() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = quantized_fixture(scratch.path(), "qwen2", DType::F32);
     let open = |path: &Path| Arc::new(ModelFile::open(path).unwrap_or_else(|error| panic!("{error}")));
     let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
@@ -264,7 +264,7 @@ fn traces_that_are_not_of_the_model_are_refused_in_a_sentence() {
 
 #[test]
 fn profiles_that_no_device_has_are_refused() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = quantized_fixture(scratch.path(), "qwen2", DType::F32);
     let device = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let profile = |lanes: u64, ulp: f64, output: &str| {

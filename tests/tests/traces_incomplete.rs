@@ -119,7 +119,7 @@ fn layer(node: &str) -> Option<&str> {
 
 #[test]
 fn a_trace_without_a_step_a_layer_or_its_end_is_inconclusive() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (model, all) = prepared(scratch.path());
     let path = scratch.path().join("trace.safetensors");
     type Keep = fn(usize, &str) -> bool;
@@ -147,7 +147,7 @@ fn a_trace_without_a_step_a_layer_or_its_end_is_inconclusive() {
 
 #[test]
 fn our_own_traces_hold_every_node_and_others_lead_to_one() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (model, all) = prepared(scratch.path());
     let path = scratch.path().join("trace.safetensors");
     for (whose, parts) in &all {
@@ -192,7 +192,7 @@ fn our_own_traces_hold_every_node_and_others_lead_to_one() {
 
 #[test]
 fn nodes_that_were_computed_together_with_another_need_not_be_there() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (model, [(_, mut parts), _]) = prepared(scratch.path());
     let path = scratch.path().join("trace.safetensors");
     let is_piece = |node: &str| node.starts_with("ffn_gate-") || node.starts_with("ffn_up-");
@@ -237,7 +237,7 @@ fn fused_in_the_prompt(file: &Path) -> Parts {
 
 #[test]
 fn steps_may_fuse_differently_and_each_place_is_of_its_own_step() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (model, _) = prepared(scratch.path());
     let path = scratch.path().join("trace.safetensors");
     let parts = fused_in_the_prompt(&model);
@@ -294,7 +294,7 @@ fn without_logits(text: &str, all: bool) -> String {
 
 #[test]
 fn pieces_of_a_prompt_need_no_logits_but_the_last_one() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (model, _) = prepared(scratch.path());
     let text = fs::read_to_string(fixtures().join("llama2.flash_attn.txt")).expect("the fixture is there");
     let path = scratch.path().join("trace.txt");
@@ -309,7 +309,7 @@ fn pieces_of_a_prompt_need_no_logits_but_the_last_one() {
 #[test]
 fn attention_to_positions_that_no_token_has_is_none() {
     const POSITIONS: usize = 256;
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (model, [_, (_, mut parts)]) = prepared(scratch.path());
     let path = scratch.path().join("trace.safetensors");
     let tensor = parts.find(1, "kq_soft_max-1");
@@ -332,7 +332,7 @@ fn attention_to_positions_that_no_token_has_is_none() {
 
 #[test]
 fn a_text_without_its_first_embedding_has_no_wrong_one() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (model, _) = prepared(scratch.path());
     let text = fs::read_to_string(fixtures().join("llama2.flash_attn.txt")).expect("the fixture is there");
     let lines: Vec<&str> = text.lines().collect();
@@ -350,7 +350,7 @@ fn a_text_without_its_first_embedding_has_no_wrong_one() {
 
 #[test]
 fn what_is_no_number_fails_at_its_node() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (model, all) = prepared(scratch.path());
     let path = scratch.path().join("trace.safetensors");
     for (whose, parts) in &all {
@@ -376,7 +376,7 @@ fn what_is_no_number_fails_at_its_node() {
 
 #[test]
 fn tensors_of_other_shapes_layers_or_ids_are_refused() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (model, all) = prepared(scratch.path());
     let path = scratch.path().join("trace.safetensors");
     for (whose, parts) in &all {
@@ -433,7 +433,7 @@ fn tensors_of_other_shapes_layers_or_ids_are_refused() {
 
 #[test]
 fn the_order_of_tensors_means_nothing_and_names_are_there_once() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (model, all) = prepared(scratch.path());
     let path = scratch.path().join("trace.safetensors");
     for (whose, parts) in &all {
@@ -456,7 +456,7 @@ fn the_order_of_tensors_means_nothing_and_names_are_there_once() {
 
 #[test]
 fn a_file_that_is_cut_is_never_a_pass() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (model, all) = prepared(scratch.path());
     let path = scratch.path().join("trace.safetensors");
     for (whose, parts) in &all {

@@ -59,7 +59,7 @@ fn values<'a>(arrays: &'a mut Arrays, name: &str) -> &'a mut Vec<f32> {
 
 #[test]
 fn llama_cpp_traces_of_quantized_models_pass() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for dtype in SHORT_BLOCKS {
         let report = compared(&model(scratch.path(), dtype), &trace_of(dtype));
         assert_eq!(report.result, Outcome::Pass, "{dtype}: {}", report.sentence);
@@ -75,7 +75,7 @@ fn llama_cpp_traces_of_quantized_models_pass() {
 
 #[test]
 fn a_trace_does_not_pass_as_that_of_another_type() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for (file, traced) in [(DType::Q4_0, DType::Q4_1), (DType::Q5_1, DType::Q5_0), (DType::Q8_0, DType::Q4_0)] {
         let report = compared(&model(scratch.path(), file), &trace_of(traced));
         assert_eq!(report.result, Outcome::Fail, "{file} {traced}: {}", report.sentence);
@@ -96,7 +96,7 @@ type Change = Box<dyn Fn(&mut [u8])>;
 
 #[test]
 fn one_changed_block_of_a_k_quant_is_named_in_every_type_and_layer() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let cases: [(&str, &str, Change); 11] = [
         ("blk.0.ffn_gate.weight", "ffn_gate-0", Box::new(scale(144 * 70))),
         ("blk.0.ffn_gate.weight", "ffn_gate-0", Box::new(code(144 * 201 + 16 + 77))),
@@ -119,7 +119,7 @@ fn one_changed_block_of_a_k_quant_is_named_in_every_type_and_layer() {
 
 #[test]
 fn one_changed_block_of_32_is_named_in_every_type_and_layer() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let cases: [(DType, &str, &str, Change); 9] = [
         (DType::Q4_0, "blk.0.attn_q.weight", "Qcur-0", Box::new(|bytes: &mut [u8]| bytes.swap(36 * 7 + 3, 36 * 7 + 4))),
         (DType::Q4_0, "blk.1.ffn_up.weight", "ffn_up-1", Box::new(code(36 * 50 + 20))),
@@ -145,7 +145,7 @@ fn one_changed_block_of_32_is_named_in_every_type_and_layer() {
 
 #[test]
 fn another_base_or_epsilon_is_named_in_quantized_traces() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for (key, value, node) in [
         ("llama.rope.freq_base", 10_100.0, "Qcur_rope-0"),
         ("llama.attention.layer_norm_rms_epsilon", 1.5e-5, "attn_norm-0"),
@@ -173,7 +173,7 @@ fn rotate(arrays: &mut Arrays, head_size: usize, base: f64) {
 
 #[test]
 fn another_base_is_named_in_the_last_layer_too() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let short = (model(scratch.path(), DType::Q4_1), trace_of(DType::Q4_1), 16);
     for (file, trace, head_size) in [short, (k_quants("gguf"), k_quants("safetensors"), 32)] {
         let again = with_arrays(&trace, scratch.path(), |arrays| rotate(arrays, head_size, 10_000.0));
@@ -187,7 +187,7 @@ fn another_base_is_named_in_the_last_layer_too() {
 
 #[test]
 fn a_wrong_result_in_a_quantized_trace_is_named() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     type Change = fn(&mut Arrays);
     let cases: [(&str, Change); 6] = [
         ("kqv_out-1", |arrays| *values(arrays, "0/kqv_out-1") = values(arrays, "0/kqv_out-0").clone()),
@@ -211,7 +211,7 @@ fn a_wrong_result_in_a_quantized_trace_is_named() {
 
 #[test]
 fn a_printed_text_of_a_k_quant_shows_faults_in_printed_rows() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for (tensor, node, place) in [
         ("blk.0.attn_v.weight", "Vcur-0", 208),
         ("blk.0.ffn_gate.weight", "ffn_gate-0", 0),

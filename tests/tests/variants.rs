@@ -18,7 +18,7 @@ const NMSE_MAX: f64 = 1e-9;
 /// Writes the checkpoint of a variant.
 fn write(variant: &Value, folder: &Path) {
     let source = root().join("fixtures/models").join(variant["fixture"].as_str().expect("a name"));
-    fs::create_dir_all(folder).expect("a scratch folder can be made");
+    fs::create_dir_all(folder).expect("a scratch directory can be made");
     for name in ["tokenizer.json", "tokenizer.model", "tokenizer_config.json"] {
         if source.join(name).exists() {
             fs::copy(source.join(name), folder.join(name)).expect("files can be copied");
@@ -88,7 +88,7 @@ fn settings_that_no_fixture_has_are_computed_as_in_transformers() {
     let golden = fs::read(root().join("fixtures/variants.json")).expect("the golden file");
     let golden: Value = serde_json::from_slice(&golden).expect("JSON");
     let ids: Vec<u32> = serde_json::from_value(golden["ids"].clone()).expect("token ids");
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let mut faults = Vec::new();
     for (number, variant) in golden["variants"].as_array().expect("variants").iter().enumerate() {
         let rows: Vec<Vec<f64>> = serde_json::from_value(variant["logits"].clone()).expect("logits");
@@ -116,7 +116,7 @@ fn settings_that_no_fixture_has_are_computed_as_in_transformers() {
 /// The two groups have equal scores, 0.5 each, of different experts. Only the first may be used.
 #[test]
 fn of_groups_with_equal_scores_only_as_many_as_allowed_are_used() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let set = |first: usize, value: f64| json!({ "factor": 0.0, "summand": value, "rows": [first, first + 1] });
     let of = |name: &str, last: f64| {
         let biases = [0.375, 0.125, 0.0, 0.0, 0.25, last, 0.0, 0.0];
@@ -134,7 +134,7 @@ fn of_groups_with_equal_scores_only_as_many_as_allowed_are_used() {
 /// A layer after the last one is omitted only if its tensors show that it predicts the token after the next one.
 #[test]
 fn only_prediction_layers_are_omitted() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let source = root().join("fixtures/models/deepseek3");
     for (name, is_omitted) in [("eh_proj", true), ("mlp.up_proj", false)] {
         let folder = scratch.path().join(name);

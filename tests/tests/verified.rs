@@ -21,7 +21,7 @@ fn verdict(fixture: &Fixture, model: &Path) -> Report {
 
 #[test]
 fn right_kernels_pass_on_every_fixture_in_every_type() {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixtures: Vec<Fixture> = fixtures().into_iter().chain([stories()]).collect();
     // The models are small: two at a time take little more than half of the time.
     let (first, second) = fixtures.split_at(fixtures.len() / 2);

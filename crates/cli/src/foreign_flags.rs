@@ -34,7 +34,7 @@ const FLAGS: &[(&[&str], &str)] = &[
 ];
 
 const DOWNLOAD_TIP: &str =
-    "download the model first, and pass its GGUF file, or convert its folder with `trueup convert`";
+    "download the model first, and pass its GGUF file, or convert its directory with `trueup convert`";
 
 const DEVICE_TIP: &str = "use --device cuda to compute on a GPU, and --device-memory SIZE to limit its memory use";
 

@@ -25,7 +25,7 @@ use trueup_formats::{Checkpoint, TensorInfo};
 const PAIRS: usize = 101;
 
 fn main() {
-    let folder = tempfile::tempdir().expect("a folder for two files");
+    let folder = tempfile::tempdir().expect("a directory for two files");
     let tensors: Vec<TensorInfo> = (0..50_000).map(tensor).collect();
     let many = write(&folder.path().join("tensors.gguf"), &Metadata::default(), &tensors);
     let vocabulary = write(&folder.path().join("vocabulary.gguf"), &vocabulary(), &tensors[..1]);

@@ -181,7 +181,7 @@ fn len(bytes: &[u8]) -> u64 {
 /// An output may replace a regular file that is none of the inputs, and nothing else.
 fn check_target(path: &Path, inputs: &[FileStamp]) -> Result<()> {
     if path.as_os_str().as_bytes().ends_with(b"/") {
-        return Err(Error::new(path, "expected a file name, found a folder name").help("pass a file name"));
+        return Err(Error::new(path, "expected a file name, found a directory name").help("pass a file name"));
     }
     let facts = match std::fs::metadata(path) {
         Ok(facts) => facts,
@@ -268,7 +268,7 @@ fn explain(folder: &Path, error: &io::Error, bytes: u64) -> (String, &'static st
             )
         }
         ErrorKind::ReadOnlyFilesystem => {
-            ("cannot be written: the file system is read-only".to_owned(), "write to another folder")
+            ("cannot be written: the file system is read-only".to_owned(), "write to another directory")
         }
         ErrorKind::FileTooLarge => {
             let problem = format!("cannot be written: {needed}more than the maximum file size here");

@@ -5,7 +5,7 @@
 //! folder  names of its files         LoRA adapter, Mistral or Meta layout, PyTorch or TensorFlow weights, cache ...
 //! ```
 
-use crate::error::{Error, listed, quote};
+use crate::error::{Error, Result, listed, quote};
 use crate::json;
 use crate::source_file::SourceFile;
 use crate::text_encoding::without_mark;
@@ -74,6 +74,16 @@ impl Foreign {
     }
 }
 
+/// Reads the first bytes of a file that has no known magic number; the error that opening ends with if they show what
+/// the file is.
+pub(crate) fn of_source(source: &SourceFile) -> Result<Option<Error>> {
+    let mut start = [0; START_BYTES];
+    let size = usize::try_from(source.bytes()).unwrap_or(usize::MAX).min(start.len());
+    let start = start.get_mut(..size).unwrap_or_default();
+    source.read_at(0, start)?;
+    Ok(of_file(start, source.path()).map(|found| found.error(source.path()).at("first bytes")))
+}
+
 /// Recognizes a file that is not a model by its first [`START_BYTES`] bytes.
 pub(crate) fn of_file(start: &[u8], path: &Path) -> Option<Foreign> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
@@ -93,7 +103,7 @@ pub(crate) fn of_file(start: &[u8], path: &Path) -> Option<Foreign> {
     }
     let text = without_mark(start).trim_ascii_start();
     let is_json = extension.eq_ignore_ascii_case("json") && text.first().is_some_and(|byte| b"{[".contains(byte));
-    is_json.then(|| Foreign::new("a JSON file", "pass its folder, or the file with the weights"))
+    is_json.then(|| Foreign::new("a JSON file", "pass its directory, or the file with the weights"))
 }
 
 /// Whether a file begins with these bytes.
@@ -210,7 +220,7 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
             "pass the GGUF file itself, for example {}; to change its types, use `trueup quantize`",
             quote(sound)
         );
-        return Some(Foreign::new("a folder with GGUF files", help));
+        return Some(Foreign::new("a directory with GGUF files", help));
     }
     if is("tf_model.h5") || is("flax_model.msgpack") || ends(".onnx") {
         let what = "the weights of another framework (TensorFlow, Flax or ONNX)";
@@ -219,10 +229,10 @@ fn of_names(folder: &Path, names: &[String]) -> Option<Foreign> {
     let inner: Vec<String> =
         names.iter().filter(|name| folder.join(name).join("config.json").is_file()).map(|name| quote(name)).collect();
     if !inner.is_empty() {
-        let what = format!("a folder that contains models: {}", listed(&inner, ", "));
+        let what = format!("a directory that contains models: {}", listed(&inner, ", "));
         return Some(Foreign::new(what, "pass one of them"));
     }
-    (names.is_empty() && folder.is_dir()).then(|| Foreign::new("an empty folder", "get the files of the model"))
+    (names.is_empty() && folder.is_dir()).then(|| Foreign::new("an empty directory", "get the files of the model"))
 }
 
 #[cfg(test)]
@@ -253,7 +263,7 @@ mod tests {
             (b"\x80\x05\x95", "m.pkl", "a Python pickle", "safetensors"),
             (b"\x89HDF\r\n\x1a\n", "tf_model.h5", "HDF5", "safetensors"),
             (&matrix, "imatrix.dat", "an importance matrix", "pass the model"),
-            (b"\xef\xbb\xbf{\"a\": 1}", "config.json", "a JSON file", "pass its folder"),
+            (b"\xef\xbb\xbf{\"a\": 1}", "config.json", "a JSON file", "pass its directory"),
             (b"\x08\x07", "m.onnx", "an ONNX graph", "safetensors"),
         ];
         for (start, name, what, help) in cases {
@@ -298,10 +308,10 @@ mod tests {
             (&[("model_index.json", "{}")], &["diffusers", "language model"]),
             (
                 &[("checkpoint-500/config.json", "{}")],
-                &["a folder that contains models: checkpoint-500", "pass one of them"],
+                &["a directory that contains models: checkpoint-500", "pass one of them"],
             ),
-            (&[("README.md", "")], &["expected a model folder", "no config.json"]),
-            (&[], &["an empty folder", "get the files"]),
+            (&[("README.md", "")], &["expected a model directory", "no config.json"]),
+            (&[], &["an empty directory", "get the files"]),
         ];
         for (files, words) in cases {
             let folder = tempfile::tempdir().unwrap();

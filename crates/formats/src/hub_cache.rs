@@ -55,15 +55,17 @@ fn named_snapshot(root: &Path, snapshots: &Path) -> Result<PathBuf> {
     }
     match (there.as_slice(), main) {
         ([only], None) => Ok(snapshots.join(only)),
-        ([], _) => Err(Error::new(root, "expected a snapshot in this folder of the huggingface_hub cache, found none")
-            .help("download the model")),
+        ([], _) => {
+            Err(Error::new(root, "expected a snapshot in this directory of the huggingface_hub cache, found none")
+                .help("download the model"))
+        }
         (_, Some(main)) => {
             let problem = format!("refs/main points to the snapshot {}, which is missing", quote(&main));
-            Err(Error::new(root, problem).help("download the model again, or pass a folder in snapshots/"))
+            Err(Error::new(root, problem).help("download the model again, or pass a directory in snapshots/"))
         }
         (_, None) => {
             Err(Error::new(root, format!("expected one snapshot or refs/main, found {} snapshots", there.len()))
-                .help("pass a folder in snapshots/"))
+                .help("pass a directory in snapshots/"))
         }
     }
 }
@@ -136,7 +138,7 @@ mod tests {
         let error = snapshot(folder.path()).unwrap_err().to_string();
         assert!(error.contains("a huggingface_hub cache; pass one of its models: models--org--tiny-model"), "{error}");
         let model = folder.path().join("models--org--tiny-model/snapshots/aaa");
-        assert_eq!(snapshot(&model).unwrap(), model, "a snapshot is a model folder");
+        assert_eq!(snapshot(&model).unwrap(), model, "a snapshot is a model directory");
         assert_eq!(snapshot(Path::new("no/such")).unwrap(), Path::new("no/such"));
     }
 

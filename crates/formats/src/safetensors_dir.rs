@@ -236,8 +236,8 @@ fn without_config(folder: &Path) -> Error {
     if foreign::names_in(folder).iter().any(|name| name.ends_with(".safetensors")) {
         return missing_config(folder);
     }
-    Error::new(folder, format!("expected a model folder, found no {CONFIG} and no safetensors files in it"))
-        .help("pass a model file, or a folder in the Hugging Face layout")
+    Error::new(folder, format!("expected a model directory, found no {CONFIG} and no safetensors files in it"))
+        .help("pass a model file, or a directory in the Hugging Face layout")
 }
 
 /// The files of a folder without an index, or why there are none.
@@ -249,7 +249,7 @@ fn open_all(folder: &Path, names: &[String]) -> Result<Vec<SafetensorsFile>> {
     let named: Vec<String> =
         foreign::names_in(folder).into_iter().filter(|name| name.ends_with(".safetensors")).collect();
     let parts: Vec<&String> = named.iter().filter(|name| weights::part_numbers(name).is_some()).collect();
-    let problem = format!("expected {SINGLE} or {INDEX} in the folder, found neither");
+    let problem = format!("expected {SINGLE} or {INDEX} in the directory, found neither");
     let help = match (parts.first(), named.first()) {
         (Some(part), _) => {
             let count = weights::part_numbers(part).map_or(0, |(_, count)| count);

@@ -183,7 +183,7 @@ pub(crate) fn kind_name(facts: &Metadata) -> &'static str {
     use std::os::unix::fs::FileTypeExt;
     let kind = facts.file_type();
     if kind.is_dir() {
-        "a folder"
+        "a directory"
     } else if kind.is_fifo() {
         "a pipe"
     } else if kind.is_socket() {

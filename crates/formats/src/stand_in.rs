@@ -62,7 +62,7 @@ impl StandIn {
     /// What to do.
     pub fn help(self) -> &'static str {
         match self {
-            StandIn::LfsPointer(_) => "run `git lfs pull` in its folder, or download the file itself",
+            StandIn::LfsPointer(_) => "run `git lfs pull` in its directory, or download the file itself",
             StandIn::WebPage => "download the file again with its direct link; sign in if the site requires it",
         }
     }

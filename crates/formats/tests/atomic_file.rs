@@ -168,11 +168,11 @@ fn an_output_is_never_an_input() {
         faults.refused(name, result, "", &["same file as an input", "another name"]);
     }
     let result = AtomicFile::create(folder.path(), &[]).map_err(|error| error.at("x"));
-    faults.refused("folder", result, "", &["expected a file to write, found a folder"]);
+    faults.refused("folder", result, "", &["expected a file to write, found a directory"]);
     let result = AtomicFile::create("/dev/null", &[]).map_err(|error| error.at("x"));
     faults.refused("device", result, "/dev/null", &["found a device"]);
     let result = AtomicFile::create(folder.path().join("none/out"), &[]);
-    faults.refused("no folder", result, "none/out", &[]);
+    faults.refused("no directory", result, "none/out", &[]);
     faults.report();
     assert_eq!(std::fs::read(&path).unwrap(), b"input");
 }

@@ -226,7 +226,7 @@ fn what_is_no_regular_file_is_refused_at_once() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let mut faults = Faults::default();
     faults.refused("pipe", Gguf::open(&pipe).map_err(|error| error.at("x")), "pipe.gguf", &["found a pipe"]);
-    faults.refused("folder", Gguf::open(folder.path()).map_err(|error| error.at("x")), "", &["found a folder"]);
+    faults.refused("folder", Gguf::open(folder.path()).map_err(|error| error.at("x")), "", &["found a directory"]);
     faults.refused("device", Gguf::open("/dev/null").map_err(|error| error.at("x")), "/dev/null", &["found a device"]);
     let around = folder.path().join("loop.gguf");
     std::os::unix::fs::symlink(&around, &around).unwrap();

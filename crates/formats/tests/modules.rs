@@ -46,11 +46,11 @@ fn lies_are_refused() {
         ("[1]", "expected an object for each module"),
         ("[", "modules.json"),
         (many.as_str(), "at most 32 modules, found 33"),
-        (r#"[{"path": "../x"}]"#, "expected a folder name"),
-        (r#"[{"path": "/etc"}]"#, "expected a folder name"),
-        (r#"[{"path": "a/b"}]"#, "expected a folder name"),
+        (r#"[{"path": "../x"}]"#, "expected a directory name"),
+        (r#"[{"path": "/etc"}]"#, "expected a directory name"),
+        (r#"[{"path": "a/b"}]"#, "expected a directory name"),
         (r#"[{"path": "a\u001b"}]"#, "\\u{1b}"),
-        (r#"[{"path": ".."}]"#, "expected a folder name"),
+        (r#"[{"path": ".."}]"#, "expected a directory name"),
     ] {
         let error = open(folder(modules).path()).expect_err(modules);
         assert!(error.contains("modules.json") && error.contains(expected), "{modules}: {error}");

@@ -119,7 +119,7 @@ fn a_folder_without_weights_says_what_it_has() {
         ("model.pt", "found PyTorch pickle files", "convert them to safetensors"),
         (
             "model.gguf",
-            "a folder with GGUF files",
+            "a directory with GGUF files",
             "pass the GGUF file itself, for example model.gguf; to change its types, use `trueup quantize`",
         ),
         ("tf_model.h5", "of another framework", "safetensors files"),
@@ -418,9 +418,9 @@ fn a_folder_without_a_model_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let open = || SafetensorsDir::open(path).map_err(|error| error.at("x"));
-    faults.refused("empty", open(), "", &["an empty folder", "get the files of the model"]);
+    faults.refused("empty", open(), "", &["an empty directory", "get the files of the model"]);
     write(path, "README.md", b"# A model");
-    faults.refused("no model", open(), "", &["expected a model folder, found no config.json", "pass a model file"]);
+    faults.refused("no model", open(), "", &["expected a model directory, found no config.json", "pass a model file"]);
     write(path, "model.safetensors", b"");
     faults.refused("no configuration", open(), "config.json", &["found no such file", "get config.json"]);
     std::fs::remove_file(path.join("model.safetensors")).unwrap();
@@ -435,7 +435,7 @@ fn a_folder_without_a_model_says_what_to_do() {
     write(path, "adapter.safetensors", b"");
     faults.refused("other name", open(), "", &["pass the safetensors file"]);
     std::fs::create_dir(path.join("model.safetensors")).unwrap();
-    faults.refused("folder", open(), "model.safetensors", &["found a folder"]);
+    faults.refused("folder", open(), "model.safetensors", &["found a directory"]);
     faults.report();
 }
 
@@ -478,7 +478,7 @@ fn two_sets_of_weights_are_compared() {
     let folder = model_folder(&[("model.safetensors", &["x"])]);
     write(folder.path(), "pytorch_model.bin", b"PK\x03\x04");
     let model = SafetensorsDir::open(folder.path()).unwrap();
-    assert_eq!(model.notes(), ["ignored, because the folder has safetensors files: pytorch_model.bin"]);
+    assert_eq!(model.notes(), ["ignored, because the directory has safetensors files: pytorch_model.bin"]);
 }
 
 /// A second set that cannot be read, or whose twin is damaged, is not compared and does not hide the whole set.
@@ -598,7 +598,7 @@ fn python_numbers_and_byte_order_marks_are_read() {
     {
         write(folder.path(), "config.json", &bytes);
         let model = SafetensorsDir::open(folder.path()).unwrap();
-        let Description::Json(config) = model.description() else { panic!("a folder has JSON") };
+        let Description::Json(config) = model.description() else { panic!("a directory has JSON") };
         assert_eq!(config["hidden_size"], 8);
         assert_eq!(config["limit"][1], trueup_formats::json::INFINITY);
         assert!(config["limit"][2].as_f64().is_none() && config["x"].is_string());

@@ -8,6 +8,7 @@ use crate::diagnostics::Diagnostics;
 use crate::encoder::MODULES;
 use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
 use crate::metadata::windows_by_period;
+use crate::number::not_positive;
 use crate::spec::{ModelSpec, ScaledHead};
 use crate::tensor::OUTPUT;
 use serde_json::{Map, Value};
@@ -364,14 +365,12 @@ impl Config<'_> {
         Some(self.number_or(key, 1.0))
     }
 
-    /// A finite number above 0, or `absent` if the key is absent or null.
+    /// A number that is positive and finite as f32, or `absent` if the key is absent or null.
     pub fn positive_or(&mut self, key: &str, absent: f64) -> f64 {
         let number = self.number_or(key, absent);
-        if number.is_finite() && number > 0.0 {
-            return number;
-        }
-        self.problem(format!("{key}: expected a positive number, found {number}"));
-        absent
+        let Some(expected) = not_positive(number) else { return number };
+        let found = self.value(key).cloned().unwrap_or_else(|| number.into());
+        self.wrong(key, expected, &found, absent)
     }
 
     /// A switch, or `absent` if the key is absent or null.

@@ -190,8 +190,8 @@ impl Decoder {
         let intermediate = config.per_layer(usual.intermediate, layers, SIZE_MAX, intermediate);
         let vocabulary = config.vocabulary(usual.vocabulary);
         let context = config.context(usual.context, usual.context_absent);
-        let epsilon = nearest_f32(config.number_or(usual.epsilon.0, usual.epsilon.1));
-        let base = config.number_or(usual.rope_base.0, usual.rope_base.1);
+        let epsilon = nearest_f32(config.positive_or(usual.epsilon.0, usual.epsilon.1));
+        let base = config.positive_or(usual.rope_base.0, usual.rope_base.1);
         let dimensions = match usual.rotated {
             Rotated::Whole => {
                 config.only_share(1.0);

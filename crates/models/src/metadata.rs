@@ -9,7 +9,7 @@ use crate::architecture::{Architecture, SUPPORTED_HELP};
 use crate::diagnostics::Diagnostics;
 use crate::encoder::CAUSAL;
 use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
-use crate::number::{nearest_f32, wide};
+use crate::number::{nearest_f32, not_positive, wide};
 use crate::other_kind::OtherKind;
 use crate::rope::{LONG_FACTORS, LongFactors, RopeFactors, RopeSpec, yarn_magnitude};
 use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec, Prefix};
@@ -318,6 +318,15 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// A number as [`Keys::number`] reads it, which must be positive and finite as f32.
+    pub fn positive(&mut self, key: &str, absent: Option<f64>) -> f32 {
+        let number = self.number(key, absent);
+        let Some(expected) = not_positive(number) else { return nearest_f32(number) };
+        let key = self.key(key);
+        self.problem(format!("key {key}: expected {expected}, found {number:?}"));
+        1.0
+    }
+
     /// A number; `None` if the file does not have the key.
     pub fn number_if_present(&mut self, key: &str) -> Option<f64> {
         let name = self.key(key);
@@ -337,19 +346,19 @@ impl<'a> Keys<'a> {
             .find(|other| *other != key && self.metadata.contains(&format!("{}.{other}", self.architecture.gguf_name)));
         let is_present = self.metadata.contains(&self.key(key));
         let key = other.filter(|_| !is_present).unwrap_or(key);
-        nearest_f32(self.number(key, None))
+        self.positive(key, None)
     }
 
     /// The rotation of heads of `head_size` elements.
     pub fn rope(&mut self, pairs: RopePairs, head_size: usize, context: usize, layers: usize) -> RopeSpec {
         let dimensions = self.shared_dimensions(head_size, layers);
-        let base = self.number("rope.freq_base", Some(10_000.0));
+        let base = self.positive("rope.freq_base", Some(10_000.0));
         let (scaling, factors) = match self.has_tensor(LONG_FACTORS) {
             true => self.long_scaling(context),
             false if self.has_tensor(ROPE_FACTORS) => (self.scaling(context), RopeFactors::Stored),
             false => (self.scaling(context), RopeFactors::None),
         };
-        RopeSpec { pairs, dimensions, base: nearest_f32(base), scaling, factors }
+        RopeSpec { pairs, dimensions, base, scaling, factors }
     }
 
     /// Rotated elements of a head; 0 is left to the check of the rotation.

@@ -9,6 +9,16 @@ pub(crate) fn nearest_f32(number: f64) -> f32 {
     number as f32
 }
 
+/// What to expect instead of a number that is not positive and finite as f32. `None` if it is.
+pub(crate) fn not_positive(number: f64) -> Option<&'static str> {
+    let single = nearest_f32(number);
+    match single.is_finite() && single > 0.0 {
+        true => None,
+        false if number.is_finite() && number > 0.0 => Some("a number within the range of f32"),
+        false => Some("a positive number"),
+    }
+}
+
 /// The same number, or the nearest f64 beyond 2^53.
 pub(crate) fn real(count: usize) -> f64 {
     count as f64

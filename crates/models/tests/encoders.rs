@@ -176,7 +176,7 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "type_vocab_size": 0 }), "type_vocab_size: expected 1 to 65536, found 0"),
         (json!({ "type_vocab_size": u64::MAX }), "type_vocab_size: expected 1 to 65536"),
         (json!({ "max_position_embeddings": -1 }), "max_position_embeddings: expected a positive integer, found -1"),
-        (json!({ "layer_norm_eps": 0.0 }), "norm epsilon: expected a finite number above 0"),
+        (json!({ "layer_norm_eps": 0.0 }), "layer_norm_eps: expected a positive number, found 0"),
         (json!({ "intermediate_size": null }), "intermediate_size: expected a positive integer, found null"),
         (json!({ "modules.json": {} }), "model: modules.json: expected a list of modules"),
         (settings(json!({ "max_seq_length": 0 })), "sentence_bert_config.json: max_seq_length: expected a positive"),

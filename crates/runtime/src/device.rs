@@ -20,7 +20,7 @@ pub mod reference;
 mod shown;
 mod staging;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::roof::Roof;
 use std::any::Any;
@@ -135,8 +135,24 @@ pub struct About {
     pub simulated: bool,
     /// Bytes of its memory, all and free, where it can tell.
     pub memory: Option<(u64, u64)>,
+    /// Bytes that `--device-memory` allows, if it was given.
+    pub memory_limit: Option<u64>,
     /// Whether it promises each token the same bits in any batch as alone; the verifier holds it to that.
     pub batch_invariant: bool,
+}
+
+impl About {
+    /// The error for `what`, which needs more bytes than are available.
+    pub(crate) fn too_little_memory(&self, what: &str, needed: u64, remedy: &str) -> Error {
+        let free = self.memory.map_or(u64::MAX, |(_, free)| free);
+        let (of_limit, raise) = match self.memory_limit {
+            Some(limit) => (format!(" of the {limit} that --device-memory allows"), "raise the limit, "),
+            None => (String::new(), ""),
+        };
+        let problem =
+            format!("{what} {needed} bytes of memory, but only {free}{of_limit} are available; {raise}{remedy}");
+        Error::Device { device: self.name.clone(), problem }
+    }
 }
 
 /// What a buffer is for; a device may place it accordingly.

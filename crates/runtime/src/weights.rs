@@ -88,6 +88,7 @@ impl Weights {
             description: listed(|about| &about.description, "; "),
             simulated: each.iter().any(|about| about.simulated),
             memory: memory.flatten(),
+            memory_limit: None,
             batch_invariant: each.iter().all(|about| about.batch_invariant),
         }
     }

@@ -360,7 +360,7 @@ pub(crate) fn note_replaced(parts: &Parts, files: &TokenizerFiles, notes: &mut V
     let lost: Vec<String> = lost.map(|token| format!("\"{}\" ({})", quote(&token.content), token.id)).collect();
     if !lost.is_empty() {
         notes.push(format!(
-            "the tokenizer given with --tokenizer lacks tokens of the model's folder: {}",
+            "the tokenizer given with --tokenizer lacks tokens of the model's directory: {}",
             listed(&lost, ", ")
         ));
     }

@@ -74,7 +74,7 @@ pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> 
         let problem = "expected a SentencePiece model, found byte ranks, which only GLM-4 uses, but no file \
             lists its tokens [gMASK] and <sop>";
         let help = "add GLM-4's tokenizer_config.json with added_tokens_decoder, or a tokenizer.json of the model, to \
-             its folder";
+             its directory";
         return Err(Error::new(path, problem).at(RANKED).help(help));
     }
     ranked::parts(file, RANKED, CUT, path)

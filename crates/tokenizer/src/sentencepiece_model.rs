@@ -121,7 +121,7 @@ pub(crate) fn read(bytes: &[u8], file: &str, path: &Path) -> Result<Parts> {
     refuse_unsupported(&settings).map_err(|problem| {
         Error::new(path, problem).at(file).help(
             "put the tokenizer.json of the model into \
-            its folder",
+            its directory",
         )
     })?;
     if !(settings.has_trainer && settings.has_normalizer) {

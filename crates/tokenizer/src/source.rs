@@ -402,5 +402,5 @@ fn no_vocabulary(files: &TokenizerFiles, path: &Path) -> Error {
         "expected a tokenizer (tokenizer.json, tokenizer.model, spiece.model, ice_text.model, qwen.tiktoken, vocab.json with \
          merges.txt, vocab.txt, or tokenizer.bin), found none",
     )
-    .help("put the tokenizer of the model into its folder, or pass it with --tokenizer")
+    .help("put the tokenizer of the model into its directory, or pass it with --tokenizer")
 }

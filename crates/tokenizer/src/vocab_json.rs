@@ -153,7 +153,7 @@ pub(crate) fn class(
                 quote(named)
             );
             let help = "save the tokenizer with transformers (save_pretrained) to get its tokenizer.json, and put it into the \
-                        folder or pass it with --tokenizer";
+                        directory or pass it with --tokenizer";
             Error::new(path, problem).at("tokenizer_class").help(help)
         });
     }

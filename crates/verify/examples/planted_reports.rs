@@ -17,7 +17,7 @@ use trueup_verify::{Reference, Report, VerifyOptions, planted, verify};
 const LAYERS: usize = 60;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    std::env::set_current_dir(std::env::args_os().nth(1).ok_or("name a folder to write to")?)?;
+    std::env::set_current_dir(std::env::args_os().nth(1).ok_or("name a directory to write to")?)?;
     let cases =
         [("pass", None), ("unwritten", Some("row-unwritten@ffn_out-1")), ("precision", Some("output-f16@ffn_gate-0"))];
     for (name, fault) in cases {

@@ -241,8 +241,8 @@ pub(crate) fn write(
     std::fs::create_dir_all(folder).map_err(|problem| {
         let folder = trueup_formats::quote(&folder.display().to_string());
         Error::Request(format!(
-            "{folder}: the folder for repro files cannot be created: {problem}; use a writable \
-            folder"
+            "{folder}: the directory for repro files cannot be created: {problem}; use a writable \
+            directory"
         ))
     })?;
     let smaller = shrink::shrink(scene, index, device, found.planted.as_deref());

@@ -136,7 +136,7 @@ fn arrays(config: &Map<String, Value>) -> Vec<SafetensorsArray<'static>> {
 
 /// A safetensors file.
 fn safetensors(arrays: &[SafetensorsArray<'_>]) -> Vec<u8> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let target = scratch.path().join("model.safetensors");
     write_safetensors(&target, arrays, &[], &[]).unwrap_or_else(|error| panic!("{error}"));
     fs::read(&target).expect("it was just written")
@@ -190,7 +190,7 @@ fn sentencepiece_gguf() -> Vec<u8> {
 pub fn ggufs() -> Vec<Vec<u8>> {
     let mut files = MODELS.map(tiny_gguf).to_vec();
     files.push(sentencepiece_gguf());
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (whole, target) = (scratch.path().join("whole.gguf"), scratch.path().join("blocks.gguf"));
     fs::write(&whole, &files[0]).expect("a file can be written");
     for (dtype, layout) in [(DType::Q8_0, Layout::Split), (DType::Q4_0, Layout::Block)] {
@@ -202,7 +202,7 @@ pub fn ggufs() -> Vec<Vec<u8>> {
 
 /// What the converter makes of a folder.
 fn converted(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     for (name, bytes) in files {
         fs::write(scratch.path().join(name), bytes).expect("a file can be written");
     }
@@ -213,7 +213,7 @@ fn converted(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
 
 /// A tiny model in two GGUF files, as one input.
 pub fn tiny_split() -> Vec<u8> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let whole = scratch.path().join("whole.gguf");
     fs::write(&whole, tiny_gguf("llama3")).expect("a file can be written");
     let source = Gguf::open(&whole).unwrap_or_else(|error| panic!("{error}"));
@@ -397,7 +397,7 @@ pub fn device() -> Arc<dyn Device> {
 pub fn printed_model() -> &'static Arc<ModelFile> {
     static MODEL: OnceLock<(Arc<ModelFile>, tempfile::TempDir)> = OnceLock::new();
     let made = MODEL.get_or_init(|| {
-        let scratch = tempfile::tempdir().expect("a scratch folder");
+        let scratch = tempfile::tempdir().expect("a scratch directory");
         let target = scratch.path().join("llama2.gguf");
         crate::convert(&root().join("fixtures/models/llama2"), &target, Some(DType::F32), None);
         (Arc::new(ModelFile::open(&target).unwrap_or_else(|error| panic!("{error}"))), scratch)
@@ -423,7 +423,7 @@ pub struct Verified {
 pub fn verified() -> &'static Verified {
     static VERIFIED: OnceLock<Verified> = OnceLock::new();
     VERIFIED.get_or_init(|| {
-        let scratch = tempfile::tempdir().expect("a scratch folder");
+        let scratch = tempfile::tempdir().expect("a scratch directory");
         let path = scratch.path().join("tiny.gguf");
         fs::write(&path, tiny_gguf("llama3")).expect("a file can be written");
         let model = Arc::new(ModelFile::open(&path).unwrap_or_else(|error| panic!("{error}")));

@@ -103,7 +103,7 @@ fn too_small(model: &Path, cards: &str) -> Result<Option<String>, Error> {
     let small = weights(model, cards, &[20_000, 20_000])?;
     let problem = Session::new(small, &options()).err().map(|error| error.to_string());
     let is_told =
-        problem.as_ref().is_some_and(|problem| problem.contains("bytes of memory, but only 20000 are available"));
+        problem.as_ref().is_some_and(|problem| problem.contains("bytes of memory, but only 20000 of the 20000 that"));
     Ok((!is_told).then(|| format!("a model without room: {problem:?}")))
 }
 

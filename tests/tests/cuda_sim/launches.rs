@@ -33,7 +33,7 @@ const LAUNCHES: [(&str, [u64; 2]); 17] = [
 
 /// Fixtures that are launched as more or fewer.
 pub fn launches(card: &CudaOptions) -> Vec<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let mut wrong = Vec::new();
     for fixture in fixtures() {
         // Fusion is counted on these; a new architecture needs no entry.

@@ -37,7 +37,7 @@ pub const FITS: &str = "--fits";
 
 /// What is not right about plans of a model on a card.
 pub fn plans(card: &CudaOptions) -> Vec<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = plain_fixture();
     let source = scratch.path().join("source.gguf");
     convert(&fixture.folder, &source, None, None);

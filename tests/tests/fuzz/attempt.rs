@@ -60,7 +60,7 @@ impl Attempts {
         fs::write(self.folder.join(CURRENT), input).expect("a scratch file can be written");
         let scratch = self.folder.join("files");
         drop(fs::remove_dir_all(&scratch));
-        fs::create_dir(&scratch).expect("a scratch folder can be made");
+        fs::create_dir(&scratch).expect("a scratch directory can be made");
         BEGUN.fetch_add(1, Ordering::Relaxed);
         let before = ALLOCATOR.current_usage();
         ALLOCATOR.reset_peak_usage();

@@ -25,7 +25,7 @@ pub fn inputs(target: &Target) -> Vec<(String, Vec<u8>)> {
 /// Writes an input beside the build's files; says where, and shows its beginning.
 pub fn keep(target: &Target, input: &[u8]) -> String {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fuzz");
-    fs::create_dir_all(&folder).expect("a folder can be made");
+    fs::create_dir_all(&folder).expect("a directory can be made");
     let sum = input
         .iter()
         .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));

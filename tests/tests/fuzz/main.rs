@@ -71,12 +71,12 @@ fn main() -> ExitCode {
     // Seeds live in statics, which are never dropped. Their files go into a folder that the parent deletes.
     let passed = match &request.worker {
         Some((target, folder)) => {
-            tempfile::env::override_temp_dir(folder).expect("the temporary folder is set once");
+            tempfile::env::override_temp_dir(folder).expect("the temporary directory is set once");
             worker::run(target, folder, &request)
         }
         None => {
-            let scratch = tempfile::tempdir().expect("a temporary folder");
-            tempfile::env::override_temp_dir(scratch.path()).expect("the temporary folder is set once");
+            let scratch = tempfile::tempdir().expect("a temporary directory");
+            tempfile::env::override_temp_dir(scratch.path()).expect("the temporary directory is set once");
             parent::run(&request)
         }
     };

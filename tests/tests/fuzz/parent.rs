@@ -35,7 +35,7 @@ pub fn run(request: &Request) -> bool {
 
 /// One target in a process of its own.
 fn start(target: &Target, seconds: f64, request: &Request) -> bool {
-    let scratch = scratch().expect("a scratch folder");
+    let scratch = scratch().expect("a scratch directory");
     let script = format!("ulimit -v {MEMORY_KIB} -c 0; exec \"$0\" \"$@\"");
     let program = std::env::current_exe().expect("this program has a name");
     let mut command = Command::new("bash");
@@ -67,7 +67,7 @@ fn show_current(target: &Target, folder: &Path) {
 
 /// Good and kept inputs of a target as files.
 fn write_seeds(target: &Target, folder: &Path) {
-    fs::create_dir_all(folder).expect("a folder can be made");
+    fs::create_dir_all(folder).expect("a directory can be made");
     let seeds = (target.seeds)().into_iter().enumerate().map(|(number, seed)| (format!("seed-{number}"), seed));
     for (name, input) in seeds.chain(kept::inputs(target)) {
         fs::write(folder.join(name), input).expect("a file can be written");

@@ -53,8 +53,8 @@ pub fn installed() -> Vec<String> {
 
 fn wrong((whole, broken, has, has_not): &Case) -> Option<String> {
     let program = std::env::current_exe().expect("the test's own path");
-    let simulator = program.parent().expect("a folder").with_file_name("libtrueup_npu_sim.so");
-    let home = tempfile::tempdir().expect("a scratch folder");
+    let simulator = program.parent().expect("a directory").with_file_name("libtrueup_npu_sim.so");
+    let home = tempfile::tempdir().expect("a scratch directory");
     install(home.path(), &simulator, whole, *broken);
     let settings = home.path().join("settings.json");
     std::fs::write(&settings, SETTINGS).expect("settings are written");
@@ -71,7 +71,7 @@ fn wrong((whole, broken, has, has_not): &Case) -> Option<String> {
 
 fn install(home: &Path, simulator: &Path, whole: &[&str], broken: Option<&str>) {
     let folder = home.join("lib64");
-    std::fs::create_dir(&folder).expect("a folder is made");
+    std::fs::create_dir(&folder).expect("a directory is made");
     for name in whole {
         symlink(simulator, folder.join(name)).expect("a link is made");
     }

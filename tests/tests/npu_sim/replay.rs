@@ -37,7 +37,7 @@ type ByHand = fn(&Arc<Ascend>) -> Result<Option<String>, Error>;
 pub fn replay(name: &str, model: &Path, device: &Arc<Ascend>, captures: bool) -> Vec<String> {
     let one = |work: &dyn Fn() -> Result<Option<String>, Error>| work().unwrap_or_else(|error| Some(error.to_string()));
     if let (false, Err(problem)) = (captures, session(model, Arc::clone(device) as Arc<dyn Device>, 1))
-        && problem.to_string().contains("no device computes")
+        && problem.to_string().contains("cannot compute")
     {
         println!("npu-sim, simulated, {name}: needs a second device, not replayed: {problem}");
         return Vec::new();
@@ -71,7 +71,8 @@ fn graphs(model: &Path, device: &Arc<Ascend>, tokens: u64) -> Result<Option<u64>
     if spec.original_context().is_some_and(|length| (length as u64) < tokens) {
         return Ok(None);
     }
-    let plans = if spec.has_kv_cache() { tokens.div_ceil(UNIT) } else { 1 };
+    // A sequence that starts reads its recurrent state from slot 0, later tokens from the sequence's slot.
+    let plans = if spec.has_kv_cache() { tokens.div_ceil(UNIT) } else { 2 };
     let weights = Weights::new(Arc::clone(&file), Arc::clone(device) as Arc<dyn Device>, None);
     let plan = Session::plan(&weights, &SessionOptions::default(), 1, 1, 1)?;
     // The host looks at the experts that the card chose.

@@ -30,7 +30,7 @@ fn crates_use_only_what_lies_to_their_left() {
     let mut faults = Vec::new();
     for entry in fs::read_dir(root().join("crates")).expect("crates/ is there") {
         let folder = entry.expect("entries can be read").path();
-        let name = folder.file_name().expect("a folder has a name").to_string_lossy().into_owned();
+        let name = folder.file_name().expect("a directory has a name").to_string_lossy().into_owned();
         let Some((_, allowed)) = ARROWS.iter().find(|(crate_name, _)| *crate_name == name) else {
             faults.push(format!("crates/{name} has no line in tests/tests/tidy/arrows.rs"));
             continue;

@@ -171,7 +171,7 @@ fn rejected_words_only_become_fewer() {
         *counts.entry(folder_of(&path)).or_default() += count;
     }
     let text = fs::read_to_string(root().join("tests/tests/tidy/language.toml")).expect("the ratchet is there");
-    let allowed: BTreeMap<String, usize> = toml::from_str(&text).expect("the ratchet is TOML: folder = count");
+    let allowed: BTreeMap<String, usize> = toml::from_str(&text).expect("the ratchet is TOML: directory = count");
     let folders = counts.keys().chain(allowed.keys()).collect::<std::collections::BTreeSet<_>>();
     let faults = folders.into_iter().filter_map(|folder| {
         let (count, allowed) = (*counts.get(folder).unwrap_or(&0), *allowed.get(folder).unwrap_or(&0));

@@ -43,7 +43,7 @@ fn tracked_files() -> Vec<String> {
     let mut files = Vec::new();
     let mut folders = vec![root()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("folders of the repository can be read") {
+        for entry in fs::read_dir(&folder).expect("directories of the repository can be read") {
             let path = entry.expect("entries can be read").path();
             let name = path.strip_prefix(root()).expect("below the root").to_string_lossy().replace('\\', "/");
             let is_output = ["target", ".git", "__pycache__"]

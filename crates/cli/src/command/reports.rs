@@ -56,7 +56,7 @@ pub struct Gates {
 impl Reports {
     /// Reads the gates and checks all output paths before any work.
     ///
-    /// `folders` are output directories in addition to the reports; `files` are inputs in addition to the model.
+    /// `directories` are output directories in addition to the reports; `files` are inputs in addition to the model.
     pub fn open(&self, model: &ModelFile, folders: &[(PathBuf, &'static str)], files: &[&Path]) -> Result<Gates> {
         let mut read = Vec::new();
         let mut take = |path: &Option<PathBuf>, bytes_max| -> Result<Option<(Vec<u8>, String)>> {

@@ -92,7 +92,7 @@ fn bad_gates_and_places_are_refused_before_any_work() {
 fn two_outputs_never_go_to_one_place() {
     let scratch = Scratch::new();
     let model = scratch.gguf(&tiny("mistral"), "model.gguf");
-    fs::create_dir(scratch.path("x")).expect("a folder");
+    fs::create_dir(scratch.path("x")).expect("a directory");
     std::os::unix::fs::symlink(scratch.path("x"), scratch.path("same")).expect("a link");
     fs::write(scratch.path("r"), "old").expect("a file");
     std::os::unix::fs::symlink(scratch.path("r"), scratch.path("link")).expect("a link");
@@ -113,7 +113,7 @@ fn two_outputs_never_go_to_one_place() {
     trueup(&["run", &model, "-f", &prompt, "--logits", &dots]).refuses(&["is an input of the command"]);
     trueup(&["trace", &model, "-f", &prompt, "--out", &dots]).refuses(&["is an input of the command"]);
     let folder = scratch.path("d");
-    fs::create_dir_all(scratch.path("d/device")).expect("a folder");
+    fs::create_dir_all(scratch.path("d/device")).expect("a directory");
     let inside = scratch.path("d/device/p0.safetensors");
     trueup(&["verify", &model, "--dump", &folder, "--json", &inside])
         .refuses(&["could be overwritten", "another directory"]);
@@ -156,7 +156,7 @@ fn a_failure_alone_says_what_was_recorded_first() {
     let folder = scratch.path("repro");
     let call = ["verify", &model, "-q", "--steps", "1", "--inject-fault", "row-unwritten", "--repro-dir", &folder];
     trueup(&call).exits(1);
-    let file = fs::read_dir(&folder).expect("a folder").next().expect("a file").expect("an entry").path();
+    let file = fs::read_dir(&folder).expect("a directory").next().expect("a file").expect("an entry").path();
     let file = argument(&file);
     let outcome = trueup(&["repro", &file]).exits(0);
     let lines: Vec<&str> = outcome.stdout.lines().collect();
@@ -203,7 +203,7 @@ fn commands_repeat_how_the_device_computes() {
     let page = read(&html).replace("&#x2f;", "/");
     assert!(page.contains(&next) && page.contains("--dev cpu --isa scalar --no-repack --inject-fault gain"), "{next}");
     assert!(read(&junit).contains("Likely cause: a factor of"));
-    let file = fs::read_dir(&folder).expect("a folder").next().expect("a file").expect("an entry").path();
+    let file = fs::read_dir(&folder).expect("a directory").next().expect("a file").expect("an entry").path();
     let alone = trueup(&["repro", &argument(&file), "--isa", "scalar", "--no-repack"]).exits(0);
     assert!(alone.stdout.contains(&format!("with {how}, with the fault gain")), "{alone:?}");
     // A fault that is waived is no silent pass.

@@ -114,7 +114,7 @@ fn a_configuration_that_lies_is_refused() {
         ),
         ("\"num_attention_heads\": 4", "\"num_attention_heads\": \"four\"", "num_attention_heads"),
         ("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 4000000000", "4000000000"),
-        ("\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": -1", "epsilon"),
+        ("\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": -1", "rms_norm_eps"),
         ("\"hidden_size\": 64,", "", "hidden_size"),
         ("\"LlamaForCausalLM\"", "\"ToasterForCausalLM\"", "ToasterForCausalLM"),
         ("\"hidden_act\": \"silu\"", "\"hidden_act\": \"cosh\"", "cosh"),

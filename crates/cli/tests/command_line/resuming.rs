@@ -168,7 +168,7 @@ fn a_run_that_needs_no_resuming_says_so() {
     let plain = trueup(&["convert", &folder, &output, "--json"]).exits(0).json();
     assert!(plain["report"]["resumed"].is_null());
     trueup(&["convert", &folder, &output, "--resume", "--dry-run"]).refuses(&["--dry-run"]);
-    fs::create_dir(scratch.path(".out.gguf.journal.partial")).expect("a folder");
+    fs::create_dir(scratch.path(".out.gguf.journal.partial")).expect("a directory");
     trueup(&["convert", &folder, &output, "--resume"]).refuses(&[".out.gguf.journal.partial", "remove it"]);
 }
 

@@ -85,7 +85,7 @@ pub struct Scratch(tempfile::TempDir);
 impl Scratch {
     /// An empty folder.
     pub fn new() -> Scratch {
-        Scratch(tempfile::tempdir().expect("a scratch folder"))
+        Scratch(tempfile::tempdir().expect("a scratch directory"))
     }
 
     /// A path in it, as an argument.
@@ -95,7 +95,7 @@ impl Scratch {
 
     /// The names of all files in it, hidden ones too, sorted.
     pub fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.0.path()).expect("the scratch folder");
+        let entries = fs::read_dir(self.0.path()).expect("the scratch directory");
         let mut names: Vec<String> =
             entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
         names.sort();
@@ -120,7 +120,7 @@ impl Scratch {
     /// A copy of a fixture, to be broken.
     pub fn copy(&self, fixture: &Path, name: &str) -> PathBuf {
         let target = self.0.path().join(name);
-        fs::create_dir(&target).expect("a folder");
+        fs::create_dir(&target).expect("a directory");
         for entry in fs::read_dir(fixture).expect("a fixture") {
             let entry = entry.expect("an entry");
             fs::copy(entry.path(), target.join(entry.file_name())).expect("files can be copied");

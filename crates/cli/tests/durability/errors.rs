@@ -111,7 +111,7 @@ impl Fault {
             Place::Partial => format!("{call} of a partial file: {errors}"),
             Place::Name => format!("{call} to the output: {errors}"),
             Place::Removal => format!("{call} of the old first file: {errors}"),
-            Place::Folder => format!("{call} of the folder: {errors}"),
+            Place::Folder => format!("{call} of the directory: {errors}"),
         }
     }
 }
@@ -241,7 +241,7 @@ fn check_order(job: &Job, calls: &[Call], scene: &Scene) -> Result<(), String> {
     let partials_synced = last(&|call| call.name == "fsync" && is_partial(call)).ok_or("no partial file is synced")?;
     let named = first(&|call| call.name.starts_with("rename") || call.name.starts_with("unlink")).ok_or("no rename")?;
     let folder =
-        last(&|call| call.name == "fsync" && call.path == scene.outputs()).ok_or("the folder is not synced")?;
+        last(&|call| call.name == "fsync" && call.path == scene.outputs()).ok_or("the directory is not synced")?;
     let leads = renames.last().map(|at| calls[*at].path.ends_with(&job.names[0]));
     let before_last = renames.iter().rev().nth(1).is_none_or(|other| {
         let between = *other..renames[renames.len() - 1];
@@ -251,7 +251,7 @@ fn check_order(job: &Job, calls: &[Call], scene: &Scene) -> Result<(), String> {
         (written < sync, "something is written behind the first sync"),
         (synced == job.names.len() && renames.len() == job.names.len(), "not every file is synced and renamed once"),
         (partials_synced < named, "a name changes before all bytes are on the disk"),
-        (folder > renames[renames.len() - 1], "the folder is not synced behind the last rename"),
+        (folder > renames[renames.len() - 1], "the directory is not synced behind the last rename"),
         (leads == Some(true), "the first file is not the last to get its name"),
         (before_last, "the first file gets its name before those of the others are on the disk"),
     ];

@@ -26,7 +26,7 @@ const DISTURBANCES: &[Disturbance] = &[
     Disturbance { call: "pwrite64", answer: Answer::Short(1), always: false },
     Disturbance { call: "pwrite64", answer: Answer::Short(4097), always: false },
     Disturbance { call: "fsync", answer: Answer::Fail(Errno::INTR), always: false },
-    Disturbance { call: "fsync of the folder", answer: Answer::Fail(Errno::INVAL), always: true },
+    Disturbance { call: "fsync of the directory", answer: Answer::Fail(Errno::INVAL), always: true },
     Disturbance { call: "flock", answer: Answer::Fail(Errno::NOLCK), always: true },
     Disturbance { call: "open", answer: Answer::Fail(Errno::INTR), always: false },
 ];
@@ -44,7 +44,7 @@ impl Disturbance {
 
     fn strikes(&self, call: &Call, scene: &Scene) -> bool {
         // `open` may be `openat`.
-        let name = self.call.strip_suffix(" of the folder");
+        let name = self.call.strip_suffix(" of the directory");
         let place = match name {
             Some(_) => call.path == scene.outputs(),
             None => call.is_of(scene) || call.path.starts_with(&scene.job.input),

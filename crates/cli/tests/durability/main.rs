@@ -153,7 +153,7 @@ fn main() -> ExitCode {
     if let Some(code) = (!request.mounts).then(run_where_mounts_are_allowed).flatten() {
         return code;
     }
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/stories-1M");
     let bench = Bench {
         jobs: stock::jobs(scratch.path(), &fixture),

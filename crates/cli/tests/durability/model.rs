@@ -19,7 +19,7 @@ const TOKENIZER: [&str; 4] = ["tokenizer.json", "tokenizer.model", "tokenizer_co
 
 /// Writes the model into a new folder; every name gives other weights.
 pub fn write(folder: &Path, fixture: &Path, name: &str) {
-    fs::create_dir(folder).expect("a folder can be made");
+    fs::create_dir(folder).expect("a directory can be made");
     for name in TOKENIZER {
         fs::copy(fixture.join(name), folder.join(name)).expect("a fixture can be copied");
     }

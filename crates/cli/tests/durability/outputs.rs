@@ -37,7 +37,7 @@ const PLACES: &[Place] = &[
         name: "output is the input, spelled otherwise",
         prepare: |scene| {
             let weights = scene.weights();
-            let (folder, file) = (weights.parent().expect("a folder"), weights.file_name().expect("a name"));
+            let (folder, file) = (weights.parent().expect("a directory"), weights.file_name().expect("a name"));
             let around = folder.file_name().expect("a name");
             folder.join(".").join("..").join(around).join(".").join(file).into()
         },
@@ -54,9 +54,9 @@ const PLACES: &[Place] = &[
         wanted: INPUT,
     },
     Place {
-        name: "output is a folder",
-        prepare: |scene| at(scene, |path| fs::create_dir(path).expect("a folder")),
-        wanted: Wanted::Refused(&["a folder"]),
+        name: "output is a directory",
+        prepare: |scene| at(scene, |path| fs::create_dir(path).expect("a directory")),
+        wanted: Wanted::Refused(&["a directory"]),
     },
     Place {
         name: "output is a pipe",
@@ -91,12 +91,12 @@ const PLACES: &[Place] = &[
         wanted: Wanted::Written,
     },
     Place {
-        name: "folder of the output is missing",
+        name: "directory of the output is missing",
         prepare: |_| "none/place.gguf".into(),
         wanted: Wanted::Refused(&["none"]),
     },
     Place {
-        name: "folder of the output is a file",
+        name: "directory of the output is a file",
         prepare: |scene| format!("{}/place.gguf", scene.job.names[0]).into(),
         wanted: Wanted::Refused(&["place.gguf"]),
     },
@@ -145,9 +145,12 @@ pub fn run(bench: &Bench) -> Vec<Tally> {
 }
 
 fn names(scene: &Scene) -> Vec<PathBuf> {
-    let folders =
-        [scene.outputs().to_owned(), scene.folder().to_owned(), scene.weights().parent().expect("a folder").to_owned()];
-    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("a folder"));
+    let folders = [
+        scene.outputs().to_owned(),
+        scene.folder().to_owned(),
+        scene.weights().parent().expect("a directory").to_owned(),
+    ];
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).expect("a directory"));
     let mut names: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
     names.sort();
     names

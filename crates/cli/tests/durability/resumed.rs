@@ -27,7 +27,7 @@ enum Fault {
 const FAULTS: &[(Fault, &str)] = &[
     (Fault::Input, "--resume: input changed at the last write"),
     (Fault::Name, "--resume: rename to the output: EIO"),
-    (Fault::Folder, "--resume: fsync of the folder behind the last rename: EIO"),
+    (Fault::Folder, "--resume: fsync of the directory behind the last rename: EIO"),
 ];
 
 const WATCHED: &[&str] = &["pwrite64", "fsync", "rename", "renameat", "renameat2"];

@@ -71,10 +71,10 @@ pub struct Scene<'a> {
 impl<'a> Scene<'a> {
     /// A scene with an old output, or none.
     pub fn new(job: &'a Job, had_old: bool) -> Scene<'a> {
-        let folder = tempfile::tempdir().expect("a scratch folder");
+        let folder = tempfile::tempdir().expect("a scratch directory");
         let root = folder.path().canonicalize().expect("it is there");
         let outputs = root.join("out");
-        fs::create_dir(&outputs).and_then(|()| fs::create_dir(root.join("tmp"))).expect("folders can be made");
+        fs::create_dir(&outputs).and_then(|()| fs::create_dir(root.join("tmp"))).expect("directories can be made");
         let (stdout, target, input) = (root.join("stdout"), OsString::from(job.output), job.input.clone());
         let scene = Scene { job, stdout, target, more: Vec::new(), folder, outputs, input, had_old };
         scene.put_old();
@@ -259,13 +259,13 @@ pub fn weights(input: &Path) -> PathBuf {
 /// A copy of a file, or of the files of a folder.
 fn copy(source: &Path, target: &Path) {
     if source.is_dir() {
-        fs::create_dir_all(target).expect("a folder can be made");
-        for entry in fs::read_dir(source).expect("a folder") {
+        fs::create_dir_all(target).expect("a directory can be made");
+        for entry in fs::read_dir(source).expect("a directory") {
             let entry = entry.expect("an entry");
             fs::copy(entry.path(), target.join(entry.file_name())).expect("a file can be copied");
         }
     } else {
-        fs::create_dir_all(target.parent().expect("a folder above")).expect("a folder can be made");
+        fs::create_dir_all(target.parent().expect("a directory above")).expect("a directory can be made");
         fs::copy(source, target).expect("a file can be copied");
     }
 }

@@ -83,7 +83,7 @@ impl Case {
     pub fn write(&self, folder: &Path) {
         for (name, entry) in &self.files {
             let path = folder.join(name);
-            fs::create_dir_all(path.parent().expect("a folder above")).expect("a folder can be made");
+            fs::create_dir_all(path.parent().expect("a directory above")).expect("a directory can be made");
             match entry {
                 Entry::File(bytes) => fs::write(&path, bytes).expect("a file can be written"),
                 Entry::Sparse(bytes, size) => {
@@ -96,7 +96,7 @@ impl Case {
                     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
                     rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).expect("a pipe can be made");
                 }
-                Entry::Folder => fs::create_dir(&path).expect("a folder can be made"),
+                Entry::Folder => fs::create_dir(&path).expect("a directory can be made"),
             }
         }
     }

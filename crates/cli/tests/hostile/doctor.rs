@@ -10,9 +10,9 @@ pub fn complaint(family: &str, case: &Case) -> Option<String> {
     if case.trace.is_some() {
         return None;
     }
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let folder = scratch.path().join("case");
-    fs::create_dir(&folder).expect("a folder can be made");
+    fs::create_dir(&folder).expect("a directory can be made");
     case.write(&folder);
     let model = folder.join(case.model);
     let model = model.to_str().expect("paths of tests are UTF-8");

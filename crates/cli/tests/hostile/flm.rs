@@ -480,8 +480,8 @@ const MEANING: &[Lie] = &[
     ("epsilon that is no number", "rms_norm_eps: expected a number, found \"nan\"", |p, _| {
         p.set("rms_norm_eps", "nan")
     }),
-    ("epsilon -1", "norm epsilon: expected a finite number above 0, found -1", |p, _| p.set("rms_norm_eps", "-1.0")),
-    ("rotation base 0", "RoPE base: expected a finite number above 0, found 0", |p, _| p.set("rope_theta", "0")),
+    ("epsilon -1", "rms_norm_eps: expected a positive number, found -1", |p, _| p.set("rms_norm_eps", "-1.0")),
+    ("rotation base 0", "rope_theta: expected a positive number, found 0", |p, _| p.set("rope_theta", "0")),
     ("unknown activation", "hidden_act: expected \"silu\" or \"swish\", found \"sideways\"", |p, _| {
         p.set("hidden_act", "sideways")
     }),

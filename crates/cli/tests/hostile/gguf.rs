@@ -216,7 +216,7 @@ fn things(good: &[u8]) -> Vec<Case> {
     let mut cases = vec![
         case("nothing", Vec::new(), READERS),
         case("a pipe", alone(Entry::Pipe), READERS),
-        case("a folder", alone(Entry::Folder), READERS),
+        case("a directory", alone(Entry::Folder), READERS),
         case("a link to itself", link(MODEL), READERS),
         case("a link to a device", link("/dev/zero"), READERS),
         case("a link to nothing", link("nowhere"), READERS),

@@ -268,7 +268,7 @@ fn things(seed: u64) -> Vec<Case> {
         case("tokenizer empty", tokenizer(Entry::File(Vec::new())), READERS, TOKENIZER),
         case("tokenizer cut", tokenizer(half), READERS, TOKENIZER),
         case("tokenizer a pipe", tokenizer(Entry::Pipe), READERS, TOKENIZER),
-        case("tokenizer a folder", tokenizer(Entry::Folder), READERS, TOKENIZER),
+        case("tokenizer a directory", tokenizer(Entry::Folder), READERS, TOKENIZER),
         case("tokenizer a hole of 1 TiB", tokenizer(Entry::Sparse(table, 1 << 40)), READERS, TOKENIZER),
     ]
 }

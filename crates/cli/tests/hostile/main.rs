@@ -99,7 +99,7 @@ fn wide(name: &str) -> Vec<u8> {
 }
 
 fn convert(name: &str, dtype: &str) -> Vec<u8> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let target = scratch.path().join("good.gguf");
     let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_trueup"));
     command.arg("convert").arg(fixture(name)).arg(&target).args(["--type", dtype, "--quiet"]).assert().success();
@@ -187,7 +187,7 @@ fn check_family(family: &Family, cases: &[Case]) -> Vec<String> {
 fn write(target: &Path, family: &Family, cases: &[Case]) -> Vec<Value> {
     let list = cases.iter().enumerate().map(|(number, case)| {
         let folder = target.join(format!("{number:03}"));
-        fs::create_dir_all(&folder).expect("a folder can be made");
+        fs::create_dir_all(&folder).expect("a directory can be made");
         case.write(&folder);
         let container = case.refused_by.contains(&Call::Inspect);
         json!({

@@ -39,9 +39,9 @@ pub fn complaints(family: &str, cases: &[Case]) -> Vec<String> {
 }
 
 fn complaint(family: &str, case: &Case, call: Call, refuses: bool) -> Option<String> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let (folder, out) = (scratch.path().join("case"), scratch.path().join("out"));
-    fs::create_dir(&folder).and_then(|()| fs::create_dir(&out)).expect("folders can be made");
+    fs::create_dir(&folder).and_then(|()| fs::create_dir(&out)).expect("directories can be made");
     case.write(&folder);
     let target = out.join("out.gguf");
     if writes(call) {
@@ -165,7 +165,7 @@ fn check_new(target: &Path, call: Call) -> Result<(), String> {
 
 /// Nothing may stand beside the output.
 fn check_names(out: &Path, call: Call) -> Result<(), String> {
-    let count = fs::read_dir(out).expect("the folder of outputs").count();
+    let count = fs::read_dir(out).expect("the directory of outputs").count();
     if count == usize::from(writes(call)) { Ok(()) } else { Err(format!("{count} files lie beside each other")) }
 }
 

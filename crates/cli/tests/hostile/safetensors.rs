@@ -95,7 +95,7 @@ const HEADER: &[Lie] = &[
     ("file empty", |f, _| f.put("model.safetensors", "")),
     ("file a hole of 1 TiB", |f, _| f.put_entry("model.safetensors", Entry::Sparse(f.tensors(), 1 << 40))),
     ("file a pipe", |f, _| f.put_entry("model.safetensors", Entry::Pipe)),
-    ("file a folder", |f, _| f.put_entry("model.safetensors", Entry::Folder)),
+    ("file a directory", |f, _| f.put_entry("model.safetensors", Entry::Folder)),
     ("file a link to itself", |f, _| f.put_entry("model.safetensors", Entry::Link("model.safetensors".to_owned()))),
     ("file a device", |f, _| f.put_entry("model.safetensors", Entry::Link("/dev/zero".to_owned()))),
     ("no weights", |f, _| f.missing.push("model.safetensors")),

@@ -93,7 +93,7 @@ pub fn cases(seed: u64, folder: &Folder, good: &[u8]) -> Vec<Case> {
         with("spm: ones", vec![0xff; 4096], READERS, &[]),
         with("spm: zeros", vec![0; 4096], READERS, &[]),
         other("spm: a pipe", Entry::Pipe),
-        other("spm: a folder", Entry::Folder),
+        other("spm: a directory", Entry::Folder),
         other("spm: a hole of 1 TiB", Entry::Sparse(good.to_vec(), 1 << 40)),
     ];
     lies.chain(truths).chain(cuts).chain(others).collect()

@@ -29,7 +29,7 @@ const FILES: &[Lie] = &[
         f.put("tokenizer.json", f.tokenizer.to_string().replacen("\"vocab\":{", "\"vocab\":{\"!\":7,", 1));
     }),
     ("tokenizer.json a pipe", |f, _| f.put_entry("tokenizer.json", Entry::Pipe)),
-    ("tokenizer.json a folder", |f, _| f.put_entry("tokenizer.json", Entry::Folder)),
+    ("tokenizer.json a directory", |f, _| f.put_entry("tokenizer.json", Entry::Folder)),
     ("tokenizer.json a link to itself", |f, _| f.put_entry("tokenizer.json", Entry::Link("tokenizer.json".to_owned()))),
     ("tokenizer.json a hole of 64 GiB", |f, _| f.put_entry("tokenizer.json", Entry::Sparse(b"{".to_vec(), 64 << 30))),
     ("no tokenizer", |f, _| f.missing.push("tokenizer.json")),

@@ -154,7 +154,7 @@ pub fn cases(seed: u64, good: &Good, printed: &Good) -> Vec<Case> {
         Entry::File([&archive[..], &[0; 70_000]].concat()),
     ));
     for (name, entry) in
-        [("a pipe", Entry::Pipe), ("a folder", Entry::Folder), ("a device", Entry::Link("/dev/zero".to_owned()))]
+        [("a pipe", Entry::Pipe), ("a directory", Entry::Folder), ("a device", Entry::Link("/dev/zero".to_owned()))]
     {
         cases.push(refused(name, good, SAFETENSORS, entry));
     }

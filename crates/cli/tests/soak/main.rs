@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     if let Some(model) = &request.model {
         return one(&request, model);
     }
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let model = converted(scratch.path());
     let work = WORK.iter().map(|work| (work.name.to_owned(), request.count(work)));
     let loads = WORK.iter().find(|work| work.name == "load").map_or(PLANTED_LOADS, |work| request.count(work));

@@ -202,7 +202,7 @@ fn names(folder: &Path) -> Vec<PathBuf> {
 /// temporary files.
 fn start(model: &Path, count: usize) -> std::result::Result<Series, String> {
     let temporary = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let folder = model.parent().ok_or("the model lies in a folder")?;
+    let folder = model.parent().ok_or("the model lies in a directory")?;
     let before = names(folder);
     let path = model.to_str().ok_or("paths of tests are UTF-8")?;
     let mut expected = None;

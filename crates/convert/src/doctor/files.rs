@@ -37,14 +37,14 @@ static REFUSED: Rule = Rule::error(
 static FILE_MISSING: Rule = Rule::error(
     "file-missing",
     "the model is incomplete without this file",
-    "put all files of the model into one folder",
+    "put all files of the model into one directory",
 );
 static FILE_UNREADABLE: Rule =
     Rule::error("file-unreadable", "the information in this file is missing from the model", AGAIN);
 static LFS_POINTER: Rule = Rule::error(
     "lfs-pointer",
     "the repository was cloned without Git LFS, which stores the file elsewhere",
-    "run `git lfs pull` in the folder, or download the file",
+    "run `git lfs pull` in the directory, or download the file",
 );
 static WEB_PAGE: Rule = Rule::error(
     "web-page",

@@ -76,7 +76,7 @@ static SECOND_WEIGHTS: Rule = Rule::error(
 );
 static WEIGHTS_TWICE: Rule = Rule::note(
     "weights-stored-twice",
-    "the folder takes twice the disk space; all programs load the same weights",
+    "the directory takes twice the disk space; all programs load the same weights",
     "delete one of the two sets",
 );
 static STALE_INDEX: Rule = Rule::warning(
@@ -87,7 +87,7 @@ static STALE_INDEX: Rule = Rule::warning(
 static ADAPTER: Rule = Rule::warning(
     "adapter-in-model-folder",
     "transformers applies the adapter when peft is installed; this program and most others load the model without it",
-    "merge the adapter into the model, or move it to a separate folder",
+    "merge the adapter into the model, or move it to a separate directory",
 );
 static INDEX_SIZE: Rule = Rule::note(
     "index-size-differs",

@@ -5,7 +5,7 @@ use super::finding::{Effect, Findings, Place, Rule};
 use super::patient::{Patient, TOKENS};
 use crate::mapping::stand_in;
 use std::collections::{HashMap, HashSet};
-use trueup_formats::{Description, Error, TensorInfo, quote};
+use trueup_formats::{Description, Error, TensorInfo, counted, quote};
 use trueup_models::{
     LayerNames, ModelSpec, OUTPUT, OtherKind, SourceTensor, TensorSpec, expected_tensors, layer_prefix,
 };
@@ -179,15 +179,18 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
     add_unknown(patient, spec, &sources, &unknown, findings);
 }
 
-/// Reports missing tensors. A layer without any tensor is reported once, unless its file was not read.
+/// Reports missing tensors. A layer without any tensor is reported once. If a file could not be read, all missing
+/// tensors are one finding, because that file is the likely cause.
 fn add_missing(patient: &Patient, missing: &[&str], findings: &mut Findings) {
+    if let ([first, _, ..], false) = (missing, patient.are_all_files_read()) {
+        let count = counted(missing.len(), "required tensor");
+        let problem = format!("{count}, first {}, are not in the files that could be read", quote(first));
+        return findings.add(&TENSOR_MISSING, Place::file(&patient.path), problem);
+    }
     let head = patient.name_of(OUTPUT);
     let names = || patient.checkpoint().tensors().iter().map(|tensor| tensor.name.as_str());
     let is_absent = |layer: &&str| !names().chain(patient.faults.tensors()).any(|name| name.starts_with(layer));
-    let mut absent: Vec<&str> = match patient.are_all_files_read() {
-        true => missing.iter().filter_map(|name| layer_prefix(name)).collect(),
-        false => Vec::new(),
-    };
+    let mut absent: Vec<&str> = missing.iter().filter_map(|name| layer_prefix(name)).collect();
     absent.dedup();
     absent.retain(is_absent);
     for layer in &absent {

@@ -28,7 +28,7 @@ pub(super) const RULES: &[&Rule] = &[
 static TOKENIZER_MISSING: Rule = Rule::note(
     "tokenizer-missing",
     "text cannot be encoded; only token ids can be used",
-    "put the tokenizer files of the model into its folder, or pass `--tokenizer FILE` to the command that needs them",
+    "put the tokenizer files of the model into its directory, or pass `--tokenizer FILE` to the command that needs them",
 );
 static TOKENIZER_UNKNOWN: Rule = Rule::note(
     "tokenizer-not-known",

@@ -13,7 +13,7 @@ pub struct Scratch(tempfile::TempDir);
 
 impl Scratch {
     pub fn new() -> Scratch {
-        Scratch(tempfile::tempdir().expect("a scratch folder"))
+        Scratch(tempfile::tempdir().expect("a scratch directory"))
     }
 
     pub fn folder(&self) -> &Path {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// A copy of a fixture.
 fn copy(scratch: &Scratch, fixture: &str) -> PathBuf {
     let folder = scratch.folder().join("model");
-    fs::create_dir(&folder).expect("a folder");
+    fs::create_dir(&folder).expect("a directory");
     for entry in fs::read_dir(root().join("fixtures/models").join(fixture)).expect("a fixture") {
         let entry = entry.expect("an entry");
         if !entry.file_name().to_string_lossy().starts_with("golden") {

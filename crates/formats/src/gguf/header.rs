@@ -5,6 +5,7 @@ use super::{ALIGNMENT, KEY_ALIGNMENT, MAGIC, Metadata, VERSION};
 use crate::checkpoint::TensorInfo;
 use crate::error::{CUT_SHORT, DAMAGED, Error, FAULTY, Result, listed, quote};
 use crate::fault::{Fault, FaultKind, OnFault, refuse};
+use crate::foreign;
 use crate::name_index::NameIndex;
 use crate::reader::Reader;
 use crate::source_file::SourceFile;
@@ -95,6 +96,9 @@ impl Header {
 fn read_version(reader: &mut Reader<'_>, source: &SourceFile) -> Result<u32> {
     let magic: [u8; 4] = reader.array(&"magic")?;
     if magic != MAGIC {
+        if let Some(found) = foreign::of_source(source)? {
+            return Err(found);
+        }
         let problem = format!("expected a GGUF file, which starts with \"GGUF\", found \"{}\"", magic.escape_ascii());
         return Err(explained(Error::new(source.path(), problem).at("magic at byte 0")));
     }

@@ -58,7 +58,7 @@ impl Gguf {
         model.add(source, header);
         for (number, path) in (1..).zip(&others) {
             let source = SourceFile::open(path)
-                .map_err(|error| error.help("all files of a split model must be in one folder"))?;
+                .map_err(|error| error.help("all files of a split model must be in one directory"))?;
             let header = Header::read(&source)?;
             check_part(path, &header.metadata, number, &model.metadata)?;
             model.add(source, header);

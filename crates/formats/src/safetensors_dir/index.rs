@@ -39,7 +39,7 @@ impl WeightMap {
                 format!("expected the plain name of a file, found \"{}\"", quote(file)),
             )
             .at(format!("tensor {}", quote(tensor)))
-            .help("all files of a model must be in its folder"));
+            .help("all files of a model must be in its directory"));
         }
         if files.is_empty() {
             return Err(Error::new(source.path(), "expected tensors, found none").at("weight_map"));

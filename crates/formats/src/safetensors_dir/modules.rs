@@ -41,7 +41,10 @@ pub(super) fn read(folder: &Path, sources: &mut Vec<SourceFile>) -> Result<Optio
         };
         let path = object.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
         if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-') {
-            return refused(format!("expected a folder name of letters, digits, _ and -, found \"{}\"", quote(&path)));
+            return refused(format!(
+                "expected a directory name of letters, digits, _ and -, found \"{}\"",
+                quote(&path)
+            ));
         }
         let settings = match path.as_str() {
             "" if number > 0 => continue,

@@ -77,12 +77,12 @@ pub(super) fn choose(folder: &Path, named: Option<&str>, index: Option<&WeightMa
     let pickles: Vec<String> = names_in(folder).into_iter().filter(is_pickle).map(|name| quote(&name)).collect();
     if !pickles.is_empty() && !weights.files.is_empty() {
         let names = listed(&pickles, ", ");
-        weights.notes.push(format!("ignored, because the folder has safetensors files: {names}"));
+        weights.notes.push(format!("ignored, because the directory has safetensors files: {names}"));
     }
     if folder.join(ADAPTER_CONFIG).is_file() {
         let adapter = adapter_name(folder);
         weights.notes.push(format!(
-            "the folder also contains {adapter}; it is not applied; merge it into the model first to use it"
+            "the directory also contains {adapter}; it is not applied; merge it into the model first to use it"
         ));
         weights.others.adapter = Some((folder.join(ADAPTER_CONFIG), adapter));
     }

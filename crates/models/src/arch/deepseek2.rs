@@ -207,7 +207,7 @@ fn from_metadata(keys: &mut Keys) -> ModelSpec {
     let is_split = keys.has_tensor("blk.{l}.attn_k_b.weight");
     let has_query_rank = keys.has_tensor("blk.{l}.attn_q_a.weight");
     let scale_multiplier = keys.number_if_present("rope.scaling.yarn_log_multiplier").unwrap_or(0.0) / 0.1;
-    let epsilon = keys.number_if_present(LATENT_EPSILON).map_or(decoder.epsilon, nearest_f32);
+    let epsilon = keys.positive(LATENT_EPSILON, Some(decoder.epsilon.into()));
     let latent = Latent {
         query_rank: has_query_rank.then(|| keys.size("attention.q_lora_rank")),
         rank: keys.size("attention.kv_lora_rank"),

@@ -45,7 +45,7 @@ pub static MAMBA: Architecture = Architecture {
             hidden_size,
             vocabulary_size: config.vocabulary("vocab_size"),
             context_length: CONTEXT,
-            epsilon: nearest_f32(config.number_or("layer_norm_epsilon", 1e-5)),
+            epsilon: nearest_f32(config.positive_or("layer_norm_epsilon", 1e-5)),
             is_tied: config.flag_or("tie_word_embeddings", true),
         };
         spec(config.architecture(), &vec![mixer; layers], &numbers)

@@ -43,7 +43,7 @@ pub static MAMBA2: Architecture = Architecture {
                 "expected num_heads * head_dim = {inner_size} (hidden_size * expand), found {heads} * {head_size}"
             ));
         }
-        let epsilon = nearest_f32(config.number_or("layer_norm_epsilon", 1e-5));
+        let epsilon = nearest_f32(config.positive_or("layer_norm_epsilon", 1e-5));
         let mixer = StateSpace {
             inner_size,
             state_size: config.count_or("state_size", 128),

@@ -3,7 +3,7 @@
 use super::{Config, Object, shown};
 use crate::diagnostics::Diagnostics;
 use crate::limit::CONTEXT_MAX;
-use crate::number::{nearest_f32, real, whole_u32};
+use crate::number::{nearest_f32, not_positive, real, whole_u32};
 use crate::rope::{Llama3Scaling, LongFactors, RopeFactors, RopeSpec, yarn_magnitude};
 use serde_json::Value;
 use trueup_formats::quote;
@@ -32,7 +32,7 @@ impl Config<'_> {
         let outer = self.value(ORIGINAL).and_then(Value::as_f64);
         let mut scaling = ScalingReader { place, object: &object, diagnostics: &mut self.diagnostics, context, outer };
         let key = if place == ROTARY { "base" } else { "rope_theta" };
-        rope.base = nearest_f32(scaling.optional(key).unwrap_or(base));
+        rope.base = nearest_f32(scaling.positive(key).unwrap_or(base));
         scaling.read(&mut rope);
         rope
     }
@@ -247,6 +247,13 @@ impl ScalingReader<'_> {
             }
             1.0
         })
+    }
+
+    fn positive(&mut self, key: &str) -> Option<f64> {
+        let number = self.optional(key)?;
+        let Some(expected) = not_positive(number) else { return Some(number) };
+        self.diagnostics.add(format!("{}: {key}: expected {expected}, found {number:?}", self.place));
+        None
     }
 
     fn optional(&mut self, key: &str) -> Option<f64> {

@@ -177,12 +177,12 @@ fn source(place: &Place) -> std::result::Result<(Source, usize), String> {
 /// The simulator beside the program, or where cargo puts libraries that tests need.
 fn simulator_path() -> std::result::Result<PathBuf, String> {
     let program =
-        std::env::current_exe().map_err(|error| format!("the folder of the program cannot be determined: {error}"))?;
+        std::env::current_exe().map_err(|error| format!("the program's directory cannot be determined: {error}"))?;
     let folder = program.parent().unwrap_or(&program);
     let beside = [folder.join(SIMULATOR), folder.with_file_name(SIMULATOR)];
     beside.into_iter().find(|path| path.is_file()).ok_or_else(|| {
         format!(
-            "expected the simulator {SIMULATOR} in the folder of the program, {0}, found no such file; build it with \
+            "expected the simulator {SIMULATOR} in the program's directory, {0}, found no such file; build it with \
                 `scripts/npu_sim.sh {0}`",
             folder.display()
         )
@@ -199,6 +199,7 @@ impl Device for Ascend {
             },
             simulated: self.simulated,
             memory: self.card.facts().ok().map(|facts| facts.memory),
+            memory_limit: None,
             batch_invariant: false,
         }
     }

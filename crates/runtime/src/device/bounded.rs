@@ -47,7 +47,11 @@ impl Decorator for Bounded {
     fn about(&self) -> About {
         let about = self.device.about();
         let (all, free) = about.memory.unwrap_or((u64::MAX, u64::MAX));
-        About { memory: Some((all.min(self.memory_bytes), free.min(self.left()))), ..about }
+        About {
+            memory: Some((all.min(self.memory_bytes), free.min(self.left()))),
+            memory_limit: Some(self.memory_bytes),
+            ..about
+        }
     }
 
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
@@ -58,7 +62,8 @@ impl Decorator for Bounded {
         let left = self.left();
         if bytes > left {
             let problem = format!(
-                "{bytes} bytes of {ty} exceed the {left} bytes that remain of its memory limit of {}; {}",
+                "{bytes} bytes of {ty} exceed the {left} bytes that remain of the {} that --device-memory allows; raise \
+                    the limit, {}",
                 self.memory_bytes,
                 usage.remedy()
             );
@@ -96,7 +101,7 @@ mod tests {
         assert_eq!(free(), (1000, 200));
         let problem = Device::alloc(&device, &floats(51), Usage::State).unwrap_err().to_string();
         assert!(
-            problem.contains("204 bytes") && problem.contains("200 bytes that remain of its memory limit of 1000"),
+            problem.contains("204 bytes") && problem.contains("200 bytes that remain of the 1000 that"),
             "{problem}"
         );
         drop(buffer);

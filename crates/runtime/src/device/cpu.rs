@@ -317,6 +317,7 @@ impl Device for Cpu {
             description: format!("{}, {}, {}", processor::name(), self.isa(), counted(threads, "thread")),
             simulated: false,
             memory: processor::memory(),
+            memory_limit: None,
             batch_invariant: true,
         }
     }

@@ -203,12 +203,12 @@ impl Cuda {
 /// The simulator beside the program.
 fn simulator_path() -> std::result::Result<PathBuf, String> {
     let program =
-        std::env::current_exe().map_err(|error| format!("the folder of the program cannot be determined: {error}"))?;
+        std::env::current_exe().map_err(|error| format!("the program's directory cannot be determined: {error}"))?;
     let found = Some(program.with_file_name(SIMULATOR)).filter(|path| path.is_file());
     let folder = program.parent().unwrap_or(&program).display();
     found.ok_or_else(|| {
         format!(
-            "expected the simulator {SIMULATOR} in the folder of the program, {folder}, found no such file; build it \
+            "expected the simulator {SIMULATOR} in the program's directory, {folder}, found no such file; build it \
                 with `scripts/cuda_sim.sh {folder}`"
         )
     })
@@ -221,6 +221,7 @@ impl Device for Cuda {
             description: self.describe(),
             simulated: self.simulated,
             memory: self.card.facts().ok().map(|facts| facts.memory),
+            memory_limit: None,
             batch_invariant: !self.means.repack,
         }
     }

@@ -261,6 +261,7 @@ impl Device for Pair {
             simulated: first.simulated,
             // Of each: what a plan counts is what the first one takes, and the second takes less.
             memory: memory.map(|((all, free), (other, other_free))| (all.min(other), free.min(other_free))),
+            memory_limit: None,
             batch_invariant: first.batch_invariant && second.batch_invariant,
         }
     }

@@ -183,7 +183,14 @@ impl Device for Reference {
     fn about(&self) -> About {
         let threads = self.pool.current_num_threads();
         let description = format!("f64 reference, sums in index order, {}", counted(threads, "thread"));
-        About { name: NAME.to_owned(), description, simulated: false, memory: None, batch_invariant: true }
+        About {
+            name: NAME.to_owned(),
+            description,
+            simulated: false,
+            memory: None,
+            memory_limit: None,
+            batch_invariant: true,
+        }
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {

@@ -27,6 +27,7 @@ impl Device for Paper {
             description: "paper".to_owned(),
             simulated: true,
             memory: self.free.map(|free| (1 << 40, free)),
+            memory_limit: None,
             batch_invariant: false,
         }
     }

@@ -1,7 +1,7 @@
 //! A plan with its buffers: steps that a device can execute as they are.
 
 use crate::device::{ARENA_ALIGN_BYTES, Buffer, Device, Rooms, Step, Tensor, Usage};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::plan::{Place, Plan, WeightUses};
 use crate::weights::Weights;
 use std::collections::HashMap;
@@ -86,18 +86,11 @@ impl Buffers {
                 let of_file = held().filter(|value| value.origin == Origin::Weight);
                 of_file.filter(|value| !weights.is_uploaded(index, &value.name))
             };
-            let expect = |needed: u64| {
-                if needed <= free {
-                    return Ok(());
-                }
-                let problem = format!(
-                    "weights, KV cache and intermediate results need {needed} bytes of memory, but only {free} \
-                        are available; reduce the context (-c), or use fewer sequences, shorter prompts or a smaller \
-                        model"
-                );
-                Err(Error::Device { device: about.name.clone(), problem })
+            let expect = |what: &str, needed: u64| {
+                let remedy = "reduce the context (-c), or use fewer sequences, shorter prompts or a smaller model";
+                if needed <= free { Ok(()) } else { Err(about.too_little_memory(what, needed, remedy)) }
             };
-            expect(others)?;
+            expect("KV cache and intermediate results need", others)?;
             let to_place: Vec<(&str, TensorType)> = missing().map(|value| (value.name.as_str(), value.ty)).collect();
             if !to_place.is_empty() {
                 let gathered = missing().filter(|value| uses.is_gathered(value));
@@ -110,7 +103,8 @@ impl Buffers {
             }
             let needed = missing().fold(others, |sum, value| sum.saturating_add(uses.bytes(value, &**device)));
             // A smaller session may find room for what this one would have left in the file.
-            expect(needed).inspect_err(|_| weights.forget_mapped(index, &to_place))?;
+            expect("weights, KV cache and intermediate results need", needed)
+                .inspect_err(|_| weights.forget_mapped(index, &to_place))?;
         }
         Ok(())
     }

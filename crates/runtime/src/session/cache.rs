@@ -73,11 +73,9 @@ impl Buffers {
             let needed = more.saturating_add(own().map(taken).max().unwrap_or(0));
             if needed > free {
                 let positions = counted(room, "position");
-                let problem = format!(
-                    "a KV cache of {positions} needs {needed} more bytes of memory, but only {free} are \
-                        available; end some texts earlier, reduce the context (-c), or use fewer sequences"
-                );
-                return Err(Error::Device { device: about.name, problem });
+                let what = format!("a KV cache of {positions} needs another");
+                let remedy = "end some texts earlier, reduce the context (-c), or use fewer sequences";
+                return Err(about.too_little_memory(&what, needed, remedy));
             }
         }
         Ok(())

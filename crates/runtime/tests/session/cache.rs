@@ -180,7 +180,7 @@ fn a_cache_grows_by_less_where_there_is_less_memory() {
     small.free.store(needed - 1, Ordering::SeqCst);
     let error = session.compute(&entries(0, &ids[250..270]), None).unwrap_err().to_string();
     let part = format!(
-        "a KV cache of 320 positions needs {needed} more bytes of memory, but only {} are available",
+        "a KV cache of 320 positions needs another {needed} bytes of memory, but only {} are available",
         needed - 1
     );
     assert!(error.contains(&part), "{error}");

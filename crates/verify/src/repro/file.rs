@@ -201,7 +201,7 @@ pub(super) fn read(path: &Path) -> Result<(About, Scene)> {
 /// What a path is that is not a safetensors file, if that is known.
 fn what_instead(path: &Path) -> Option<String> {
     if path.is_dir() {
-        return Some("a folder".to_owned());
+        return Some("a directory".to_owned());
     }
     let model = trueup_formats::open(path, &OpenOptions::default()).ok()?;
     Some(format!("a model ({})", model.format()))

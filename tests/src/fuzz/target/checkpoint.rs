@@ -51,7 +51,7 @@ pub fn folder(input: &[u8], folder: &Path) -> Result<Answer, String> {
     let files = split_frames(input, 5);
     let [config, tokenizer, index, first, second] = files.as_slice() else { return Err("five files".to_owned()) };
     let model = folder.join("model");
-    later(fs::create_dir(&model), "a folder cannot be made")?;
+    later(fs::create_dir(&model), "a directory cannot be made")?;
     let put = |name: &str, bytes: &[u8]| later(fs::write(model.join(name), bytes), "the input cannot be written");
     put("config.json", config)?;
     put("tokenizer.json", tokenizer)?;

@@ -20,7 +20,7 @@ fn model() -> &'static [u8] {
 
 /// Names and columns of some matrices of the model.
 fn matrices() -> Vec<(String, usize)> {
-    let folder = tempfile::tempdir().expect("a scratch folder");
+    let folder = tempfile::tempdir().expect("a scratch directory");
     let path = folder.path().join("model.gguf");
     fs::write(&path, model()).expect("a file can be written");
     let file = Gguf::open(&path).expect("the model is right");
@@ -32,7 +32,7 @@ fn matrices() -> Vec<(String, usize)> {
 pub fn seeds() -> Vec<Vec<u8>> {
     let number = |number: usize| (number as i32).to_le_bytes().to_vec();
     let f32s = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
-    let folder = tempfile::tempdir().expect("a scratch folder");
+    let folder = tempfile::tempdir().expect("a scratch directory");
     let (mut metadata, path) = (Metadata::default(), folder.path().join("importance.gguf"));
     metadata.insert("general.type", "imatrix");
     metadata.insert("imatrix.datasets", vec!["text".to_owned()]);

@@ -15,7 +15,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
 }
 
 fn seed(vocabulary: u16) -> Vec<u8> {
-    let folder = tempfile::tempdir().expect("a scratch folder can be made");
+    let folder = tempfile::tempdir().expect("a scratch directory can be made");
     let path = folder.path().join("seed.logits");
     let shape = LogitsShape { context: 8, vocabulary: usize::from(vocabulary), chunks: 2 };
     let ids: Vec<u32> = (0..16).map(|id| id % u32::from(vocabulary)).collect();

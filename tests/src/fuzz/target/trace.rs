@@ -172,7 +172,7 @@ fn checksum(bytes: &[u8]) -> u32 {
 
 /// Names and `.npy` contents of the arrays and ids of a safetensors trace.
 fn arrays_of(trace: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let scratch = tempfile::tempdir().expect("a scratch folder");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
     let path = scratch.path().join("trace.safetensors");
     fs::write(&path, trace).expect("a file can be written");
     let file = SafetensorsFile::open(&path).unwrap_or_else(|error| panic!("{error}"));

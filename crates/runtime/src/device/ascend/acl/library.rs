@@ -120,7 +120,7 @@ impl Library {
         let path = settings.map(|path| CString::new(path.as_os_str().as_encoded_bytes())).transpose();
         let path = path.map_err(|error| {
             format!(
-                "the path of the folder for temporary files contains a NUL byte: \
+                "the path of the directory for temporary files contains a NUL byte: \
             {error}"
             )
         })?;
