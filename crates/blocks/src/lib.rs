@@ -58,6 +58,7 @@ mod f16;
 mod f32;
 mod f64;
 mod fp4;
+mod grid;
 mod iq4_nl;
 mod iq4_xs;
 mod k_affine;
@@ -88,6 +89,7 @@ pub use decoder::Decoder;
 pub use deviation::{Deviation, DeviationSums};
 pub use dtype::DType;
 pub use finite::{are_bytes_finite, first_not_finite};
+pub use grid::{GRID_TYPES, encode_exact};
 pub use split_scale::SplitScale;
 
 codec::codecs![

@@ -19,8 +19,10 @@ mod ops;
 mod place;
 mod plan;
 mod quantize;
+mod recipe;
 mod reports;
 mod repro;
+mod reproduce;
 mod roof;
 mod run;
 mod sampling;
@@ -39,6 +41,9 @@ pub enum Command {
     Convert(convert::Arguments),
     /// Quantize a model
     Quantize(quantize::Arguments),
+    /// Repeat a quantization from its attestation, and compare the results
+    #[command(long_about = reproduce::LONG_ABOUT)]
+    Reproduce(reproduce::Arguments),
     /// Generate text from prompts, or compute embeddings
     Run(run::Arguments),
     /// Chat with a model
@@ -88,6 +93,7 @@ pub fn run(command: Command) -> Result {
     match command {
         Command::Convert(arguments) => convert::run(arguments),
         Command::Quantize(arguments) => quantize::run(arguments),
+        Command::Reproduce(arguments) => reproduce::run(arguments),
         Command::Run(arguments) => run::run(arguments),
         Command::Chat(arguments) => chat::run(arguments),
         Command::Tokenize(arguments) => tokenize::run(arguments),

@@ -3,6 +3,7 @@
 use crate::chunk::{Chunk, chunks};
 use crate::describe::describe;
 use crate::mapping::Mapping;
+use crate::on_grid::look_for_grids;
 use crate::overrides::Override;
 use crate::report::{Report, TensorReport};
 use crate::slim::Slim;
@@ -10,9 +11,10 @@ use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::{DType, DeviationSums};
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Metadata, Split};
-use trueup_formats::{Checkpoint, Error, Result, TensorInfo};
-use trueup_quantize::{Choice, Loss, ModelFacts, Progress, Recipe, Resumed, Rooms, Transcoder, bytes_of, first_bytes};
-use trueup_quantize::{open_writer, stays_f32, take_over, walk_with};
+use trueup_formats::{Checkpoint, Error, Result, SourceFile, TensorInfo};
+use trueup_quantize::{Choice, ImportanceOptions, Loss, ModelFacts, OnGrid, Progress, Recipe, Resumed, Rooms};
+use trueup_quantize::{TensorImportance, Transcoder, Unfit, WeightedRows};
+use trueup_quantize::{bytes_of, first_bytes, open_writer, stays_f32, take_over, walk_with};
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -57,14 +59,36 @@ impl Default for Options {
 /// finite or becomes infinite in its new type (with tensor and element), and I/O; nothing is then left under the name
 /// of the output.
 pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progress: &dyn Progress) -> Result<Report> {
+    convert_with(source, output, options, None, progress)
+}
+
+/// As [`convert`]; types with blocks are encoded by the importance of the columns of weights.
+///
+/// # Errors
+/// As [`convert`], and an importance matrix that does not cover the tensors.
+pub fn convert_with(
+    source: &dyn Checkpoint,
+    output: &Path,
+    options: &Options,
+    importance: Option<&ImportanceOptions>,
+    progress: &dyn Progress,
+) -> Result<Report> {
     let mut mapping = Mapping::new(source)?;
     if let Some(slim) = &options.slim {
         let kept = slim.kept(source, &mapping)?;
         mapping = mapping.slimmed(kept.into(), source.path())?;
     }
-    let choices = choose(source, &mapping, &options.recipe)?;
+    let (plain, choices) = choose(source, &mapping, &options.recipe, importance.is_some())?;
+    let columns = importance.map_or_else(|| Ok(TensorImportance::default()), |file| file.prepare(&plain, &choices))?;
+    let is_reference = importance.is_some_and(|importance| importance.exact);
+    let on_grid = match is_reference {
+        true => OnGrid::default(),
+        false => look_for_grids(source, &mapping, &choices, options.threads)?,
+    };
     let tensors = targets(&mapping, &choices)?;
-    let (metadata, notes) = describe(source, &mapping, (&tensors, &options.recipe), &options.overrides)?;
+    let (mut metadata, mut notes) = describe(source, &mapping, (&tensors, &options.recipe), &options.overrides)?;
+    importance.iter().for_each(|importance| importance.describe(&mut metadata));
+    notes.extend(columns.notes.iter().cloned().chain(on_grid.notes()));
     let plan = GgufPlan::new(output, &metadata, &tensors, options.split)?;
     let files = plan.files().iter().map(|file| file.path.clone()).collect();
     let bytes = plan.bytes();
@@ -74,21 +98,30 @@ pub fn convert(source: &dyn Checkpoint, output: &Path, options: &Options, progre
     if options.dry_run {
         return Ok(report);
     }
-    let writer = open_writer(plan, &source.sources(), options.resume, "convert")?;
+    let inputs: Vec<&SourceFile> =
+        source.sources().into_iter().chain(importance.map(|file| file.file.source())).collect();
+    let command = if is_reference { "convert --imatrix-exact" } else { "convert" };
+    let writer = open_writer(plan, &inputs, options.resume, command)?;
     report.notes.extend(writer.note().map(str::to_owned));
-    let mut stream = Stream::new(source, &mapping, &writer, progress);
+    let mut stream = Stream::new(source, &mapping, &writer, (&columns, &on_grid, progress));
     if options.resume {
         report.resumed = Some(stream.take_over(options.threads)?);
     }
     stream.run(options.threads).map_err(|error| writer.explain(error))?;
     stream.tell_losses(&mut report.tensors);
+    inputs.iter().try_for_each(|input| input.unchanged()).map_err(|error| writer.explain(error))?;
     source.unchanged().map_err(|error| writer.explain(error))?;
     writer.finish()?;
     Ok(report)
 }
 
-/// One choice per tensor. The recipe sees our names and the types that tensors have without it.
-fn choose(source: &dyn Checkpoint, mapping: &Mapping, recipe: &Recipe) -> Result<Vec<Choice>> {
+/// The tensors as the recipe sees them, with our names and the types that they have without it; and a choice for each.
+fn choose(
+    source: &dyn Checkpoint,
+    mapping: &Mapping,
+    recipe: &Recipe,
+    has_importance: bool,
+) -> Result<(Vec<TensorInfo>, Vec<Choice>)> {
     let plain = |tensor: &crate::MappedTensor| {
         let is_matrix = tensor.expected.shape.len() > 1 && !stays_f32(&tensor.expected.name);
         let dtype = if is_matrix && tensor.dtype != DType::F64 { tensor.dtype } else { DType::F32 };
@@ -98,9 +131,10 @@ fn choose(source: &dyn Checkpoint, mapping: &Mapping, recipe: &Recipe) -> Result
     let mut metadata = Metadata::default();
     metadata.insert("general.architecture", mapping.architecture().gguf_name);
     mapping.spec().write_metadata(&mut metadata);
-    recipe
-        .choose(&plain, &ModelFacts::new(&metadata, &plain))
-        .map_err(|fault| Error::new(source.path(), fault.0).help("nothing was written"))
+    let facts = ModelFacts { has_importance, ..ModelFacts::new(&metadata, &plain) };
+    let choices = recipe.choose(&plain, &facts);
+    let choices = choices.map_err(|fault| Error::new(source.path(), fault.0).help("nothing was written"))?;
+    Ok((plain, choices))
 }
 
 fn targets(mapping: &Mapping, choices: &[Choice]) -> Result<Vec<TensorInfo>> {
@@ -132,6 +166,8 @@ struct Stream<'a> {
     source: &'a dyn Checkpoint,
     mapping: &'a Mapping,
     writer: &'a GgufWriter,
+    importance: &'a TensorImportance<'a>,
+    on_grid: &'a OnGrid,
     progress: &'a dyn Progress,
     /// What each tensor loses, where it is known whether all of it is written.
     losses: Vec<Loss>,
@@ -151,11 +187,11 @@ impl<'a> Stream<'a> {
         source: &'a dyn Checkpoint,
         mapping: &'a Mapping,
         writer: &'a GgufWriter,
-        progress: &'a dyn Progress,
+        (importance, on_grid, progress): (&'a TensorImportance<'a>, &'a OnGrid, &'a dyn Progress),
     ) -> Stream<'a> {
         progress.start(mapping.tensors().iter().map(source_bytes).sum());
         let losses = writer.tensors().iter().map(|tensor| Loss::new(tensor.elements())).collect();
-        Stream { source, mapping, writer, progress, losses }
+        Stream { source, mapping, writer, importance, on_grid, progress, losses }
     }
 
     /// Takes over what an earlier run finished.
@@ -189,6 +225,27 @@ impl<'a> Stream<'a> {
         }
     }
 
+    /// Changes the type of a chunk. Its rows are in the order of the checkpoint, in which no row leaves its matrix.
+    fn transcode(
+        &self,
+        chunk: &Chunk,
+        source: &[u8],
+        target: &mut [u8],
+        rooms: &mut Rooms,
+        loss: &mut DeviationSums,
+    ) -> std::result::Result<(), Unfit> {
+        let info = &self.writer.tensors()[chunk.tensor];
+        let transcoder = Transcoder::new(self.mapping.tensors()[chunk.tensor].dtype, info.dtype);
+        match self.importance.of(chunk.tensor) {
+            _ if self.on_grid.is_exact(chunk.tensor) => transcoder.transcode_exact(source, target, rooms, loss),
+            Some(importance) => {
+                let rows = WeightedRows::new(info, &chunk.elements, importance);
+                transcoder.transcode_weighted(source, target, rooms, &rows, loss)
+            }
+            None => transcoder.transcode(source, target, rooms, info.dtype.is_quantized().then_some(loss)),
+        }
+    }
+
     /// Types change before rows are sorted, so that a message names the element of the checkpoint.
     fn one(&self, own: &mut Own, chunk: &Chunk) -> Result<()> {
         let tensor = &self.mapping.tensors()[chunk.tensor];
@@ -201,8 +258,7 @@ impl<'a> Stream<'a> {
         } else {
             let source = first_bytes(&mut own.source, bytes_of(chunk.len(), from));
             chunk.read_source(self.source, self.mapping, source)?;
-            let measured = to.is_quantized().then_some(&mut loss);
-            transcoder.transcode(source, bytes, &mut own.rooms, measured).map_err(|unfit| {
+            self.transcode(chunk, source, bytes, &mut own.rooms, &mut loss).map_err(|unfit| {
                 let (number, element) = chunk.source_element(unfit.place);
                 let element = tensor.expected.source_element(element);
                 let source = tensor.sources.get(number).and_then(|place| self.source.tensors().get(*place));

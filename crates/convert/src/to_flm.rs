@@ -72,6 +72,9 @@ impl FlmOptions {
             ("--split", matches!(split, Split::Layers), "remove it"),
             ("--split-max-size", matches!(split, Split::Bytes(_)), "remove it"),
         ];
+        if let Some(flag) = recipe.selection_flag() {
+            return fault(&format!("{flag}: not supported for .flm output"), "remove it");
+        }
         if let Some((flag, _, help)) = refused.into_iter().find(|(_, is_given, _)| *is_given) {
             return fault(&format!("{flag}: not supported for .flm output"), help);
         }

@@ -30,6 +30,7 @@ const COUNTS: &str = ".counts";
 /// An importance matrix file, read and checked.
 #[derive(Debug)]
 pub struct Importance {
+    name: String,
     source: SourceFile,
     data_sets: Vec<String>,
     chunks: u64,
@@ -66,6 +67,17 @@ impl Importance {
         Ok(importance)
     }
 
+    /// The same under another file name: the name that output files mention.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Importance {
+        Importance { name: name.into(), ..self }
+    }
+
+    /// The name of the file, without its directory.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The file.
     pub fn source(&self) -> &SourceFile {
         &self.source
@@ -85,6 +97,11 @@ impl Importance {
     pub fn entries(&self) -> &BTreeMap<String, ImportanceEntry> {
         &self.entries
     }
+}
+
+/// The name of a file without its directory.
+fn name_of(source: &SourceFile) -> String {
+    source.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 impl ImportanceEntry {
@@ -140,7 +157,8 @@ fn read_gguf(source: SourceFile) -> Result<Importance> {
         let problem = format!("expected pairs of {SUMS} and {COUNTS}, found only one of {}", listed(&alone, ", "));
         return Err(Error::new(source.path(), problem).help("the file is damaged; compute it again"));
     }
-    Ok(Importance { source, data_sets, chunks, entries })
+    let name = name_of(&source);
+    Ok(Importance { name, source, data_sets, chunks, entries })
 }
 
 /// One entry of a GGUF file: tensors number `sums` and `counts`.
@@ -239,7 +257,8 @@ fn read_legacy(source: SourceFile) -> Result<Importance> {
         }
     }
     data_sets.retain(|name| !name.is_empty());
-    Ok(Importance { source, data_sets, chunks, entries })
+    let name = name_of(&source);
+    Ok(Importance { name, source, data_sets, chunks, entries })
 }
 
 #[cfg(test)]

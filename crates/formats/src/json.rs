@@ -99,6 +99,13 @@ pub(crate) fn read_object(source: &SourceFile) -> Result<Map<String, Value>> {
     object(source.path(), &source.read_all(CONFIG_BYTES_MAX)?)
 }
 
+/// A document of a known form, in which no object has a key twice; `path` is for the message.
+pub fn typed<T: DeserializeOwned>(path: impl AsRef<Path>, bytes: &[u8]) -> Result<T> {
+    let path = path.as_ref();
+    parse::<Unique>(path, bytes)?;
+    parse(path, bytes)
+}
+
 /// Any type with a reader of its own.
 pub(crate) fn parse<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T> {
     let text = to_utf8(bytes).map_err(|problem| Error::new(path, problem))?;

@@ -23,7 +23,7 @@ pub struct ImportanceOptions {
 
 /// The importance of the columns of every tensor that is encoded by it.
 #[derive(Default, Debug)]
-pub(crate) struct TensorImportance<'a> {
+pub struct TensorImportance<'a> {
     /// In the order of the tensors; `None` for a tensor that is encoded without.
     weights: Vec<Option<Cow<'a, [f32]>>>,
     /// What a user should know: one sentence each.
@@ -56,7 +56,7 @@ impl ImportanceOptions {
     /// # Errors
     /// Entries that are missing or have another size than the tensor, and experts without tokens, unless allowed. All
     /// are listed.
-    pub(crate) fn prepare(&self, tensors: &[TensorInfo], choices: &[Choice]) -> Result<TensorImportance<'_>> {
+    pub fn prepare(&self, tensors: &[TensorInfo], choices: &[Choice]) -> Result<TensorImportance<'_>> {
         let mut findings = Findings::default();
         let weights =
             tensors.iter().zip(choices).map(|(tensor, choice)| self.prepare_one(tensor, choice, &mut findings));
@@ -71,9 +71,8 @@ impl ImportanceOptions {
     }
 
     /// Adds the keys that name the file.
-    pub(crate) fn describe(&self, metadata: &mut Metadata) {
-        let name = self.file.source().path().file_name().unwrap_or_default().to_string_lossy();
-        metadata.insert("quantize.imatrix.file", text(&name));
+    pub fn describe(&self, metadata: &mut Metadata) {
+        metadata.insert("quantize.imatrix.file", text(self.file.name()));
         if let Some(data_set) = self.file.data_sets().first() {
             metadata.insert("quantize.imatrix.dataset", text(data_set));
         }
@@ -194,7 +193,10 @@ fn without_zero_groups(weights: &[f32], length: Option<usize>) -> (Cow<'_, [f32]
 /// Consecutive rows of a tensor with the importance of their columns.
 #[derive(Clone, Copy, Debug)]
 pub struct WeightedRows<'a> {
+    /// Of a matrix.
     columns: usize,
+    /// Those of a piece of one row, or all.
+    range: (usize, usize),
     /// Number of the first row in the tensor.
     first: usize,
     rows_per_matrix: usize,
@@ -202,22 +204,25 @@ pub struct WeightedRows<'a> {
 }
 
 impl<'a> WeightedRows<'a> {
-    /// The rows in a range of elements of a tensor; `importance` holds one number for each column of each matrix.
-    pub(crate) fn new(tensor: &TensorInfo, elements: &Range<u64>, importance: &'a [f32]) -> WeightedRows<'a> {
+    /// The rows in a range of elements of a tensor, or a piece of one row; `importance` holds one number for each column
+    /// of each matrix.
+    pub fn new(tensor: &TensorInfo, elements: &Range<u64>, importance: &'a [f32]) -> WeightedRows<'a> {
         let size = |axis: usize| tensor.shape.get(axis).map_or(1, |size| *size as usize);
-        let columns = size(0);
-        WeightedRows { columns, first: elements.start as usize / columns, rows_per_matrix: size(1), importance }
+        let (columns, first) = (size(0), elements.start as usize);
+        let start = first % columns;
+        let range = (start, columns.min(start + (elements.end - elements.start) as usize));
+        WeightedRows { columns, range, first: first / columns, rows_per_matrix: size(1), importance }
     }
 
-    /// Elements of a row.
+    /// Elements of a row, or of the piece of one.
     pub fn columns(&self) -> usize {
-        self.columns
+        self.range.1 - self.range.0
     }
 
     /// The importance of the columns of row number `row` of the range.
     pub fn importance_of(&self, row: usize) -> &'a [f32] {
         let matrix = (self.first + row) / self.rows_per_matrix;
-        &self.importance[matrix * self.columns..][..self.columns]
+        &self.importance[matrix * self.columns..][self.range.0..self.range.1]
     }
 }
 
@@ -245,5 +250,7 @@ mod tests {
         let rows = WeightedRows::new(&tensor, &(64..192), &importance);
         assert_eq!([0, 1, 2, 3].map(|row| rows.importance_of(row)[0]), [1.0, 2.0, 2.0, 2.0]);
         assert_eq!(rows.columns(), 32);
+        let piece = WeightedRows::new(&tensor, &(104..112), &importance);
+        assert_eq!((piece.columns(), piece.importance_of(0)), (8, &[2.0; 8][..]));
     }
 }

@@ -9,6 +9,7 @@
 //! on the number of threads.
 #![forbid(unsafe_code)]
 
+mod exact;
 mod importance;
 mod loss;
 mod progress;
@@ -19,10 +20,12 @@ mod stream;
 mod transcode;
 mod walk;
 
-pub use importance::{ImportanceOptions, WeightedRows};
+pub use exact::{ExactTypes, OnGrid, exact_types, exact_types_of};
+pub use importance::{ImportanceOptions, TensorImportance, WeightedRows};
 pub use loss::Loss;
 pub use progress::{NoProgress, Progress};
-pub use recipe::{Choice, ModelFacts, Recipe, Rule, RuleError, Scheme, stays_f32, written_type, written_types};
+pub use recipe::{Choice, ModelFacts, Recipe, RecipeParameters, Rule, RuleError, Scheme};
+pub use recipe::{stays_f32, written_type, written_types};
 pub use report::{Report, TensorReport};
 pub use resume::{Resumed, open_writer, take_over};
 pub use stream::{Layout, Options, quantize, quantize_with};

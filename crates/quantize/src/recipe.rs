@@ -12,6 +12,7 @@ mod facts;
 mod faults;
 mod kept;
 mod layers;
+mod parameters;
 mod role;
 mod rule;
 mod scheme;
@@ -23,6 +24,7 @@ mod width;
 
 pub use facts::ModelFacts;
 pub use kept::stays_f32;
+pub use parameters::RecipeParameters;
 pub(crate) use role::is_end;
 pub use rule::{Rule, RuleError, written_type, written_types};
 pub use scheme::Scheme;

@@ -6,6 +6,7 @@
 //!
 //! The measures are added up in the order of chunks, so neither bytes nor report depend on the number of threads.
 
+use crate::exact::{OnGrid, exact_types};
 use crate::importance::{ImportanceOptions, TensorImportance, WeightedRows};
 use crate::loss::Loss;
 use crate::progress::Progress;
@@ -14,6 +15,7 @@ use crate::report::{Report, TensorReport};
 use crate::resume::{Resumed, open_writer, take_over};
 use crate::transcode::{Rooms, Transcoder};
 use crate::walk::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, first_bytes, walk_with};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::Path;
 use trueup_blocks::{DType, DeviationSums, SplitScale};
@@ -22,7 +24,8 @@ use trueup_formats::{Checkpoint, Description, Error, Result, SourceFile, TensorI
 use trueup_formats::{LAYOUT_KEY, LAYOUT_SPLIT_SCALE, split_scale_tensors};
 
 /// How blocks are laid out in the file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Layout {
     /// Blocks as GGUF programs read them.
     Block,
@@ -80,8 +83,11 @@ pub fn quantize_with(
         tensors.iter().zip(&choices).map(|(tensor, choice)| Target::new(tensor, choice, options)).collect();
     refuse_unreadable(source, &targets)?;
     let columns = importance.map_or_else(|| Ok(TensorImportance::default()), |file| file.prepare(tensors, &choices))?;
+    let is_reference = importance.is_some_and(|importance| importance.exact);
+    let on_grid = if is_reference { OnGrid::default() } else { look_for_grids(source, &targets, options.threads)? };
     let mut report = report_of(&targets, options);
     report.notes.extend_from_slice(&columns.notes);
+    report.notes.extend(on_grid.notes());
     if options.dry_run {
         return Ok(report);
     }
@@ -93,7 +99,7 @@ pub fn quantize_with(
     let command = if importance.is_some_and(|file| file.exact) { "quantize --imatrix-exact" } else { "quantize" };
     let writer = open_writer(plan, &inputs, options.resume, command)?;
     report.notes.extend(writer.note().map(str::to_owned));
-    let mut stream = Stream::new(source, &writer, &targets, (&columns, progress));
+    let mut stream = Stream::new(source, &writer, &targets, (&columns, &on_grid, progress));
     progress.start(tensors.iter().map(|tensor| tensor.bytes).sum());
     if options.resume {
         report.resumed = Some(stream.take_over(options.threads)?);
@@ -162,6 +168,17 @@ fn refuse_unreadable(source: &dyn Checkpoint, targets: &[Target]) -> Result<()> 
     }
     let problem = format!("expected tensor types that trueup can decode, found {}", listed(&names, ", "));
     Err(Error::new(source.path(), problem).help("start from the f16, bf16 or f32 file of the model"))
+}
+
+/// Looks at the weights of all tensors that change from floats to blocks.
+fn look_for_grids(source: &dyn Checkpoint, targets: &[Target], threads: Option<usize>) -> Result<OnGrid> {
+    let mut on_grid = OnGrid::default();
+    for (number, Target { source: tensor, choice, .. }) in targets.iter().enumerate() {
+        let is_encoded = choice.dtype.is_quantized() && tensor.dtype.is_float();
+        let types = is_encoded.then(|| exact_types(source, number, Some(choice.dtype), threads)).transpose()?;
+        on_grid.push(&tensor.name, choice, types.as_ref());
+    }
+    Ok(on_grid)
 }
 
 /// The report as far as it is known before the work.
@@ -248,6 +265,7 @@ struct Stream<'a> {
     writer: &'a GgufWriter,
     targets: &'a [Target<'a>],
     importance: &'a TensorImportance<'a>,
+    on_grid: &'a OnGrid,
     progress: &'a dyn Progress,
     /// The output tensors of each tensor.
     outputs: Vec<Range<usize>>,
@@ -275,7 +293,7 @@ impl<'a> Stream<'a> {
         source: &'a dyn Checkpoint,
         writer: &'a GgufWriter,
         targets: &'a [Target<'a>],
-        (importance, progress): (&'a TensorImportance<'a>, &'a dyn Progress),
+        (importance, on_grid, progress): (&'a TensorImportance<'a>, &'a OnGrid, &'a dyn Progress),
     ) -> Stream<'a> {
         let outputs = targets.iter().scan(0, |next, target| {
             let first = *next;
@@ -283,7 +301,7 @@ impl<'a> Stream<'a> {
             Some(first..*next)
         });
         let losses = targets.iter().map(|target| Loss::new(target.source.elements())).collect();
-        Stream { source, writer, targets, importance, progress, outputs: outputs.collect(), losses }
+        Stream { source, writer, targets, importance, on_grid, progress, outputs: outputs.collect(), losses }
     }
 
     /// Takes over what an earlier run finished.
@@ -322,6 +340,9 @@ impl<'a> Stream<'a> {
         let blocks = first_bytes(&mut own.target, bytes_of(elements, to));
         let transcoder = target.transcoder();
         let done = match self.importance.of(chunk.tensor) {
+            _ if self.on_grid.is_exact(chunk.tensor) => {
+                transcoder.transcode_exact(bytes, blocks, &mut own.rooms, &mut loss)
+            }
             Some(importance) => {
                 let rows = WeightedRows::new(target.source, &chunk.elements, importance);
                 transcoder.transcode_weighted(bytes, blocks, &mut own.rooms, &rows, &mut loss)

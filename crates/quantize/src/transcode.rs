@@ -11,7 +11,7 @@
 use crate::importance::WeightedRows;
 use crate::walk::bytes_of;
 use std::path::Path;
-use trueup_blocks::{Codec, DType, DeviationSums, are_bytes_finite, first_not_finite};
+use trueup_blocks::{Codec, DType, DeviationSums, are_bytes_finite, encode_exact, first_not_finite};
 use trueup_formats::{Error, TensorInfo, element_indices, quote, significant};
 
 /// From one type to another. Both have a codec, unless they are the same; blocks divide what is transcoded.
@@ -123,6 +123,29 @@ impl Transcoder {
             let importance = rows.importance_of(row);
             let encode = |weights: &[f32], bytes: &mut [u8]| encode_weighted(weights, importance, bytes);
             self.piece(source, target, rooms, Some(loss), encode).map_err(|unfit| unfit.after(row * columns))?;
+        }
+        Ok(())
+    }
+
+    /// The same for elements that lie on the grid of the new type: nothing is lost.
+    ///
+    /// # Errors
+    /// As [`Transcoder::transcode`].
+    pub fn transcode_exact(
+        self,
+        source: &[u8],
+        target: &mut [u8],
+        rooms: &mut Rooms,
+        loss: &mut DeviationSums,
+    ) -> Result<(), Unfit> {
+        let sources = source.chunks(piece_bytes(self.source));
+        for (number, (source, target)) in sources.zip(target.chunks_mut(piece_bytes(self.target))).enumerate() {
+            // Weights off the grid are encoded by the codec.
+            let encode = |weights: &[f32], bytes: &mut [u8]| {
+                encode_exact(self.source, self.target, weights, bytes);
+            };
+            self.piece(source, target, rooms, Some(loss), encode)
+                .map_err(|unfit| unfit.after(number * PIECE_ELEMENTS))?;
         }
         Ok(())
     }

@@ -49,6 +49,7 @@
 )]
 
 mod array_file;
+pub mod attestation;
 pub mod manifest;
 mod model;
 mod service;

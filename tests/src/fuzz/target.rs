@@ -1,5 +1,6 @@
 //! The list of targets. A new one is a line here, and a file in `fuzz/fuzz_targets`.
 
+mod attestation;
 mod checkpoint;
 mod gguf;
 mod importance;
@@ -58,6 +59,21 @@ const MODEL_WORDS: &[&str] = &[
     "silu",
     "gelu",
     "tie_word_embeddings",
+];
+
+/// Names and texts in attestations.
+const ATTESTATION_WORDS: &[&str] = &[
+    "https://in-toto.io/Statement/v1",
+    "https://slsa.dev/provenance/v1",
+    "urn:trueup:quantize:v1",
+    "payloadType",
+    "importance",
+    "q4_k_m",
+    "iq4_xs",
+    "split",
+    "../source.gguf",
+    "(?:a{1000}){1000}=q4_0",
+    "\\pL{999}=f16",
 ];
 
 /// Names in vocabularies.
@@ -470,5 +486,12 @@ pub const TARGETS: &[Target] = &[
         grammar: json,
         words: REPORT_WORDS,
         run: report::baseline,
+    },
+    Target {
+        name: "attestation",
+        seeds: attestation::seeds,
+        grammar: json,
+        words: ATTESTATION_WORDS,
+        run: attestation::run,
     },
 ];

@@ -1,6 +1,7 @@
 //! `trueup convert`: converts a checkpoint to GGUF, or a model to `.flm`.
 
-use crate::failure::{Code, Result};
+use crate::command::recipe::{ImportanceArguments, RecipeArguments};
+use crate::failure::{Code, Failure, Result};
 use crate::losses::{self, How};
 use crate::output;
 use crate::progress::Bar;
@@ -9,16 +10,17 @@ use crate::value;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use trueup::convert::{Agreement, FlmOptions, Options, Override, Report, Slim, TensorCheck, check, convert, to_flm};
+use trueup::convert::{Agreement, FlmOptions, Options, Override, Report, Slim, TensorCheck, check, convert_with, to_flm};
 use trueup::formats::flm::is_flm;
 use trueup::formats::gguf::Split;
 use trueup::formats::{self, Gguf, OpenOptions, counted, quote, significant};
 use trueup::models::Architecture;
-use trueup::quantize::{Recipe, Scheme};
+use trueup::quantize::Scheme;
 
 const EXAMPLES: &str = "\
 Examples:
   trueup convert path/to/hf-model model.gguf --check
+  trueup convert path/to/hf-model model-q4_k_m.gguf --type q4_k_m --imatrix imatrix.gguf
   trueup convert stories.bin stories.gguf --tokenizer tokenizer.bin --type f16
   trueup convert path/to/hf-model model.gguf --split-max-size 2G --dry-run
   trueup convert path/to/hf-model model.gguf --split layers
@@ -56,9 +58,13 @@ pub struct Arguments {
     /// Type of the matrices: auto, f32, f16, bf16 or a quantized type
     ///
     /// auto keeps the types of the source; tensors that the conversion computes, such as ternary matrices, are written
-    /// as f32. A quantized type quantizes during the conversion, as `trueup quantize` does.
+    /// as f32. A quantized type or mixture, such as q4_k_m, quantizes during the conversion, as `trueup quantize` does.
     #[arg(long = "type", value_name = "TYPE", default_value = "auto", value_parser = type_or_auto)]
     dtype: TypeOrAuto,
+    #[command(flatten)]
+    recipe: RecipeArguments,
+    #[command(flatten)]
+    importance: ImportanceArguments,
     /// Read the output back and compare every tensor with its source
     ///
     /// The comparison inverts every transform of the conversion. A tensor that differs sets exit code 1.
@@ -121,7 +127,7 @@ fn type_or_auto(text: &str) -> std::result::Result<TypeOrAuto, String> {
 pub fn run(arguments: Arguments) -> Result {
     let source = formats::open(&arguments.source, &OpenOptions { tokenizer: arguments.tokenizer.clone() })?;
     let options = Options {
-        recipe: Recipe::of(arguments.dtype.0),
+        recipe: arguments.recipe.recipe(arguments.dtype.0),
         split: arguments.split.map_or(arguments.split_max_size.into(), |SplitAt::Layers| Split::Layers),
         slim: arguments.prune_vocab,
         overrides: arguments.metadata,
@@ -129,13 +135,18 @@ pub fn run(arguments: Arguments) -> Result {
         dry_run: arguments.dry_run,
         resume: arguments.resume,
     };
+    let importance = arguments.importance.open()?;
     if is_flm(&arguments.output) {
+        if importance.is_some() {
+            return Err(Failure::new("--imatrix: expected GGUF output, found .flm output; remove --imatrix"));
+        }
         let options = FlmOptions::of_conversion(&arguments.output, options, arguments.check)?;
         let report = to_flm(source.as_ref(), &arguments.output, &options, &Bar::new("convert"))?;
         losses::print(&report, &arguments.output, options.dry_run, &How { json: arguments.json, report: None })?;
         return Ok(Code::Done);
     }
-    let report = convert(source.as_ref(), &arguments.output, &options, &Bar::new("convert"))?;
+    let bar = Bar::new("convert");
+    let report = convert_with(source.as_ref(), &arguments.output, &options, importance.as_ref(), &bar)?;
     report.notes.iter().for_each(|note| output::note(note));
     report.resumed.iter().for_each(|resumed| output::note(&resumed.sentence()));
     let checks = match report.files.first() {

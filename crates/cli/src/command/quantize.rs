@@ -1,17 +1,19 @@
 //! `trueup quantize`: writes a model with smaller types, and reports the error of each tensor.
 
+use crate::command::recipe::{ImportanceArguments, RecipeArguments};
 use crate::failure::{Code, Failure, Result};
 use crate::losses::{self, How};
 use crate::output;
 use crate::progress::Bar;
-use crate::target;
+use crate::target::{self, Targets};
 use crate::value;
 use clap::{ArgGroup, Args, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use trueup::attestation::Attestation;
 use trueup::blocks::DType;
 use trueup::convert::{FlmOptions, to_flm};
-use trueup::formats::{self, Importance, flm::is_flm};
-use trueup::quantize::{ImportanceOptions, Layout, Options, Recipe, Rule, Scheme, quantize_with};
+use trueup::formats::{self, Checkpoint, flm::is_flm};
+use trueup::quantize::{Layout, Options, Scheme, quantize_with};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,41 +40,21 @@ pub struct Arguments {
     bits: Option<String>,
     #[arg(long = "type", value_name = "TYPE", help = type_help(), value_parser = value::scheme)]
     scheme: Option<Scheme>,
-    /// Set the type of tensors whose names match the regular expression REGEX; the first matching rule applies
-    ///
-    /// Other tensors keep the types that they would have without the rule. A rule that matches no tensor is an error.
-    #[arg(long = "rule", alias = "tensor-type", value_name = "REGEX=TYPE")]
-    rules: Vec<Rule>,
-    /// Use the main type of -b or --type for every matrix, including the embedding and the output head
-    #[arg(long)]
-    pure: bool,
-    /// Type of the token embedding
-    #[arg(long, value_name = "TYPE", value_parser = value::tensor_type)]
-    token_embedding_type: Option<DType>,
-    /// Type of the output head; of the token embedding, if the model has no separate output head
-    #[arg(long, value_name = "TYPE", value_parser = value::tensor_type)]
-    output_tensor_type: Option<DType>,
-    /// Keep the type of the output head
-    #[arg(long, conflicts_with = "output_tensor_type")]
-    leave_output_tensor: bool,
-    /// Fail if a tensor cannot get the requested type, for example because of its row length
-    #[arg(long)]
-    strict: bool,
-    /// Importance matrix of `trueup imatrix` or llama-imatrix: errors are weighted by the inputs of each column
-    #[arg(long, value_name = "FILE")]
-    imatrix: Option<PathBuf>,
-    /// Accept missing entries, wrong sizes, and experts without tokens in the importance matrix
-    #[arg(long, requires = "imatrix")]
-    allow_partial_imatrix: bool,
-    /// Write the bytes of llama-quantize, even where it sets weights of columns without importance to zero
-    #[arg(long, requires = "imatrix")]
-    imatrix_exact: bool,
+    #[command(flatten)]
+    recipe: RecipeArguments,
+    #[command(flatten)]
+    importance: ImportanceArguments,
     /// Storage layout of quantized blocks; without -b or --type, only the layout changes
     #[arg(long, value_enum)]
     layout: Option<LayoutName>,
     /// Also write the results as JSON to FILE; with -, print them instead of the text
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Write an attestation of the run to FILE: the hashes of all inputs and of the output, all options, the losses
+    ///
+    /// The file is an in-toto statement. `trueup reproduce FILE` repeats the run and compares the results.
+    #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
+    attest: Option<PathBuf>,
     /// Show what would be written, without writing it
     #[arg(long)]
     dry_run: bool,
@@ -109,13 +91,7 @@ pub fn run(arguments: Arguments) -> Result {
         "8" => Scheme::from(DType::Q8_0),
         _ => Scheme::from(DType::F16),
     });
-    let recipe = Recipe::of(bits.or(arguments.scheme))
-        .pure(arguments.pure)
-        .strict(arguments.strict)
-        .token_embedding(arguments.token_embedding_type)
-        .output(arguments.output_tensor_type)
-        .leave_output(arguments.leave_output_tensor)
-        .rules(arguments.rules);
+    let recipe = arguments.recipe.recipe(bits.or(arguments.scheme));
     let layout = match arguments.layout {
         None | Some(LayoutName::Block) => Layout::Block,
         Some(LayoutName::Split) => Layout::Split,
@@ -126,24 +102,13 @@ pub fn run(arguments: Arguments) -> Result {
     if !is_flm(&arguments.output) {
         source.notes().iter().for_each(|note| output::note(note));
     }
-    if let Some(file) = &arguments.report {
-        output::check_target(file, &source.sources())?;
-        if target::is_same(file, &arguments.output) {
-            return Err(Failure::new(
-                "--report: this path is also the output model; choose another path for the report",
-            ));
-        }
-    }
-    let importance = arguments.imatrix.as_deref().map(Importance::open).transpose()?;
-    let importance = importance.map(|file| ImportanceOptions {
-        file,
-        allow_partial: arguments.allow_partial_imatrix,
-        exact: arguments.imatrix_exact,
-    });
-    let how = How { json: arguments.json, report: arguments.report };
+    check_targets(&arguments, source.as_ref())?;
+    let importance = arguments.importance.open()?;
+    let how = How { json: arguments.json, report: arguments.report.clone() };
     let report = if is_flm(&arguments.output) {
-        if importance.is_some() {
-            return Err(Failure::new("--imatrix: expected GGUF output, found .flm output; remove --imatrix"));
+        let flags = [("--imatrix", importance.is_some()), ("--attest", arguments.attest.is_some())];
+        if let Some((flag, _)) = flags.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(Failure::new(format!("{flag}: expected GGUF output, found .flm output; remove {flag}")));
         }
         let bits = arguments.bits.as_deref().and_then(|bits| bits.parse().ok());
         let options = FlmOptions::of_quantization(&arguments.output, bits, &options)?;
@@ -151,6 +116,27 @@ pub fn run(arguments: Arguments) -> Result {
     } else {
         quantize_with(source.as_ref(), &arguments.output, &options, importance.as_ref(), &Bar::new("quantize"))?
     };
+    if let Some(file) = &arguments.attest {
+        let written = (arguments.output.as_path(), &report);
+        let attestation = Attestation::new(source.as_ref(), importance.as_ref(), &options, written)?;
+        output::document(file, &serde_json::to_string_pretty(&attestation)?)?;
+    }
     losses::print(&report, &arguments.output, arguments.dry_run, &how)?;
     Ok(Code::Done)
+}
+
+/// Refuses a report or an attestation that would replace an input or the output.
+fn check_targets(arguments: &Arguments, source: &dyn Checkpoint) -> Result<()> {
+    let documents = [("--report", &arguments.report), ("--attest", &arguments.attest)];
+    for (flag, file) in documents.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?))) {
+        output::check_target(file, &source.sources())?;
+        if target::is_same(file, &arguments.output) {
+            return Err(Failure::new(format!(
+                "{flag}: this path is also the output model; choose another path for the document"
+            )));
+        }
+    }
+    let documents = documents.into_iter().filter_map(|(_, file)| file.as_deref());
+    let read: Vec<&Path> = arguments.importance.imatrix.as_deref().into_iter().collect();
+    Targets::files(documents).check(&source.sources(), &read)
 }

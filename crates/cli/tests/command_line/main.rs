@@ -6,6 +6,7 @@
 //! ```
 
 mod aliases;
+mod attesting;
 mod benching;
 mod cached_blocks;
 mod changing;

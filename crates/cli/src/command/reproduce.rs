@@ -1,0 +1,143 @@
+//! `trueup reproduce`: repeats an attested run of quantize, and compares the results.
+
+use crate::failure::{Code, Failure, Result};
+use crate::output;
+use crate::progress::Bar;
+use crate::target::Targets;
+use crate::value;
+use clap::Args;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use trueup::attestation::Attestation;
+use trueup::formats::{self, Importance, OpenOptions, quote};
+use trueup::quantize::quantize_with;
+
+/// Description in `--help`.
+pub const LONG_ABOUT: &str = "\
+Repeat a quantization from its attestation, and compare the results
+
+The attestation is a file that `trueup quantize --attest FILE` wrote. Inputs are compared with their attested hashes \
+first. If they are equal, the model is quantized again with the attested options, and the hash of the output is \
+compared.";
+
+const DETAILS: &str = "\
+Exit codes:
+  0  The output is identical to the attested one
+  1  An input or the output differs
+  2  The attestation or an input could not be read
+
+Examples:
+  trueup reproduce model-q4_k_m.intoto.json
+  trueup reproduce model-q4_k_m.intoto.json --source downloads/model-f16.gguf -o again.gguf";
+
+/// Arguments of `trueup reproduce`.
+#[derive(Args)]
+#[command(after_long_help = DETAILS)]
+pub struct Arguments {
+    /// Attestation of `trueup quantize --attest`
+    attestation: PathBuf,
+    /// Model that was quantized [default: the attested name, in the directory of the attestation]
+    #[arg(long, value_name = "FILE")]
+    source: Option<PathBuf>,
+    /// Importance matrix that was used [default: the attested name, in the directory of the attestation]
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
+    /// Keep the output as FILE [default: a temporary file]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Number of threads; does not change the result [default: one per core]
+    #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
+    threads: Option<usize>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `trueup reproduce`.
+pub fn run(arguments: Arguments) -> Result {
+    let attestation = Attestation::read(&arguments.attestation)?;
+    let options = attestation.options(&arguments.attestation, arguments.threads)?;
+    let folder = arguments.attestation.parent().unwrap_or(Path::new(""));
+    let path = arguments.source.clone().unwrap_or_else(|| attestation.source_in(folder));
+    let source = find(&path, "--source", |path| formats::open(path, &OpenOptions::default()))?;
+    let source = formats::join_split_scale(source)?;
+    let matrix = match (attestation.importance_in(folder), &arguments.imatrix) {
+        (None, Some(_)) => {
+            return Err(Failure::new("--imatrix: the attested run used no importance matrix; remove --imatrix"));
+        }
+        (attested, given) => given.clone().or(attested),
+    };
+    let matrix = matrix.map(|path| find(&path, "--imatrix", |path| Importance::open(path))).transpose()?;
+    if let Some(output) = &arguments.output {
+        let read: Vec<&Path> = matrix.iter().map(|matrix| matrix.source().path()).collect();
+        let read = [&[arguments.attestation.as_path()][..], &read].concat();
+        Targets::files([output.as_path()]).check(&source.sources(), &read)?;
+    }
+    let mut differences = attestation.compare_inputs(source.as_ref(), matrix.as_ref())?;
+    let is_run = differences.is_empty();
+    if is_run {
+        let scratch = Scratch::new(arguments.output.as_deref())?;
+        let importance = matrix.and_then(|matrix| attestation.importance(matrix));
+        let bar = Bar::new("quantize");
+        quantize_with(source.as_ref(), &scratch.file, &options, importance.as_ref(), &bar)?;
+        differences = attestation.compare_output(&scratch.file, arguments.threads)?;
+    }
+    print(&arguments, &attestation, &differences, is_run)?;
+    Ok(if differences.is_empty() { Code::Done } else { Code::Mismatch })
+}
+
+/// Opens an input; the message on a missing one names the option for another path.
+fn find<T>(path: &Path, option: &str, open: impl Fn(&Path) -> formats::Result<T>) -> Result<T> {
+    if !path.exists() {
+        let shown = quote(&path.to_string_lossy());
+        return Err(Failure::new(format!(
+            "{shown}: expected an input of the attested run, found no file; pass {option}"
+        )));
+    }
+    Ok(open(path)?)
+}
+
+/// The file that is written, and the directory that is removed afterwards.
+struct Scratch {
+    file: PathBuf,
+    _folder: Option<TempDir>,
+}
+
+impl Scratch {
+    fn new(output: Option<&Path>) -> Result<Scratch> {
+        if let Some(file) = output {
+            return Ok(Scratch { file: file.to_owned(), _folder: None });
+        }
+        let folder = TempDir::with_prefix("trueup-reproduce-")
+            .map_err(|error| Failure::new(format!("cannot create a temporary directory: {error}; pass -o FILE")))?;
+        Ok(Scratch { file: folder.path().join("output.gguf"), _folder: Some(folder) })
+    }
+}
+
+fn print(arguments: &Arguments, attestation: &Attestation, differences: &[String], is_run: bool) -> Result<()> {
+    let (attested, own) = (attestation.version(), env!("CARGO_PKG_VERSION"));
+    let name = attestation.output_name();
+    if arguments.json {
+        return output::json(&json!({
+            "equal": differences.is_empty(),
+            "output": name,
+            "inputs_equal": is_run,
+            "attested_version": attested,
+            "version": own,
+            "differences": differences,
+        }));
+    }
+    if attested != own {
+        output::note(&format!("the attested run used trueup {}, this is trueup {own}", quote(attested)));
+    }
+    let name = quote(name);
+    for difference in differences {
+        output::line(difference)?;
+    }
+    output::line(&match (differences.is_empty(), is_run) {
+        (true, _) => format!("{name}: reproduced, identical bytes"),
+        (false, true) => format!("{name}: not reproduced: the inputs are equal, the output differs"),
+        (false, false) => format!("{name}: not reproduced: an input differs"),
+    })
+}

@@ -1,0 +1,181 @@
+//! Finds tensors whose weights already lie on the grid of a block type, as after quantization-aware training: that type
+//! stores them without loss.
+//!
+//! ```text
+//! tensor ─ 32 samples of 256 weights ─ a type left? ─ all weights, on all cores ─▶ the smallest exact type
+//!                                          └ no, almost always after the first sample
+//! ```
+
+use crate::recipe::Choice;
+use crate::walk::{bytes_of, chunk_ranges, walk};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use trueup_blocks::{DType, GRID_TYPES, encode_exact};
+use trueup_formats::{Checkpoint, Result, TensorInfo, counted, listed, quote};
+
+/// Weights of a sample: a multiple of every block length.
+const SAMPLE: u64 = 256;
+
+/// Samples of a tensor.
+const SAMPLES: u64 = 32;
+
+/// The types that store weights without loss, as far as weights were looked at.
+#[derive(Clone, Debug)]
+pub struct ExactTypes {
+    source: DType,
+    /// The grids that remain, the smallest type first.
+    grids: Vec<DType>,
+    /// Another type, and whether it is exact too.
+    other: Option<DType>,
+    is_nonzero: bool,
+}
+
+impl ExactTypes {
+    /// All grids that can store rows of the tensor; `other` is a type that is tested too.
+    pub fn new(tensor: &TensorInfo, other: Option<DType>) -> ExactTypes {
+        let row = tensor.shape.first().copied().unwrap_or(1);
+        let is_float = matches!(tensor.dtype, DType::F32 | DType::F16 | DType::Bf16);
+        let fits = |dtype: &DType| is_float && dtype.codec().is_some() && dtype.row_bytes(row).is_some();
+        let grids = GRID_TYPES.into_iter().filter(fits).collect();
+        ExactTypes { source: tensor.dtype, grids, other: other.filter(fits), is_nonzero: false }
+    }
+
+    /// Whether the weights are on no grid.
+    pub fn is_none(&self) -> bool {
+        self.grids.is_empty()
+    }
+
+    /// The smallest type that stores all weights without loss; `None` also if all of them are zero.
+    pub fn smallest(&self) -> Option<DType> {
+        self.grids.first().copied().filter(|_| self.is_nonzero)
+    }
+
+    /// Looks at more weights: whole blocks, in the type of the source.
+    pub fn look_at(&mut self, bytes: &[u8]) {
+        let Some(codec) = self.source.codec() else { return self.grids.clear() };
+        let mut weights = vec![0.0; bytes.len() / self.source.block_bytes()];
+        (codec.decode)(bytes, &mut weights);
+        self.is_nonzero |= weights.iter().any(|weight| *weight != 0.0);
+        let mut room = Vec::new();
+        let mut is_exact = |dtype: DType| {
+            weights.chunks(SAMPLE as usize).all(|weights| {
+                room.resize(bytes_of(weights.len() as u64, dtype) as usize, 0);
+                encode_exact(self.source, dtype, weights, &mut room)
+            })
+        };
+        self.grids.retain(|dtype| is_exact(*dtype));
+        self.other = self.other.filter(|dtype| is_exact(*dtype));
+    }
+
+    /// What both have seen.
+    pub fn and(&mut self, seen: &ExactTypes) {
+        self.grids.retain(|dtype| seen.grids.contains(dtype));
+        self.other = self.other.filter(|other| seen.other == Some(*other));
+        self.is_nonzero |= seen.is_nonzero;
+    }
+}
+
+/// Looks at all weights of a tensor of a checkpoint, unless samples show that they are on no grid. `other` is a type
+/// that is tested too.
+///
+/// # Errors
+/// I/O.
+pub fn exact_types(
+    source: &dyn Checkpoint,
+    tensor: usize,
+    other: Option<DType>,
+    threads: Option<usize>,
+) -> Result<ExactTypes> {
+    let info = &source.tensors()[tensor];
+    let (total, row) = (info.elements(), info.shape.first().copied().unwrap_or(1));
+    let read = |elements: &Range<u64>| {
+        let mut bytes = vec![0; bytes_of(elements.end - elements.start, info.dtype) as usize];
+        source.read(tensor, bytes_of(elements.start, info.dtype), &mut bytes).map(|()| bytes)
+    };
+    let types = ExactTypes::new(info, other);
+    let pieces = total.div_ceil(SAMPLE);
+    let count = SAMPLES.min(pieces);
+    let samples = (0..count).map(|sample| sample * pieces / count * SAMPLE);
+    let samples = samples.map(|first| first..(first + SAMPLE).min(total));
+    exact_types_of(types, samples, chunk_ranges(total, row), read, (threads, source.path()))
+}
+
+/// The same for weights that are read by `read`: first `samples`, which are few, then `chunks`, which are all.
+///
+/// # Errors
+/// Those of `read`.
+pub fn exact_types_of<C: Send + Sync>(
+    mut types: ExactTypes,
+    samples: impl Iterator<Item = C>,
+    chunks: impl Iterator<Item = C>,
+    read: impl Fn(&C) -> Result<Vec<u8>> + Sync,
+    (threads, path): (Option<usize>, &Path),
+) -> Result<ExactTypes> {
+    for sample in samples {
+        if types.is_none() {
+            return Ok(types);
+        }
+        types.look_at(&read(&sample)?);
+    }
+    let common = Mutex::new(types);
+    let lock = || common.lock().unwrap_or_else(PoisonError::into_inner);
+    let look = |chunk: &C| {
+        let mut seen = lock().clone();
+        if !seen.is_none() {
+            seen.look_at(&read(chunk)?);
+            lock().and(&seen);
+        }
+        Ok(())
+    };
+    walk(chunks, threads, path, look, |_, ()| ())?;
+    Ok(common.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Tensors of a run whose weights lie on a grid.
+#[derive(Default, Debug)]
+pub struct OnGrid {
+    /// For each tensor, whether its type is exact, so that it must be encoded without loss.
+    exact: Vec<bool>,
+    /// Tensors that keep all weights in the type that they get.
+    kept: Vec<String>,
+    /// Tensors that another type would store without loss: the type, and the names.
+    lost: Vec<(DType, Vec<String>)>,
+}
+
+impl OnGrid {
+    /// Adds the next tensor, with what was found about it; `None` if it was not looked at.
+    pub fn push(&mut self, name: &str, choice: &Choice, types: Option<&ExactTypes>) {
+        let found = types.and_then(|types| Some((types.smallest()?, types.other.is_some())));
+        let is_exact = matches!(found, Some((_, true)));
+        self.exact.push(is_exact);
+        match found {
+            Some((_, true)) => self.kept.push(format!("{} ({})", quote(name), choice.dtype)),
+            Some((smallest, false)) => match self.lost.iter_mut().find(|(dtype, _)| *dtype == smallest) {
+                Some((_, names)) => names.push(quote(name)),
+                None => self.lost.push((smallest, vec![quote(name)])),
+            },
+            None => {}
+        }
+    }
+
+    /// Whether a tensor is encoded without loss.
+    pub fn is_exact(&self, tensor: usize) -> bool {
+        self.exact.get(tensor).copied().unwrap_or(false)
+    }
+
+    /// What a user should know: one sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if !self.kept.is_empty() {
+            let count = counted(self.kept.len(), "tensor");
+            notes.push(format!("{count} lie on the grid of their type and lose nothing: {}", listed(&self.kept, ", ")));
+        }
+        for (dtype, names) in &self.lost {
+            let (count, names) = (counted(names.len(), "tensor"), listed(names, ", "));
+            let pure = format!("--type {dtype} --pure");
+            notes.push(format!("{count} would lose nothing as {dtype}: use {pure}, or --rule REGEX={dtype}: {names}"));
+        }
+        notes
+    }
+}

@@ -1,0 +1,362 @@
+//! Attestations: a statement of what a quantized file was made from, and how, that can be checked by repeating the run.
+//!
+//! ```text
+//! quantize ──▶ output                 reproduce ──▶ inputs: same hashes? ──▶ quantize again ──▶ output: same hash?
+//!     └──────▶ attestation ─────────────────┘
+//! ```
+//!
+//! The document is an in-toto Statement v1 with a SLSA provenance v1 predicate. The same run gives the same bytes: it
+//! holds no time, no directory and no name of a machine. docs/attestation.md describes every field.
+
+mod compare;
+
+use crate::manifest::{hash_file, hash_tensors_on};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use trueup_formats::{Checkpoint, Error, Gguf, Importance, Result, SCALE_SUFFIX, SourceFile, json, quote};
+use trueup_quantize::{ImportanceOptions, Layout, Options, Recipe, RecipeParameters, Report, TensorReport};
+
+/// `_type` of the document.
+const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
+/// `predicateType` of the document.
+const PREDICATE_TYPE: &str = "https://slsa.dev/provenance/v1";
+/// `buildType`: how the parameters are to be read.
+const BUILD_TYPE: &str = "urn:trueup:quantize:v1";
+/// `builder.id`.
+const BUILDER: &str = "urn:trueup";
+/// The name of the program among the versions of the builder.
+const PROGRAM: &str = "trueup";
+
+/// The largest attestation that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 32 << 20;
+
+/// What to do about a file that is no attestation.
+const HELP: &str = "pass a file that `trueup quantize --attest` wrote";
+
+/// The statement that a file was made by `trueup quantize` from certain inputs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Attestation {
+    #[serde(rename = "_type")]
+    statement_type: String,
+    /// The output.
+    subject: Vec<Output>,
+    #[serde(rename = "predicateType")]
+    predicate_type: String,
+    predicate: Predicate,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Predicate {
+    build_definition: BuildDefinition,
+    run_details: RunDetails,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BuildDefinition {
+    build_type: String,
+    external_parameters: Parameters,
+    /// The files of the model, then the importance matrix.
+    resolved_dependencies: Vec<Resource>,
+}
+
+/// All that decides the bytes of the output, in addition to the inputs and the version of the program.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parameters {
+    /// The name of the first file of the model.
+    source: String,
+    recipe: RecipeParameters,
+    layout: Layout,
+    importance: Option<ImportanceParameters>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ImportanceParameters {
+    /// The name of the importance matrix, which the output mentions.
+    file: String,
+    allow_partial: bool,
+    exact: bool,
+}
+
+/// An output, and what became of its tensors.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Output {
+    #[serde(flatten)]
+    file: Resource,
+    annotations: Annotations,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Annotations {
+    tensors: Vec<TensorRecord>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Resource {
+    name: String,
+    digest: Digest,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Digest {
+    sha256: String,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct RunDetails {
+    builder: Builder,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Builder {
+    id: String,
+    version: BTreeMap<String, String>,
+}
+
+/// What became of one tensor.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct TensorRecord {
+    name: String,
+    shape: Vec<u64>,
+    source_type: String,
+    #[serde(rename = "type")]
+    dtype: String,
+    bytes: u64,
+    rmse: Option<f64>,
+    cosine: Option<f64>,
+    max_error: Option<f64>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    note: String,
+    /// Of the tensor's bytes in the output.
+    sha256: String,
+    /// Of the scales, if they are a separate tensor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scale_sha256: Option<String>,
+}
+
+/// The fields that say what kind of document a file is.
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(rename = "_type", default)]
+    statement_type: Option<String>,
+    #[serde(rename = "predicateType", default)]
+    predicate_type: Option<String>,
+    /// Only a signed envelope has this.
+    #[serde(rename = "payloadType", default)]
+    payload_type: Option<String>,
+}
+
+impl Attestation {
+    /// The attestation of a run of [`trueup_quantize::quantize_with`] that has just written `output`. Reads all inputs
+    /// and the output.
+    ///
+    /// # Errors
+    /// I/O, and an input that changed since it was opened.
+    pub fn new(
+        source: &dyn Checkpoint,
+        importance: Option<&ImportanceOptions>,
+        options: &Options,
+        (output, report): (&Path, &Report),
+    ) -> Result<Attestation> {
+        let inputs: Vec<&SourceFile> =
+            source.sources().into_iter().chain(importance.map(|importance| importance.file.source())).collect();
+        let mut resolved_dependencies = inputs.par_iter().map(|input| resource(input)).collect::<Result<Vec<_>>>()?;
+        inputs.iter().try_for_each(|input| input.unchanged())?;
+        if let (Some(importance), Some(last)) = (importance, resolved_dependencies.last_mut()) {
+            importance.file.name().clone_into(&mut last.name);
+        }
+        let written = Gguf::open(output)?;
+        let hashes = hash_tensors_on(&written, options.threads)?;
+        let hashes = hashes.into_iter().map(|hash| (hash.name, hash.sha256)).collect();
+        let tensors: Vec<TensorRecord> =
+            report.tensors.iter().map(|tensor| TensorRecord::new(tensor, &hashes)).collect();
+        let subject = |file: &SourceFile| {
+            Ok(Output { file: resource(file)?, annotations: Annotations { tensors: tensors.clone() } })
+        };
+        let subject = written.sources().into_iter().map(subject).collect::<Result<Vec<_>>>()?;
+        let parameters = Parameters {
+            source: resolved_dependencies.first().map(|first| first.name.clone()).unwrap_or_default(),
+            recipe: options.recipe.parameters(),
+            layout: options.layout,
+            importance: importance.map(|importance| ImportanceParameters {
+                file: importance.file.name().to_owned(),
+                allow_partial: importance.allow_partial,
+                exact: importance.exact,
+            }),
+        };
+        let version = BTreeMap::from([(PROGRAM.to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
+        Ok(Attestation {
+            statement_type: STATEMENT_TYPE.to_owned(),
+            subject,
+            predicate_type: PREDICATE_TYPE.to_owned(),
+            predicate: Predicate {
+                build_definition: BuildDefinition {
+                    build_type: BUILD_TYPE.to_owned(),
+                    external_parameters: parameters,
+                    resolved_dependencies,
+                },
+                run_details: RunDetails { builder: Builder { id: BUILDER.to_owned(), version } },
+            },
+        })
+    }
+
+    /// Reads an attestation that trueup wrote.
+    ///
+    /// # Errors
+    /// A file that is not JSON, another kind of document, fields of wrong types, unknown parameters, names with
+    /// directories, and hashes that are not SHA-256.
+    pub fn read(path: impl AsRef<Path>) -> Result<Attestation> {
+        let file = SourceFile::open(path.as_ref())?;
+        let bytes = file.read_all(FILE_BYTES_MAX)?;
+        check_kind(file.path(), json::typed(file.path(), &bytes)?)?;
+        let attestation: Attestation = json::typed(file.path(), &bytes).map_err(|error| error.help(HELP))?;
+        attestation.check(file.path())?;
+        Ok(attestation)
+    }
+
+    /// The name of the output.
+    pub fn output_name(&self) -> &str {
+        self.subject.first().map_or("", |output| output.file.name.as_str())
+    }
+
+    /// The version of trueup that wrote the output.
+    pub fn version(&self) -> &str {
+        self.predicate.run_details.builder.version.get(PROGRAM).map_or("", String::as_str)
+    }
+
+    /// The path of the model if its files are in `folder`.
+    pub fn source_in(&self, folder: &Path) -> PathBuf {
+        folder.join(&self.parameters().source)
+    }
+
+    /// The path of the importance matrix if it is in `folder`; `None` if none was used.
+    pub fn importance_in(&self, folder: &Path) -> Option<PathBuf> {
+        Some(folder.join(&self.parameters().importance.as_ref()?.file))
+    }
+
+    /// The options of the run, on `threads` threads; `path` is the attestation, for the message.
+    ///
+    /// # Errors
+    /// Types and rules that this version of trueup cannot read.
+    pub fn options(&self, path: &Path, threads: Option<usize>) -> Result<Options> {
+        let Parameters { recipe, layout, .. } = self.parameters();
+        let place = "predicate.buildDefinition.externalParameters.recipe";
+        let recipe = Recipe::of_parameters(recipe).map_err(|error| Error::new(path, error.0).at(place).help(HELP))?;
+        Ok(Options { recipe, layout: *layout, threads, dry_run: false, resume: false })
+    }
+
+    /// An importance matrix, used as in the run; `None` if the run had none.
+    pub fn importance(&self, file: Importance) -> Option<ImportanceOptions> {
+        let parameters = self.parameters().importance.as_ref()?;
+        let file = file.named(parameters.file.as_str());
+        Some(ImportanceOptions { file, allow_partial: parameters.allow_partial, exact: parameters.exact })
+    }
+
+    fn parameters(&self) -> &Parameters {
+        &self.predicate.build_definition.external_parameters
+    }
+
+    /// The files of the model, and the importance matrix.
+    fn inputs(&self) -> (&[Resource], Option<&Resource>) {
+        let all = self.predicate.build_definition.resolved_dependencies.as_slice();
+        match (all.split_last(), &self.parameters().importance) {
+            (Some((last, model)), Some(_)) => (model, Some(last)),
+            _ => (all, None),
+        }
+    }
+
+    /// What the types of the fields do not say.
+    fn check(&self, path: &Path) -> Result<()> {
+        let BuildDefinition { build_type, resolved_dependencies: inputs, .. } = &self.predicate.build_definition;
+        expect(path, "predicate.buildDefinition.buildType", BUILD_TYPE, Some(build_type))?;
+        let wrong = |place: &str, expected: &str, found: &str| {
+            let problem = format!("expected {expected}, found {found}");
+            Err(Error::new(path, problem).at(place).help(HELP))
+        };
+        let [output] = self.subject.as_slice() else {
+            return wrong("subject", "1 output", &self.subject.len().to_string());
+        };
+        let (model, importance) = self.inputs();
+        let Some(first) = model.first() else {
+            return wrong(
+                "predicate.buildDefinition.resolvedDependencies",
+                "all input files",
+                &inputs.len().to_string(),
+            );
+        };
+        let files = || std::iter::once(&output.file).chain(inputs);
+        if let Some(file) = files().find(|file| !is_plain(&file.name)) {
+            return wrong("name", "a file name without a directory", &quote(&file.name));
+        }
+        let Parameters { source, importance: used, .. } = self.parameters();
+        let named = importance.zip(used.as_ref()).map(|(file, used)| (&used.file, &file.name));
+        for (name, expected) in std::iter::once((source, &first.name)).chain(named) {
+            if name != expected {
+                let place = "predicate.buildDefinition.externalParameters";
+                return wrong(place, &format!("the dependency {}", quote(expected)), &quote(name));
+            }
+        }
+        let of_tensors = output.annotations.tensors.iter();
+        let of_tensors = of_tensors.flat_map(|tensor| std::iter::once(&tensor.sha256).chain(&tensor.scale_sha256));
+        match files().map(|file| &file.digest.sha256).chain(of_tensors).find(|hash| !is_sha256(hash)) {
+            Some(hash) => wrong("sha256", "64 lower-case hexadecimal digits", &quote(hash)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a text is the name of a file, without a directory.
+fn is_plain(name: &str) -> bool {
+    Path::new(name).file_name() == Some(name.as_ref()) && !name.contains('\0')
+}
+
+fn is_sha256(hash: &str) -> bool {
+    hash.len() == 64 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+impl TensorRecord {
+    fn new(tensor: &TensorReport, hashes: &HashMap<String, String>) -> TensorRecord {
+        TensorRecord {
+            name: tensor.name.clone(),
+            shape: tensor.shape.clone(),
+            source_type: tensor.source_type.to_owned(),
+            dtype: tensor.dtype.to_owned(),
+            bytes: tensor.bytes,
+            rmse: tensor.rmse,
+            cosine: tensor.cosine,
+            max_error: tensor.max_error,
+            note: tensor.note.clone(),
+            sha256: hashes.get(&tensor.name).cloned().unwrap_or_default(),
+            scale_sha256: hashes.get(&format!("{}{SCALE_SUFFIX}", tensor.name)).cloned(),
+        }
+    }
+}
+
+/// The name and the hash of a file.
+fn resource(file: &SourceFile) -> Result<Resource> {
+    let name = file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(Resource { name, digest: Digest { sha256: hash_file(file)? } })
+}
+
+/// Rejects other kinds of documents before their fields are read.
+fn check_kind(path: &Path, kind: Kind) -> Result<()> {
+    if let (None, Some(payload)) = (&kind.statement_type, &kind.payload_type) {
+        let problem = format!("expected an in-toto statement, found a signed envelope of {}", quote(payload));
+        return Err(Error::new(path, problem).help("verify its signature, and pass the decoded `payload`"));
+    }
+    expect(path, "_type", STATEMENT_TYPE, kind.statement_type.as_deref())?;
+    expect(path, "predicateType", PREDICATE_TYPE, kind.predicate_type.as_deref())
+}
+
+fn expect(path: &Path, place: &str, expected: &str, found: Option<&str>) -> Result<()> {
+    if found == Some(expected) {
+        return Ok(());
+    }
+    let found = found.map_or_else(|| "nothing".to_owned(), quote);
+    Err(Error::new(path, format!("expected {expected}, found {found}")).at(place).help(HELP))
+}
