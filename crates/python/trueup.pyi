@@ -181,12 +181,21 @@ def convert(
     tokenizer: Union[str, PathLike[str], None] = None,
     threads: Optional[int] = None,
     slim_vocab: Optional[str] = None,
+    rules: Optional[Sequence[str]] = None,
+    imatrix: Union[str, PathLike[str], None] = None,
+    allow_partial_imatrix: bool = False,
+    imatrix_exact: bool = False,
+    token_embedding_type: Optional[str] = None,
+    output_tensor_type: Optional[str] = None,
+    leave_output_tensor: bool = False,
+    pure: bool = False,
+    strict: bool = False,
 ) -> dict[str, Any]:
     """Convert a checkpoint to GGUF. With check, compare each written tensor with its source.
 
     An output name that ends in ".flm" writes a FastLLM file. prune_vocab selects the tokens to keep: "ids:FILE",
     "corpus:FILE" or "drop:A-B". split is "layers", or the largest size of a file in bytes. metadata sets keys.
-    slim_vocab is the former name of prune_vocab.
+    slim_vocab is the former name of prune_vocab. The arguments from rules on are those of quantize.
     """
 
 def quantize(
@@ -198,11 +207,46 @@ def quantize(
     resume: bool = False,
     bits: Optional[int] = None,
     threads: Optional[int] = None,
+    rules: Optional[Sequence[str]] = None,
+    imatrix: Union[str, PathLike[str], None] = None,
+    allow_partial_imatrix: bool = False,
+    imatrix_exact: bool = False,
+    token_embedding_type: Optional[str] = None,
+    output_tensor_type: Optional[str] = None,
+    leave_output_tensor: bool = False,
+    strict: bool = False,
+    attest: Union[str, PathLike[str], None] = None,
 ) -> dict[str, Any]:
     """Quantize a GGUF file, and return the loss of each tensor.
 
-    An output name that ends in ".flm" writes a FastLLM file; pass bits (4, 8 or 16) in that case.
+    An output name that ends in ".flm" writes a FastLLM file; pass bits (4, 8 or 16) in that case. rules set the types
+    of single tensors, such as ["ffn_down=q6_k"]. imatrix is an importance matrix. attest is a file to write an
+    attestation of the run to.
     """
+
+def imatrix(
+    model: Union[str, PathLike[str]],
+    corpus: Union[str, PathLike[str]],
+    output: Union[str, PathLike[str]],
+    context: Optional[int] = None,
+    chunks: Optional[int] = None,
+    output_head: bool = False,
+    device: str = "cpu",
+    threads: Optional[int] = None,
+) -> dict[str, Any]:
+    """Collect an importance matrix on a text file, for the imatrix argument of quantize."""
+
+def compare(
+    model: Union[str, PathLike[str]],
+    corpus: Union[str, PathLike[str]],
+    against: Union[str, PathLike[str], None] = None,
+    context: Optional[int] = None,
+    chunks: Optional[int] = None,
+    worst: int = 5,
+    device: str = "cpu",
+    threads: Optional[int] = None,
+) -> dict[str, Any]:
+    """Measure the perplexity of a model on a text file, and its KL divergence from a reference."""
 
 def read_gguf(path: Union[str, PathLike[str]]) -> GgufFile:
     """Open a GGUF file to read its metadata and tensors. For a split model, pass the first file."""

@@ -197,7 +197,8 @@ mod tests {
             let value = |place: usize| {
                 let sign = if noise(3 * place) < 0.5 { -1.0 } else { 1.0 };
                 let most = 2 + (place / 32) % 6;
-                sign * VALUES[(noise(place) * (most + 1) as f64) as usize] * 2.0_f32.powi(-((place / 32 % 5) as i32) - 4)
+                sign * VALUES[(noise(place) * (most + 1) as f64) as usize]
+                    * 2.0_f32.powi(-((place / 32 % 5) as i32) - 4)
             };
             let weights: Vec<f32> = (0..4096).map(value).collect();
             assert!(is_exact(source, DType::Mxfp4, &weights), "{source}");

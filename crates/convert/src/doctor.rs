@@ -10,6 +10,7 @@
 
 mod files;
 mod finding;
+mod grids;
 mod left_out;
 mod numbers;
 mod packed;
@@ -31,7 +32,7 @@ use patient::Patient;
 use scan::{Summary, Wanted};
 use std::collections::HashSet;
 use std::path::Path;
-use trueup_formats::Result;
+use trueup_formats::{Error, Result, SafetensorsFile};
 use trueup_quantize::Progress;
 
 /// Rules of one subject, and who looks for them.
@@ -59,10 +60,11 @@ const FAMILIES: [Family; 8] = [
 ];
 
 /// Families that look at what was seen of the values.
-const OF_VALUES: [FamilyOfValues; 3] = [
+const OF_VALUES: [FamilyOfValues; 4] = [
     FamilyOfValues { rules: weights::RULES, look: weights::look },
     FamilyOfValues { rules: packed::RULES, look: packed::look },
     FamilyOfValues { rules: ties::RULES, look: ties::look },
+    FamilyOfValues { rules: grids::RULES, look: grids::look },
 ];
 
 /// Every rule, in the order of findings.
@@ -71,12 +73,33 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
     families.chain(OF_VALUES.iter().map(|family| family.rules)).flatten().copied()
 }
 
+/// Refuses files of intermediate tensors, which would be taken for a part of a model.
+fn refuse_trace(path: &Path) -> Result<()> {
+    let Some(file) = Some(path).filter(|path| path.is_file()).and_then(|path| SafetensorsFile::open(path).ok()) else {
+        return Ok(());
+    };
+    let has = |key: &str| file.metadata().iter().any(|(name, _)| name == key);
+    if has("trueup.repro") {
+        let help = "run it with `trueup repro`, or list its tensors without --doctor";
+        return Err(Error::new(path, "expected a model, found a repro file").help(help));
+    }
+    // `STEP/NODE`
+    let is_step = |name: &str| name.split_once('/').is_some_and(|(step, _)| step.parse::<u64>().is_ok());
+    let names = || file.tensors().iter().map(|tensor| tensor.name.as_str());
+    if has("ids") || names().next().is_some() && names().all(is_step) {
+        let help = "judge it with `trueup verify --ref`, or list its tensors without --doctor";
+        return Err(Error::new(path, "expected a model, found a trace").help(help));
+    }
+    Ok(())
+}
+
 /// Looks at a model. Every tensor is read once, in pieces, on `threads` threads (`None` is one per core).
 ///
 /// # Errors
 /// Nothing of a model can be read there, I/O, and files that change meanwhile. Damage that lets a part be read is a
 /// finding.
 pub fn diagnose(path: &Path, threads: Option<usize>, progress: &dyn Progress) -> Result<Diagnosis> {
+    refuse_trace(path)?;
     let patient = Patient::admit(path)?;
     let mut findings = Findings::new(patient.metadata().is_none());
     FAMILIES.iter().for_each(|family| (family.look)(&patient, &mut findings));

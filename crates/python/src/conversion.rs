@@ -1,22 +1,24 @@
 //! `trueup.convert`: converts a checkpoint to GGUF or to FastLLM's format.
 
 use crate::failure::raised;
+use crate::recipe::{ImportanceArguments, RecipeArguments};
 use crate::report;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use trueup::convert::{Agreement, FlmOptions, Options, Override, TensorCheck, check as compare, to_flm};
+use trueup::convert::{Agreement, FlmOptions, Options, Override, TensorCheck, check as compare, convert_with, to_flm};
 use trueup::formats::flm::is_flm;
 use trueup::formats::gguf::Split;
 use trueup::formats::{self, Gguf, OpenOptions};
-use trueup::quantize::{NoProgress, Recipe, Scheme};
+use trueup::quantize::{NoProgress, Scheme};
 
 /// Convert a checkpoint to GGUF, or to a FastLLM file if the output name ends in ".flm".
 ///
 /// source: a Hugging Face directory, a FastLLM .flm file or a llama2.c .bin file.
 /// output: the file to write. It is either complete or not created.
-/// type: the type of matrices, such as "f16" or "q8_0". None keeps the type of the source.
+/// type: the type of matrices, such as "f16" or "q8_0", or a mixture, such as "q4_k_m". None keeps the type of the
+///     source.
 /// check: read the result back, invert every transform and compare each tensor with its source.
 /// resume: keep finished tensors if the run is interrupted, and reuse those of an earlier interrupted run.
 /// prune_vocab: the tokens to keep: "ids:FILE" lists them, "corpus:FILE" keeps those that a text needs, "drop:A-B"
@@ -27,13 +29,16 @@ use trueup::quantize::{NoProgress, Recipe, Scheme};
 /// tokenizer: a tokenizer.bin, tokenizer.model or tokenizer.json to use instead of the tokenizer of the checkpoint.
 /// threads: number of threads. None uses one per core.
 /// slim_vocab: the former name of prune_vocab.
+/// rules, imatrix, allow_partial_imatrix, imatrix_exact, token_embedding_type, output_tensor_type, leave_output_tensor,
+///     pure, strict: as in quantize.
 ///
 /// Returns {"report": the written tensors, "checks": one entry per tensor, "equal": whether every tensor matches}. The
 /// last two are None without check. Raises TrueupError.
 #[pyfunction]
 #[pyo3(signature = (
     source, output, r#type=None, check=false, resume=false, prune_vocab=None, split=None, metadata=None, tokenizer=None,
-    threads=None, slim_vocab=None
+    threads=None, slim_vocab=None, rules=None, imatrix=None, allow_partial_imatrix=false, imatrix_exact=false,
+    token_embedding_type=None, output_tensor_type=None, leave_output_tensor=false, pure=false, strict=false
 ))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
 pub fn convert<'py>(
@@ -49,6 +54,15 @@ pub fn convert<'py>(
     tokenizer: Option<PathBuf>,
     threads: Option<usize>,
     slim_vocab: Option<&str>,
+    rules: Option<Vec<String>>,
+    imatrix: Option<PathBuf>,
+    allow_partial_imatrix: bool,
+    imatrix_exact: bool,
+    token_embedding_type: Option<&str>,
+    output_tensor_type: Option<&str>,
+    leave_output_tensor: bool,
+    pure: bool,
+    strict: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let kept = match (prune_vocab, slim_vocab) {
         (Some(_), Some(_)) => {
@@ -56,8 +70,12 @@ pub fn convert<'py>(
         }
         (kept, former) => kept.or(former),
     };
+    let tensors =
+        RecipeArguments { rules, pure, strict, token_embedding_type, output_tensor_type, leave_output_tensor };
+    let importance = ImportanceArguments { imatrix, allow_partial: allow_partial_imatrix, exact: imatrix_exact };
+    importance.check()?;
     let options = Options {
-        recipe: Recipe::of(r#type.map(scheme).transpose()?),
+        recipe: tensors.recipe(r#type.map(scheme).transpose()?)?,
         split: split.map_or(Ok(Split::Whole), split_of)?,
         slim: kept.map(str::parse).transpose().map_err(raised)?,
         overrides: metadata.map_or(Ok(Vec::new()), overrides)?,
@@ -66,19 +84,30 @@ pub fn convert<'py>(
         resume,
     };
     let open = OpenOptions { tokenizer };
-    let document = py.detach(|| written(&source, &open, &output, options, check)).map_err(raised)?;
+    let document = py.detach(|| written(&source, &open, &output, options, (importance, check))).map_err(raised)?;
     report::to_python(py, &document)
 }
 
 /// Converts, and compares the file with its source if `check` is set.
-fn written(source: &Path, open: &OpenOptions, output: &Path, options: Options, check: bool) -> formats::Result<Value> {
+fn written(
+    source: &Path,
+    open: &OpenOptions,
+    output: &Path,
+    options: Options,
+    (importance, check): (ImportanceArguments, bool),
+) -> formats::Result<Value> {
     let source = formats::open(source, open)?;
+    let importance = importance.open()?;
     if is_flm(output) {
+        if importance.is_some() {
+            let problem = "imatrix: expected GGUF output, found .flm output";
+            return Err(formats::Error::new(output, problem).help("remove the argument"));
+        }
         let options = FlmOptions::of_conversion(output, options, check)?;
         let report = to_flm(source.as_ref(), output, &options, &NoProgress)?;
         return Ok(json!({"report": report, "checks": null, "equal": null}));
     }
-    let report = trueup::convert::convert(source.as_ref(), output, &options, &NoProgress)?;
+    let report = convert_with(source.as_ref(), output, &options, importance.as_ref(), &NoProgress)?;
     let checks = match report.files.first() {
         Some(first) if check => Some(compare(source.as_ref(), &Gguf::open(first)?, options.threads)?),
         _ => None,

@@ -14,9 +14,11 @@
 mod conversion;
 mod failure;
 mod gguf;
+mod measurement;
 mod metadata;
 mod model;
 mod quantization;
+mod recipe;
 mod report;
 mod service;
 mod verification;
@@ -32,6 +34,8 @@ mod module {
     use crate::failure::TrueupError;
     #[pymodule_export]
     use crate::gguf::{GgufFile, GgufTensor, read_gguf};
+    #[pymodule_export]
+    use crate::measurement::{compare, imatrix};
     #[pymodule_export]
     use crate::model::Model;
     #[pymodule_export]

@@ -2,14 +2,16 @@
 
 use crate::conversion::scheme;
 use crate::failure::raised;
+use crate::recipe::{ImportanceArguments, RecipeArguments};
 use crate::report;
 use pyo3::prelude::*;
 use std::path::{Path, PathBuf};
+use trueup::attestation::Attestation;
 use trueup::blocks::DType;
 use trueup::convert::{FlmOptions, to_flm};
 use trueup::formats::flm::is_flm;
-use trueup::formats::{self, OpenOptions};
-use trueup::quantize::{Layout, NoProgress, Options, Recipe, Report};
+use trueup::formats::{self, AtomicFile, OpenOptions, SourceFile};
+use trueup::quantize::{Layout, NoProgress, Options, Report, quantize_with};
 
 /// Quantize a GGUF file, or write a FastLLM file if the output name ends in ".flm" (pass bits in that case).
 ///
@@ -22,10 +24,23 @@ use trueup::quantize::{Layout, NoProgress, Options, Recipe, Report};
 /// resume: keep finished tensors if the run is interrupted, and reuse those of an earlier interrupted run.
 /// bits: bits per weight instead of a type: 4 is q4_0, 8 is q8_0, 16 is f16.
 /// threads: number of threads. None uses one per core.
+/// rules: types of single tensors, such as ["ffn_down=q6_k"]: a regular expression and a type. The first rule that
+///     matches a name applies.
+/// imatrix: an importance matrix, in GGUF or in the older .dat format.
+/// allow_partial_imatrix: accept missing entries, wrong sizes, and experts without tokens.
+/// imatrix_exact: write the bytes of llama-quantize for columns without importance.
+/// token_embedding_type, output_tensor_type: the types of the token embedding and of the output head.
+/// leave_output_tensor: keep the type of the output head.
+/// strict: fail if a tensor cannot get the requested type.
+/// attest: a file to write an attestation of the run to; `trueup reproduce` repeats the run.
 ///
 /// Returns the new type and the loss of each tensor. Raises TrueupError.
 #[pyfunction]
-#[pyo3(signature = (source, output, r#type=None, layout="block", pure=false, resume=false, bits=None, threads=None))]
+#[pyo3(signature = (
+    source, output, r#type=None, layout="block", pure=false, resume=false, bits=None, threads=None, rules=None,
+    imatrix=None, allow_partial_imatrix=false, imatrix_exact=false, token_embedding_type=None, output_tensor_type=None,
+    leave_output_tensor=false, strict=false, attest=None
+))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
 pub fn quantize<'py>(
     py: Python<'py>,
@@ -37,6 +52,15 @@ pub fn quantize<'py>(
     resume: bool,
     bits: Option<u32>,
     threads: Option<usize>,
+    rules: Option<Vec<String>>,
+    imatrix: Option<PathBuf>,
+    allow_partial_imatrix: bool,
+    imatrix_exact: bool,
+    token_embedding_type: Option<&str>,
+    output_tensor_type: Option<&str>,
+    leave_output_tensor: bool,
+    strict: bool,
+    attest: Option<PathBuf>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let scheme = match (r#type, bits) {
         (None, None) => None,
@@ -47,19 +71,52 @@ pub fn quantize<'py>(
         (None, Some(bits)) => return Err(raised(format!("bits: expected 4, 8 or 16, found {bits}"))),
         (Some(_), Some(_)) => return Err(raised("type and bits were both given: pass only one of them")),
     };
-    let recipe = Recipe::of(scheme).pure(pure);
+    let tensors =
+        RecipeArguments { rules, pure, strict, token_embedding_type, output_tensor_type, leave_output_tensor };
+    let importance = ImportanceArguments { imatrix, allow_partial: allow_partial_imatrix, exact: imatrix_exact };
+    importance.check()?;
+    let recipe = tensors.recipe(scheme)?;
     let options = Options { recipe, layout: layout_of(layout)?, threads, dry_run: false, resume };
-    let report = py.detach(|| quantized(&source, &output, bits, &options)).map_err(raised)?;
+    let run = Run { source: &source, output: &output, bits, options, importance, attest };
+    let report = py.detach(|| run.report()).map_err(raised)?;
     report::to_python(py, &report)
 }
 
-fn quantized(source: &Path, output: &Path, bits: Option<u32>, options: &Options) -> formats::Result<Report> {
-    let source = formats::join_split_scale(formats::open(source, &OpenOptions::default())?)?;
-    if is_flm(output) {
-        let options = FlmOptions::of_quantization(output, bits, options)?;
-        return to_flm(source.as_ref(), output, &options, &NoProgress);
+/// One call.
+struct Run<'a> {
+    source: &'a Path,
+    output: &'a Path,
+    bits: Option<u32>,
+    options: Options,
+    importance: ImportanceArguments,
+    attest: Option<PathBuf>,
+}
+
+impl Run<'_> {
+    fn report(&self) -> formats::Result<Report> {
+        let source = formats::join_split_scale(formats::open(self.source, &OpenOptions::default())?)?;
+        let importance = self.importance.open()?;
+        if is_flm(self.output) {
+            let arguments = [("imatrix", importance.is_some()), ("attest", self.attest.is_some())];
+            if let Some((argument, _)) = arguments.into_iter().find(|(_, is_given)| *is_given) {
+                let problem = format!("{argument}: expected GGUF output, found .flm output");
+                return Err(formats::Error::new(self.output, problem).help("remove the argument"));
+            }
+            let options = FlmOptions::of_quantization(self.output, self.bits, &self.options)?;
+            return to_flm(source.as_ref(), self.output, &options, &NoProgress);
+        }
+        let report = quantize_with(source.as_ref(), self.output, &self.options, importance.as_ref(), &NoProgress)?;
+        if let Some(file) = &self.attest {
+            let written = (self.output, &report);
+            let statement = Attestation::new(source.as_ref(), importance.as_ref(), &self.options, written)?;
+            let output = SourceFile::open(self.output)?;
+            let inputs = source.sources().into_iter().chain(importance.as_ref().map(|matrix| matrix.file.source()));
+            let mut document = AtomicFile::create(file, &inputs.chain([&output]).collect::<Vec<_>>())?;
+            document.write_all(statement.to_document()?.as_bytes())?;
+            document.commit()?;
+        }
+        Ok(report)
     }
-    trueup::quantize::quantize(source.as_ref(), output, options, &NoProgress)
 }
 
 fn layout_of(name: &str) -> PyResult<Layout> {

@@ -5,6 +5,7 @@ Run with the wheel installed: python -m unittest discover -s crates/python/tests
 
 import _thread
 import ast
+import hashlib
 import importlib.metadata
 import inspect
 import json
@@ -314,6 +315,57 @@ class Files(Fixtures):
         for file in (split, joined):
             numpy.testing.assert_array_equal(trueup.Model(file).logits(ids), expected)
 
+    def test_tensors_get_the_types_of_rules_and_mixtures(self):
+        target, direct = self.folder / "mixed.gguf", self.folder / "direct.gguf"
+        types = {"rules": ["ffn_down=q5_0", "ffn=q5_1"], "token_embedding_type": "q8_0", "pure": True}
+        trueup.quantize(self.stories_file, target, "q4_0", **types)
+        tensors = trueup.read_gguf(target).tensors
+        found = {name: tensors[f"blk.0.{name}.weight"].dtype for name in ("ffn_down", "ffn_up", "attn_q")}
+        self.assertEqual(found, {"ffn_down": "q5_0", "ffn_up": "q5_1", "attn_q": "q4_0"})
+        self.assertEqual(tensors["token_embd.weight"].dtype, "q8_0")
+        trueup.convert(STORIES, direct, "q4_0", **types)
+        for name, tensor in trueup.read_gguf(direct).tensors.items():
+            self.assertEqual(tensor.dtype, tensors[name].dtype)
+            numpy.testing.assert_array_equal(tensor.data, tensors[name].data)
+
+    def test_an_importance_matrix_is_collected_and_used(self):
+        corpus, matrix = self.folder / "corpus.txt", self.folder / "imatrix.gguf"
+        corpus.write_text("Once upon a time there was a little girl. She liked the dog. " * 30, encoding="utf-8")
+        report = trueup.imatrix(self.stories_file, corpus, matrix, context=64, chunks=3)
+        self.assertEqual((report["chunks"], report["context"]), (3, 64))
+        self.assertIn({"name": "blk.0.ffn_up.weight", "matrices": 1, "unseen": []}, report["weights"])
+        counts = trueup.read_gguf(matrix).tensors["blk.0.ffn_up.weight.counts"].to_float32()
+        self.assertEqual(counts.tolist(), [192.0])
+        plain, weighted, direct = (self.folder / f"{name}.gguf" for name in ("plain", "weighted", "converted"))
+        trueup.quantize(self.stories_file, plain, "q4_0")
+        trueup.quantize(self.stories_file, weighted, "q4_0", imatrix=matrix)
+        self.assertEqual(trueup.read_gguf(weighted).metadata["quantize.imatrix.file"], "imatrix.gguf")
+        trueup.convert(STORIES, direct, "q4_0", imatrix=matrix)
+        before, after = (trueup.read_gguf(file).tensors for file in (plain, weighted))
+        name = "blk.0.ffn_up.weight"
+        self.assertFalse(numpy.array_equal(before[name].data, after[name].data))
+        for name, tensor in trueup.read_gguf(direct).tensors.items():
+            numpy.testing.assert_array_equal(tensor.data, after[name].data)
+        divergence = {}
+        for file in (self.stories_file, plain, weighted):
+            result = trueup.compare(file, corpus, self.stories_file, context=64, chunks=4, worst=1)
+            divergence[file] = result["figures"]["against"]["kl"]["mean"]["value"]
+        self.assertLess(abs(divergence[self.stories_file]), 1e-6)
+        self.assertGreater(divergence[plain], divergence[weighted])
+        self.assertIsNone(trueup.compare(plain, corpus, context=64)["figures"]["against"])
+        with self.assertRaisesRegex(trueup.TrueupError, "expected 4 to"):
+            trueup.compare(plain, corpus, context=1)
+
+    def test_a_run_can_be_attested(self):
+        target, statement = self.folder / "attested.gguf", self.folder / "attested.json"
+        trueup.quantize(self.stories_file, target, "q8_0", attest=statement)
+        document = json.loads(statement.read_text(encoding="utf-8"))
+        digest = hashlib.sha256(target.read_bytes()).hexdigest()
+        self.assertEqual(document["subject"][0]["digest"], {"sha256": digest})
+        self.assertEqual(document["_type"], "https://in-toto.io/Statement/v1")
+        with self.assertRaisesRegex(trueup.TrueupError, "attested.gguf"):
+            trueup.quantize(self.stories_file, target, "q8_0", attest=target)
+
     def test_a_run_that_could_be_resumed_writes_the_same_file(self):
         again = self.folder / "again.gguf"
         report = trueup.convert(STORIES, again, resume=True)["report"]
@@ -412,6 +464,11 @@ class Files(Fixtures):
             ("unknown device gpu", lambda: trueup.Model(self.stories_file, device="gpu")),
             ('found "q9_9"', lambda: trueup.quantize(self.stories_file, target, "q9_9")),
             ('found "flat"', lambda: trueup.quantize(self.stories_file, target, "q4_0", layout="flat")),
+            ("found \"q9_9\"", lambda: trueup.quantize(self.stories_file, target, output_tensor_type="q9_9")),
+            ("expected REGEX=TYPE", lambda: trueup.quantize(self.stories_file, target, "q4_0", rules=["ffn"])),
+            ("no tensor name matches", lambda: trueup.convert(STORIES, target, "q4_0", rules=["none=q8_0"])),
+            ("missing.gguf", lambda: trueup.quantize(self.stories_file, target, "q4_0", imatrix="missing.gguf")),
+            ("pass imatrix too", lambda: trueup.convert(STORIES, target, "q4_0", imatrix_exact=True)),
             ("expected 4, 8 or 16", lambda: trueup.quantize(self.stories_file, target, bits=5)),
             ("pass only one", lambda: trueup.quantize(self.stories_file, target, "q4_0", bits=4)),
             ("16, 8 or 4 bits", lambda: trueup.quantize(TINY, self.folder / "never.flm", "q8_0")),
@@ -463,7 +520,7 @@ class Stub(unittest.TestCase):
             stubbed = {node.name for node in model.body if isinstance(node, ast.FunctionDef)}
             here = {member for member in vars(kind) if not member.startswith("_")}
             self.assertEqual(here, {member for member in stubbed if not member.startswith("_")})
-        self.assertEqual(len(functions), 17)
+        self.assertEqual(len(functions), 19)
         for name, (function, node) in functions.items():
             signature = inspect.signature(function).parameters.values()
             actual = {p.name: p.default for p in signature if p.name != "self"}

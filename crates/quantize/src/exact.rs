@@ -169,12 +169,17 @@ impl OnGrid {
         let mut notes = Vec::new();
         if !self.kept.is_empty() {
             let count = counted(self.kept.len(), "tensor");
-            notes.push(format!("{count} lie on the grid of their type and lose nothing: {}", listed(&self.kept, ", ")));
+            notes.push(format!(
+                "{count} already on the grid of the new type, stored exactly: {}",
+                listed(&self.kept, ", ")
+            ));
         }
         for (dtype, names) in &self.lost {
             let (count, names) = (counted(names.len(), "tensor"), listed(names, ", "));
-            let pure = format!("--type {dtype} --pure");
-            notes.push(format!("{count} would lose nothing as {dtype}: use {pure}, or --rule REGEX={dtype}: {names}"));
+            let rule = format!("use --type {dtype} --pure, or a --rule");
+            notes.push(format!(
+                "{count} on the grid of {dtype}, which would store all weights exactly; {rule}: {names}"
+            ));
         }
         notes
     }

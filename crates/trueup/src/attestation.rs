@@ -219,6 +219,15 @@ impl Attestation {
         Ok(attestation)
     }
 
+    /// The JSON text.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn to_document(&self) -> Result<String> {
+        let text = serde_json::to_string_pretty(self);
+        text.map(|text| text + "\n").map_err(|error| Error::new(self.output_name(), format!("no JSON: {error}")))
+    }
+
     /// The name of the output.
     pub fn output_name(&self) -> &str {
         self.subject.first().map_or("", |output| output.file.name.as_str())

@@ -10,7 +10,9 @@ use crate::value;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use trueup::convert::{Agreement, FlmOptions, Options, Override, Report, Slim, TensorCheck, check, convert_with, to_flm};
+use trueup::convert::{
+    Agreement, FlmOptions, Options, Override, Report, Slim, TensorCheck, check, convert_with, to_flm,
+};
 use trueup::formats::flm::is_flm;
 use trueup::formats::gguf::Split;
 use trueup::formats::{self, Gguf, OpenOptions, counted, quote, significant};

@@ -8,8 +8,9 @@ use crate::progress::chunk_bar;
 use crate::target::Targets;
 use crate::value;
 use clap::Args;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use trueup::formats::{self, ImportanceSums, OpenOptions, counted, quote};
+use trueup::formats::{self, ImportanceSums, OpenOptions, WeightSums, counted, quote};
 use trueup::quality::{Corpus, Estimate, ImatrixOptions, collect};
 use trueup::runtime::{self, SessionOptions};
 use trueup::text;
@@ -54,6 +55,9 @@ pub struct Arguments {
     /// Continue the run that wrote the output file
     #[arg(long)]
     resume: bool,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     place: Place,
 }
@@ -91,8 +95,27 @@ pub fn run(arguments: Arguments) -> Result {
     })?;
     bar.finish_and_clear();
     sums.write(&arguments.output)?;
-    output::line(&summary(&arguments, &sums, perplexity))?;
+    if arguments.json {
+        output::json(&document(&arguments, &sums, perplexity))?;
+    } else {
+        output::line(&summary(&arguments, &sums, perplexity))?;
+    }
     Ok(Code::Done)
+}
+
+/// What was written, as JSON: for each weight the number of its matrices, and the numbers of those without tokens.
+fn document(arguments: &Arguments, sums: &ImportanceSums, perplexity: Option<Estimate>) -> Value {
+    let weight = |(name, entry): (&String, &WeightSums)| {
+        let (matrices, unseen) = (entry.counts.len(), entry.unseen());
+        json!({"name": name, "matrices": matrices, "unseen": unseen})
+    };
+    json!({
+        "file": arguments.output.to_string_lossy(),
+        "chunks": sums.chunks,
+        "context": sums.chunk_size,
+        "perplexity": perplexity,
+        "weights": sums.entries.iter().map(weight).collect::<Vec<Value>>(),
+    })
 }
 
 /// Empty sums, or those of the run that is continued.

@@ -119,7 +119,7 @@ pub fn run(arguments: Arguments) -> Result {
     if let Some(file) = &arguments.attest {
         let written = (arguments.output.as_path(), &report);
         let attestation = Attestation::new(source.as_ref(), importance.as_ref(), &options, written)?;
-        output::document(file, &serde_json::to_string_pretty(&attestation)?)?;
+        output::document(file, attestation.to_document()?.trim_end())?;
     }
     losses::print(&report, &arguments.output, arguments.dry_run, &how)?;
     Ok(Code::Done)

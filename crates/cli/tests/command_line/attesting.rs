@@ -79,8 +79,8 @@ fn a_statement_names_inputs_options_output_and_losses() {
 fn an_attested_run_can_be_repeated() {
     for flags in [&["-b", "8"][..], &["-b", "4", "--layout", "split"], &["--type", "q5_k_m", "--pure"]] {
         let attested = Attested::new(flags);
-        let told = trueup(&["reproduce", &attested.statement]).exits(0);
-        assert_eq!(told.stdout, "out.gguf: reproduced, identical bytes\n", "{told:?}");
+        let answer = trueup(&["reproduce", &attested.statement]).exits(0);
+        assert_eq!(answer.stdout, "out.gguf: reproduced, identical bytes\n", "{answer:?}");
         let again = attested.scratch.path("again.gguf");
         let answer = trueup(&["reproduce", &attested.statement, "-o", &again, "-t", "1", "--json"]).exits(0).json();
         assert_eq!((&answer["equal"], &answer["differences"]), (&json!(true), &json!([])));
@@ -118,24 +118,24 @@ fn an_importance_matrix_may_have_another_name_when_a_run_is_repeated() {
     trueup(&["reproduce", &statement, "--imatrix", &moved]).exits(0);
     let call = ["imatrix", &source, "--corpus", &corpus, "-c", "32", "--chunks", "5", "-o", &matrix, "-q"];
     trueup(&call).exits(0);
-    let told = trueup(&["reproduce", &statement]).exits(1);
-    assert!(told.stdout.starts_with("imatrix.gguf: expected SHA-256"), "{told:?}");
+    let answer = trueup(&["reproduce", &statement]).exits(1);
+    assert!(answer.stdout.starts_with("imatrix.gguf: expected SHA-256"), "{answer:?}");
 }
 
 #[test]
 fn what_differs_is_named() {
     let attested = Attested::new(&["-b", "8"]);
     let zero = json!("0".repeat(64));
-    let told = trueup(&["reproduce", &attested.statement, "--source", &attested.output]).exits(1);
-    assert!(told.stdout.contains("source.gguf: expected SHA-256"), "{told:?}");
-    assert!(told.stdout.ends_with("out.gguf: not reproduced: an input differs\n"), "{told:?}");
+    let answer = trueup(&["reproduce", &attested.statement, "--source", &attested.output]).exits(1);
+    assert!(answer.stdout.contains("source.gguf: expected SHA-256"), "{answer:?}");
+    assert!(answer.stdout.ends_with("out.gguf: not reproduced: an input differs\n"), "{answer:?}");
     let path = attested.changed(|statement| {
         statement["subject"][0]["digest"]["sha256"] = zero.clone();
         statement["predicate"]["runDetails"]["builder"]["version"]["trueup"] = json!("0.0.1");
     });
-    let told = trueup(&["reproduce", &path]).exits(1);
-    assert!(told.stdout.contains("all tensors are equal; the metadata"), "{told:?}");
-    assert!(told.stderr.contains("used trueup 0.0.1, this is trueup"), "{told:?}");
+    let answer = trueup(&["reproduce", &path]).exits(1);
+    assert!(answer.stdout.contains("all tensors are equal; the metadata"), "{answer:?}");
+    assert!(answer.stderr.contains("used trueup 0.0.1, this is trueup"), "{answer:?}");
     let path = attested.changed(|statement| {
         statement["subject"][0]["digest"]["sha256"] = zero.clone();
         statement["subject"][0]["annotations"]["tensors"][3]["sha256"] = zero.clone();
@@ -143,10 +143,10 @@ fn what_differs_is_named() {
         statement["subject"][0]["annotations"]["tensors"][5]["name"] = json!("other");
     });
     let name = read(&path)["subject"][0]["annotations"]["tensors"][3]["name"].as_str().expect("a name").to_owned();
-    let told = trueup(&["reproduce", &path]).exits(1);
+    let answer = trueup(&["reproduce", &path]).exits(1);
     let sum = "out.gguf: not reproduced: the inputs are equal, the output differs\n";
-    assert!(told.stdout.contains(&format!("differ; the first is {name}, which differs (")), "{told:?}");
-    assert!(told.stdout.contains("2 of ") && told.stdout.ends_with(sum), "{told:?}");
+    assert!(answer.stdout.contains(&format!("differ; the first is {name}, which differs (")), "{answer:?}");
+    assert!(answer.stdout.contains("2 of ") && answer.stdout.ends_with(sum), "{answer:?}");
     let path = attested.changed(|statement| {
         statement["predicate"]["buildDefinition"]["externalParameters"]["recipe"]["type"] = json!("q5_0");
     });
@@ -208,7 +208,8 @@ fn hostile_statements_are_refused_in_one_sentence() {
     let path = attested.scratch.path("changed.json");
     let deep = format!("{{\"_type\":{}", "[".repeat(100_000));
     let twice = fs::read_to_string(&attested.statement).expect("a file").replacen('{', "{\"_type\":\"x\",", 1);
-    for (text, expected) in [("", "end of the file"), ("{", "end of the file"), (&deep, "recursion"), (&twice, "twice")] {
+    for (text, expected) in [("", "end of the file"), ("{", "end of the file"), (&deep, "recursion"), (&twice, "twice")]
+    {
         fs::write(&path, text).expect("a file");
         trueup(&["reproduce", &path]).refuses(&[expected]);
     }

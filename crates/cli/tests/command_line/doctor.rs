@@ -86,3 +86,12 @@ fn what_is_no_model_exits_with_2() {
     trueup(&["inspect", &scratch.path("nothing"), "--doctor", "--json"]).refuses(&["nothing"]);
     trueup(&["inspect", &file, "--doctor", "--hash"]).exits(2);
 }
+
+#[test]
+fn a_trace_is_not_taken_for_a_model() {
+    let scratch = Scratch::new();
+    let (model, trace) = (scratch.gguf(&tiny("qwen2"), "model.gguf"), scratch.path("trace.safetensors"));
+    trueup(&["trace", &model, "-p", "fox", "-o", &trace, "-q"]).exits(0);
+    trueup(&["inspect", &trace]).exits(0);
+    trueup(&["inspect", &trace, "--doctor"]).refuses(&["expected a model, found a trace; judge it with"]);
+}

@@ -131,6 +131,13 @@ fn an_importance_matrix_is_continued_to_the_same_file() {
     assert!(answer.contains("perplexity of the chunks of this run: "), "{answer}");
     assert!(fs::read(&whole).expect("readable") == fs::read(&parts).expect("readable"), "the files differ");
 
+    let answer = imatrix(&whole, &["--chunks", "1", "--json"]).exits(0).json();
+    assert_eq!((&answer["chunks"], &answer["context"]), (&1.into(), &32.into()));
+    let weights = answer["weights"].as_array().expect("weights");
+    assert_eq!(weights.len(), 16);
+    let experts = weights.iter().find(|weight| weight["name"] == "blk.0.ffn_up_exps.weight").expect("experts");
+    assert!(experts["matrices"].as_u64() > Some(1) && experts["unseen"].is_array(), "{experts}");
+
     imatrix(&parts, &["--chunks", "2", "--resume"]).refuses(&["--resume: expected at most 2 chunks, found 5 chunks"]);
     imatrix(&model, &[]).refuses(&["this file is an input of the command"]);
     let other = ["imatrix", &model, "--corpus", &corpus, "-c", "64", "-q", "-o", &parts, "--resume"];

@@ -274,3 +274,34 @@ fn type_of(file: &str, name: &str) -> String {
     let tensor = tensors.iter().find(|tensor| tensor["name"] == name).unwrap_or_else(|| panic!("no {name}"));
     tensor["type"].as_str().expect("a name").to_owned()
 }
+
+/// The same tensors as by two commands, although the conversion sorts the rows of some.
+#[test]
+fn a_conversion_quantizes_as_quantize_does() {
+    let scratch = Scratch::new();
+    let (folder, source) = (argument(&stories()), scratch.gguf(&stories(), "source.gguf"));
+    let (matrix, corpus) = (scratch.path("imatrix.gguf"), scratch.path("corpus.txt"));
+    fs::write(&corpus, "Once upon a time there was a little girl. ".repeat(40)).expect("a file");
+    trueup(&["imatrix", &source, "--corpus", &corpus, "-c", "32", "--chunks", "4", "-o", &matrix, "-q"]).exits(0);
+    let (direct, later) = (scratch.path("direct.gguf"), scratch.path("later.gguf"));
+    let hashes = |file: &str| trueup(&["inspect", file, "--hash"]).exits(0).stdout;
+    for flags in [
+        &["--type", "q4_0", "--imatrix", &matrix][..],
+        &["--type", "q5_k_m", "--rule", "attn_k=iq4_nl", "--imatrix", &matrix, "--imatrix-exact"],
+        &["--type", "q4_1", "--pure", "--token-embedding-type", "q8_0"],
+    ] {
+        trueup(&[&["convert", &folder, &direct, "-q"], flags].concat()).exits(0);
+        trueup(&[&["quantize", &source, &later, "-q"], flags].concat()).exits(0);
+        assert_eq!(hashes(&direct), hashes(&later), "{flags:?}");
+        let metadata = |file: &str| trueup(&["inspect", file, "--json"]).exits(0).json()["metadata"].clone();
+        for key in ["general.file_type", "quantize.imatrix.file", "quantize.imatrix.entries_count"] {
+            assert_eq!(metadata(&direct)[key], metadata(&later)[key], "{flags:?} {key}");
+        }
+    }
+    trueup(&["convert", &folder, &direct, "--type", "q4_0", "--rule", "none=q8_0"])
+        .refuses(&["--rule none=q8_0: no tensor name matches"]);
+    trueup(&["convert", &folder, &direct, "--type", "q4_0", "--imatrix", &source]).refuses(&["imatrix.datasets"]);
+    let flm = scratch.path("out.flm");
+    trueup(&["convert", &folder, &flm, "--pure"]).refuses(&["--pure: not supported for .flm output"]);
+    trueup(&["convert", &folder, &flm, "--imatrix", &matrix]).refuses(&["--imatrix: expected GGUF output"]);
+}

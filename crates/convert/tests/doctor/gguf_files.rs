@@ -544,3 +544,17 @@ pub fn tensor_repeated(scratch: &Scratch) -> PathBuf {
         data(g, "blk.1.ffn_up.weight").copy_from_slice(&first);
     })
 }
+
+/// bf16 weights that are a power of two times an integer from -7 to 7, as int4 weights are.
+pub fn on_grid(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| {
+        for name in [UP, "blk.1.ffn_up.weight"] {
+            for (place, value) in data(g, name).as_chunks_mut::<2>().0.iter_mut().enumerate() {
+                let code = (place * place % 97 % 15) as f32 - 7.0;
+                *value = (((code / 64.0).to_bits() >> 16) as u16).to_le_bytes();
+            }
+        }
+        // Another tensor of the same bytes would be a finding.
+        data(g, "blk.1.ffn_up.weight")[..2].copy_from_slice(&0x3d00_u16.to_le_bytes());
+    })
+}
