@@ -46,9 +46,9 @@ impl ExactTypes {
         self.grids.is_empty()
     }
 
-    /// The smallest type that stores all weights without loss; `None` also if all of them are zero.
+    /// The smallest type that stores all weights without loss; `None` also if all samples are zero.
     pub fn smallest(&self) -> Option<DType> {
-        self.grids.first().copied().filter(|_| self.is_nonzero)
+        self.grids.first().copied()
     }
 
     /// Looks at more weights: whole blocks, in the type of the source.
@@ -64,8 +64,19 @@ impl ExactTypes {
                 encode_exact(self.source, dtype, weights, &mut room)
             })
         };
-        self.grids.retain(|dtype| is_exact(*dtype));
-        self.other = self.other.filter(|dtype| is_exact(*dtype));
+        let mut exact: Vec<DType> = Vec::new();
+        for dtype in std::mem::take(&mut self.grids) {
+            // The codes of q4_0 are among those of q5_0.
+            let is_known = dtype == DType::Q5_0 && exact.contains(&DType::Q4_0);
+            if is_known || is_exact(dtype) {
+                exact.push(dtype);
+            }
+        }
+        self.other = self.other.filter(|dtype| match GRID_TYPES.contains(dtype) {
+            true => exact.contains(dtype),
+            false => is_exact(*dtype),
+        });
+        self.grids = exact;
     }
 
     /// What both have seen.
@@ -117,6 +128,13 @@ pub fn exact_types_of<C: Send + Sync>(
             return Ok(types);
         }
         types.look_at(&read(&sample)?);
+    }
+    if !types.is_nonzero {
+        // Zeros are on every grid; they do not say which one.
+        types.grids.clear();
+    }
+    if types.is_none() {
+        return Ok(types);
     }
     let common = Mutex::new(types);
     let lock = || common.lock().unwrap_or_else(PoisonError::into_inner);
