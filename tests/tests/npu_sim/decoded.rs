@@ -10,6 +10,7 @@ use trueup::graph::TensorType;
 use trueup::quantize::Layout;
 use trueup::runtime::device::{Device, Tensor, Usage};
 use trueup::runtime::{ModelFile, Session, SessionOptions, Weights};
+use trueup::verify::{Reference, VerifyOptions, planted, verify};
 use trueup_tests::{convert, fell_back, fixture, quantize, verdict, write_wide};
 
 /// The parts, and their chips.
@@ -36,6 +37,10 @@ const TYPES: [DType; 14] = [
 /// Types that are tried in every run; one more is drawn.
 const ALWAYS: usize = 2;
 
+/// The type and the node of a weight with a fault.
+const FAULTY_TYPE: DType = DType::Q5K;
+const FAULTY_NODE: &str = "Qcur-0";
+
 /// Bytes that an allocation may be rounded up by.
 const ALIGNMENT_BYTES: u64 = 4096;
 
@@ -52,6 +57,9 @@ pub fn decoded(chip: &str, all: bool, seed: u64) -> Vec<String> {
     let types: Vec<DType> = TYPES.into_iter().chain(more).collect();
     let drawn = ALWAYS + (seed % (types.len() - ALWAYS) as u64) as usize;
     let mut wrong = refusals(&*device);
+    let faulty = scratch.path().join("faulty.gguf");
+    quantize(&source, &faulty, FAULTY_TYPE, Layout::Block);
+    wrong.extend(fault_is_found(&device, &faulty));
     for (place, dtype) in types.iter().enumerate() {
         if all || place < ALWAYS || place == drawn {
             let model = scratch.path().join(format!("{dtype}.gguf"));
@@ -108,6 +116,24 @@ fn verified(device: &Arc<dyn Device>, model: &Path) -> Option<String> {
         Ok(report) => fell_back(&report).next(),
         Err(problem) => Some(problem),
     }
+}
+
+/// A fault injected in a weight is found and named.
+fn fault_is_found(device: &Arc<dyn Device>, model: &Path) -> Option<String> {
+    let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
+    let prompts: Vec<Vec<u32>> = fixture("mixtral").prompts().into_iter().take(1).map(|prompt| prompt.ids).collect();
+    let verified = |fault: &str| {
+        let faulty = planted(&format!("{fault}@{FAULTY_NODE}"), &model, Arc::clone(device))?;
+        let options = VerifyOptions { prompts: prompts.clone(), steps: 1, ..VerifyOptions::default() };
+        verify(Arc::clone(&model), faulty.device, Reference::Oracle, &options, &mut |_| {})
+    };
+    let named = format!("First faulty node: {FAULTY_NODE} ");
+    let found = |fault: &str| match verified(fault) {
+        Ok(report) if report.sentence.starts_with(&named) => None,
+        Ok(report) => Some(format!("{fault}: {}", report.sentence)),
+        Err(error) => Some(format!("{fault}: {error}")),
+    };
+    ["rows-shifted", "k-tail-1"].into_iter().find_map(found)
 }
 
 /// Blocks cannot be read back, and values that f16 does not hold are refused. Parts are written where they belong.
