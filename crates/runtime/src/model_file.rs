@@ -135,7 +135,7 @@ impl ModelFile {
         })
     }
 
-    /// Opens a temporary file as [`ModelFile::open_for_other_tokenizer`] does, and removes it when the model is dropped.
+    /// Opens a temporary file as [`ModelFile::open_for_other_tokenizer`] does. The file is removed with the model.
     /// [`ModelFile::path`] and messages name `source`, the model that the file was made from.
     pub fn open_temporary(file: TemporaryFile, source: impl Into<PathBuf>) -> Result<ModelFile> {
         let opened = ModelFile::open_for_other_tokenizer(file.path())?;
