@@ -18,6 +18,9 @@ use trueup_runtime::device::{Buffer, Decorator, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{Error, Result};
 
+/// The memory of a weight, which this does not keep.
+type WeakBuffer = Weak<dyn Any + Send + Sync>;
+
 /// The device.
 pub(super) struct Planted {
     device: Arc<dyn Device>,
@@ -38,7 +41,7 @@ pub(super) struct Planted {
     /// Why the node has not the same place in all batches, once that was seen.
     moved: OnceLock<String>,
     /// Weights that the device stores as another type, and cannot give back: their buffers and bytes.
-    uploaded: Mutex<Vec<(Weak<dyn Any + Send + Sync>, Vec<u8>)>>,
+    uploaded: Mutex<Vec<(WeakBuffer, Vec<u8>)>>,
 }
 
 /// What the device fuses.
@@ -79,9 +82,7 @@ impl Planted {
     /// The bytes of a weight that cannot be read back.
     fn kept(&self, weight: &Tensor) -> Option<Vec<u8>> {
         let uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |buffer: &Weak<dyn Any + Send + Sync>| {
-            buffer.upgrade().is_some_and(|buffer| Arc::ptr_eq(&buffer, &weight.buffer.0))
-        };
+        let is_it = |buffer: &WeakBuffer| buffer.upgrade().is_some_and(|buffer| Arc::ptr_eq(&buffer, &weight.buffer.0));
         let (_, bytes) = uploaded.iter().find(|(buffer, _)| is_it(buffer))?;
         Some(bytes.clone()).filter(|bytes| weight.offset_bytes == 0 && bytes.len() == weight.ty.bytes())
     }
