@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Write a large synthetic model as GGUF, to measure what a model takes that is larger than memory.
 
-    python scripts/make_large_gguf.py FILE [--shape llama-8b|llama-7b|chatglm-6b] [--type q4_0|q8_0|f16] [--layers N] [--sparse]
+    python scripts/make_large_gguf.py FILE [--shape llama-8b|llama-7b|llama-1b|chatglm-6b] [--type q4_0|q8_0|f16] [--layers N] [--sparse]
 
-The shapes are the published ones of Llama-3.1-8B, Llama-2-7B and ChatGLM-6B, the last without the 20,000 tokens of images that its first publication had. Matrices are of one type, but for the head of q4_0 models, which is q8_0. Values are uniform,
+The shapes are the published ones of Llama-3.1-8B, Llama-2-7B, Llama-3.2-1B (with 32,000 tokens) and ChatGLM-6B, the last without the 20,000 tokens of images that its first publication had. Matrices are of one type, but for the head of q4_0 models, which is q8_0. Values are uniform,
 taken from one random pool that every piece of a tensor reads from another place; a few MiB are held at a time. There is no tokenizer: `trueup run --ids`. With --sparse there are holes in place of values, which take no disk: for
 `trueup plan`.
 """
@@ -17,6 +17,7 @@ BLOCK = 32
 SHAPES = {
     "llama-8b": {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 8, "feed_forward": 14336, "vocabulary": 128256},
     "llama-7b": {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 32, "feed_forward": 11008, "vocabulary": 32000},
+    "llama-1b": {"width": 2048, "layers": 16, "heads": 32, "kv_heads": 8, "feed_forward": 8192, "vocabulary": 32000},
     "chatglm-6b": {"width": 4096, "layers": 28, "heads": 32, "kv_heads": 32, "feed_forward": 16384, "vocabulary": 130528},
 }
 TYPES = {"q4_0": gguf.GGMLQuantizationType.Q4_0, "q8_0": gguf.GGMLQuantizationType.Q8_0, "f16": gguf.GGMLQuantizationType.F16}

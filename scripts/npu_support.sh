@@ -17,7 +17,7 @@ if [ "${1:-}" = --check ]; then check=yes && shift; fi
 trueup="$(realpath "$1")"
 cd "$(dirname "$0")/.."
 chips=(910b a3 910a 310p 310b)
-types=(f32 f16 bf16 q8_0 q4_0 q4_1)
+types=(f32 f16 bf16 q8_0 q4_0 q4_1 mxfp4)
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 

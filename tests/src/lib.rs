@@ -8,6 +8,7 @@ mod storage;
 mod traced;
 mod verdict;
 mod way;
+mod wide;
 
 pub use caches::caches;
 pub use fixture::{
@@ -19,6 +20,7 @@ pub use storage::{NewTensor, Storage, write_renamed, write_variant};
 pub use traced::{compared, quantized_fixture, with_number, with_tensor};
 pub use verdict::{VERIFIED_TYPES, fell_back, verdict};
 pub use way::{Said, convert, quantize, say};
+pub use wide::write_wide;
 
 /// `sum (y - r)^2 / sum r^2` over all elements. The reference divides, so an inflated result does not look better; NaN
 /// anywhere gives infinity.

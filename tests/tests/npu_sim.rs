@@ -21,6 +21,8 @@ mod cards;
 mod casts;
 #[path = "npu_sim/cost.rs"]
 mod cost;
+#[path = "npu_sim/decoded.rs"]
+mod decoded;
 #[path = "npu_sim/full.rs"]
 mod full;
 #[path = "npu_sim/installed.rs"]
@@ -40,6 +42,7 @@ mod texts;
 #[path = "npu_sim/visible.rs"]
 mod visible;
 
+use decoded::DECODED;
 use full::FULL;
 use pools::POOLS;
 use std::collections::BTreeSet;
@@ -75,7 +78,7 @@ struct Part {
 
 const PARTS: [Part; 3] = [
     Part { name: "910b", chip: "910b", more: "\"timing\": \"late\"", types: &[DType::F16, DType::Q8_0, DType::Q4_0] },
-    Part { name: "310p", chip: "310p", more: "\"timing\": \"random\"", types: &[DType::F16, DType::Q8_0] },
+    Part { name: "310p", chip: "310p", more: "\"timing\": \"random\"", types: &[DType::F16, DType::Q8_0, DType::Q4_0] },
     Part { name: "permuted", chip: "a3", more: "\"sums\": \"permuted\"", types: &[DType::Q8_0] },
 ];
 
@@ -154,6 +157,7 @@ fn main() {
         !status.expect("the test starts itself").success()
     };
     let parts = PARTS.iter().chain(&FAULTY).chain(&UNCAPTURED).chain(&TELLING).map(|part| part.name);
+    let parts = parts.chain(DECODED.map(|(name, _)| name));
     let parts = parts.chain(FULL.map(|(name, _)| name)).chain(POOLS.map(|(name, ..)| name));
     let failed: Vec<&str> =
         parts.chain(CARDS.map(|(name, ..)| name)).chain([VISIBLE, INSTALLED]).filter(fails).collect();
@@ -174,6 +178,9 @@ fn run_part(name: &str, all: bool, seed: u64) {
         (_, _, _, Some(part), ..) => tell(part, all, seed),
         (_, _, _, _, Some((_, cards, count)), _) => over_cards(cards, *count),
         (.., Some((_, chip, timing))) => pools::pools(chip, timing, seed),
+        _ if DECODED.iter().any(|(part, _)| *part == name) => {
+            decoded::decoded(name.trim_start_matches("decoded "), all, seed)
+        }
         _ if name == VISIBLE => visible::visible(),
         _ if FULL.iter().any(|(part, _)| *part == name) => full::full(name.trim_start_matches("full ")),
         _ if name == INSTALLED => installed::installed(),
@@ -347,10 +354,10 @@ fn operators(device: &dyn Device, part: &Part, all: bool, seed: u64) -> Vec<Stri
     wrong.map(ToString::to_string).collect()
 }
 
-/// Whether the chip lacks operators of the fixture in this type: 310p computes no q4_0, and no attention without an f16
-/// cache, as encoders have it.
-fn may_fall_back(part: &Part, fixture: &Fixture, dtype: DType) -> bool {
-    part.chip == "310p" && (dtype == DType::Q4_0 || !fixture.is_decoder())
+/// Whether the chip lacks operators of the fixture: 310p computes no attention without an f16 cache, as encoders have
+/// it.
+fn may_fall_back(part: &Part, fixture: &Fixture) -> bool {
+    part.chip == "310p" && !fixture.is_decoder()
 }
 
 /// The fixtures to verify, each with its types.
@@ -375,7 +382,7 @@ fn models(
         for dtype in types {
             let target = written(&fixture, *dtype, scratch.path());
             match verdict(device, &fixture, &target, true, None) {
-                Ok(report) if may_fall_back(part, &fixture, *dtype) => fallen.extend(fell_back(&report)),
+                Ok(report) if may_fall_back(part, &fixture) => fallen.extend(fell_back(&report)),
                 Ok(report) => {
                     wrong.extend(fell_back(&report).map(|fell| format!("{} as {dtype}: {fell}", fixture.name)))
                 }

@@ -6,6 +6,7 @@ mod compare;
 mod completions;
 mod context;
 mod convert;
+mod converted;
 mod demo;
 mod devices;
 mod diff;

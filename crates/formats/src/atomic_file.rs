@@ -27,6 +27,7 @@ mod live;
 mod naming;
 mod stale;
 mod standing;
+mod temporary;
 
 use crate::error::{Error, Result, quote};
 use crate::source_file::{FileStamp, SourceFile, kind_name};
@@ -41,6 +42,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
+pub use temporary::TemporaryFile;
 
 /// Random characters in the name of a partial file.
 const RANDOM_CHARS: usize = 8;
@@ -169,6 +171,11 @@ impl AtomicFile {
     }
 }
 
+/// Bytes that an unprivileged process can still write to the file system of `folder`. `None` if it does not say.
+pub fn free_disk_bytes(folder: &Path) -> Option<u64> {
+    rustix::fs::statvfs(folder).ok().map(|facts| facts.f_bavail.saturating_mul(facts.f_frsize))
+}
+
 /// The folder that holds `path`.
 fn folder_of(path: &Path) -> PathBuf {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
@@ -250,10 +257,8 @@ fn explain(folder: &Path, error: &io::Error, bytes: u64) -> (String, &'static st
     let needed = if bytes > 0 { format!("{bytes} bytes needed, ") } else { String::new() };
     match error.kind() {
         ErrorKind::StorageFull => {
-            let available = rustix::fs::statvfs(folder).map_or_else(
-                |_| "an unknown number".to_owned(),
-                |facts| facts.f_bavail.saturating_mul(facts.f_frsize).to_string(),
-            );
+            let available =
+                free_disk_bytes(folder).map_or_else(|| "an unknown number".to_owned(), |bytes| bytes.to_string());
             let problem = format!("no space left on the disk: {needed}{available} bytes available");
             (problem, "free some space or write to another disk; the old file, if any, is unchanged")
         }

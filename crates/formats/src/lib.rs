@@ -57,7 +57,7 @@ mod tensor_range;
 mod text_encoding;
 mod trace;
 
-pub use atomic_file::AtomicFile;
+pub use atomic_file::{AtomicFile, TemporaryFile, free_disk_bytes};
 pub use checkpoint::{Checkpoint, Description, RankFile, SPIECE_MODEL, TOKENIZER_MODEL, TensorInfo, TokenizerFiles};
 pub use counted::counted;
 pub use error::{Error, Result, listed, quote};

@@ -26,6 +26,7 @@ use crate::roof::Roof;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use trueup_blocks::DType;
 use trueup_formats::gguf::MappedBytes;
 use trueup_graph::{Op, TensorType};
 
@@ -70,6 +71,12 @@ pub trait Device: Send + Sync {
         self.taken_bytes(ty.bytes() as u64)
     }
 
+    /// The type that the device stores weights of this type as. By default the same. Another type shows in
+    /// [`Device::weight_bytes`] and in the profiles of operators that read the weight.
+    fn weight_type(&self, dtype: DType) -> DType {
+        dtype
+    }
+
     /// Memory for one tensor, or for many behind each other (`Usage::Arena`). States are zero at first.
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer>;
 
@@ -85,7 +92,7 @@ pub trait Device: Send + Sync {
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()>;
 
     /// The tensor's bytes as in GGUF, bit for bit what was uploaded or computed; of a view those of the elements that
-    /// it shows.
+    /// it shows. Fails for a weight that is stored as another type.
     fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()>;
 
     /// Copies a tensor of the same type from another device, by default through the host.

@@ -29,7 +29,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use trueup_blocks::SplitScale;
 use trueup_formats::gguf::{Gguf, MappedBytes, MappedGguf, Metadata};
-use trueup_formats::{Checkpoint, Error as FileError, SplitScalePart, TensorInfo, quote, split_scale_parts};
+use trueup_formats::{
+    Checkpoint, Error as FileError, SplitScalePart, TemporaryFile, TensorInfo, quote, split_scale_parts,
+};
 use trueup_models::{Model, Slice};
 use trueup_tokenizer::{Tokenizer, Vocabulary};
 
@@ -52,6 +54,8 @@ pub struct ModelFile {
     tensors: Vec<TensorInfo>,
     /// Where each is, by its name.
     places: HashMap<String, Stored>,
+    /// If the file is temporary: the model that it was made from, and what removes it.
+    temporary: Option<(PathBuf, TemporaryFile)>,
 }
 
 /// A tensor, or some rows of one, of the file.
@@ -105,7 +109,7 @@ impl ModelFile {
         };
         let source = Source::File { file: Box::new(file.map()?), parts };
         let (tensors, places) = shown(&model, &tensors);
-        Ok(ModelFile { source, model, tokenizer, refused_tokenizer, places, tensors })
+        Ok(ModelFile { source, model, tokenizer, refused_tokenizer, places, tensors, temporary: None })
     }
 
     /// A model that is in no file: keys and tensors as a GGUF file would have them, without a tokenizer, and what makes
@@ -120,14 +124,30 @@ impl ModelFile {
         let model = Model::from_gguf(&metadata, &tensors, &name)?;
         let (shown, places) = shown(&model, &tensors);
         let source = Source::Made { name, metadata, tensors, make };
-        Ok(ModelFile { source, model, tokenizer: None, refused_tokenizer: None, places, tensors: shown })
+        Ok(ModelFile {
+            source,
+            model,
+            tokenizer: None,
+            refused_tokenizer: None,
+            places,
+            tensors: shown,
+            temporary: None,
+        })
+    }
+
+    /// Opens a temporary file as [`ModelFile::open_for_other_tokenizer`] does. The file is removed with the model.
+    /// [`ModelFile::path`] and messages name `source`, the model that the file was made from.
+    pub fn open_temporary(file: TemporaryFile, source: impl Into<PathBuf>) -> Result<ModelFile> {
+        let opened = ModelFile::open_for_other_tokenizer(file.path())?;
+        Ok(ModelFile { temporary: Some((source.into(), file)), ..opened })
     }
 
     /// The file that was opened, or the name of a model that is in none.
     pub fn path(&self) -> &Path {
-        match &self.source {
-            Source::File { file, .. } => file.model().path(),
-            Source::Made { name, .. } => name,
+        match (&self.temporary, &self.source) {
+            (Some((path, _)), _) => path,
+            (None, Source::File { file, .. }) => file.model().path(),
+            (None, Source::Made { name, .. }) => name,
         }
     }
 

@@ -26,9 +26,10 @@ pub use layers::LayerHomes;
 use memory::{Lifetime, lay_out};
 pub use place::PlannedNode;
 use place::{Answer, answers, root};
-pub use report::{PlanReport, ReportedDevice, ReportedNode};
+pub use report::{DecodedWeights, PlanReport, ReportedDevice, ReportedNode};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
+use trueup_blocks::DType;
 use trueup_graph::fuse::{Fused, Pieces};
 use trueup_graph::{Graph, Op, Origin, TensorType, Value, ValueId};
 
@@ -65,6 +66,8 @@ struct PlannedDevice {
     rooms: Rooms,
     /// Weights, states and inputs that its nodes read.
     held: BTreeSet<ValueId>,
+    /// Weights that the device stores as another type, by their type.
+    decoded: Vec<DecodedWeights>,
 }
 
 /// Where a value lies on a device.
@@ -92,10 +95,14 @@ impl Plan {
         let answers: Vec<Vec<Answer>> = devices.iter().map(|device| answers(graph, *device)).collect();
         let nodes = place::place(graph, devices, &answers, count, &homes.of_nodes(graph))?;
         let pieces = cut(graph, &nodes);
-        let planned = devices.iter().enumerate().map(|(index, device)| PlannedDevice {
-            name: device.about().name,
-            rooms: rooms(graph, &nodes, index, *device),
-            ..plan_device(graph, &pieces, index)
+        let planned = devices.iter().enumerate().map(|(index, device)| {
+            let planned = plan_device(graph, &pieces, index);
+            PlannedDevice {
+                name: device.about().name,
+                rooms: rooms(graph, &nodes, index, *device),
+                decoded: decoded(graph, &planned.held, *device),
+                ..planned
+            }
         });
         let devices = planned.collect();
         Ok(Plan { fused, nodes, pieces, devices, cache_rooms: (1, 1) })
@@ -231,6 +238,21 @@ impl<'g> WeightUses<'g> {
     pub fn is_gathered(&self, weight: &Value) -> bool {
         self.0.get(weight.name.as_str()).is_none_or(|all| all.is_gathered)
     }
+}
+
+/// The weights among these values that a device stores as another type, by their type.
+fn decoded(graph: &Graph, held: &BTreeSet<ValueId>, device: &dyn Device) -> Vec<DecodedWeights> {
+    let uses = WeightUses::new(graph);
+    let mut all: BTreeMap<DType, DecodedWeights> = BTreeMap::new();
+    for weight in held.iter().map(|id| graph.value(*id)).filter(|value| value.origin == Origin::Weight) {
+        let (dtype, stored_as) = (weight.ty.dtype, device.weight_type(weight.ty.dtype));
+        if stored_as != dtype {
+            let sums = all.entry(dtype).or_insert(DecodedWeights { dtype, stored_as, bytes: 0, device_bytes: 0 });
+            sums.bytes = sums.bytes.saturating_add(weight.ty.bytes() as u64);
+            sums.device_bytes = sums.device_bytes.saturating_add(uses.bytes(weight, device));
+        }
+    }
+    all.into_values().collect()
 }
 
 /// The rooms that a device takes beside the tensors for its nodes, each for the node that needs most of it.

@@ -36,6 +36,10 @@ fn round_trips(device: &dyn Device) -> Vec<String> {
         (DType::F32, &[1024, 5000]),
     ];
     let trip = |(dtype, sizes): (DType, &[usize])| {
+        // Types that the chip stores as f16 do not come back: `decoded`.
+        if device.weight_type(dtype) != dtype {
+            return None;
+        }
         let tensor = tensor(device, TensorType::new(dtype, sizes), Usage::Weight);
         let uploaded = bytes(tensor.ty.bytes(), sizes.len());
         device.upload(&uploaded, &tensor).unwrap_or_else(|error| panic!("{error}"));
@@ -99,6 +103,9 @@ fn parts_of_blocks(device: &dyn Device) -> Vec<String> {
     for (dtype, usage) in
         [DType::Q8_0, DType::Q4_0].into_iter().flat_map(|dtype| [(dtype, Usage::Weight), (dtype, Usage::State)])
     {
+        if usage == Usage::Weight && device.weight_type(dtype) != dtype {
+            continue;
+        }
         let whole = tensor(device, TensorType::new(dtype, &[96, 5, 3]), usage);
         let (row, codec) = (TensorType::new(dtype, &[96]).bytes(), dtype.codec().expect("blocks have a codec"));
         let mut blocks = vec![0; whole.ty.bytes()];

@@ -1,6 +1,7 @@
 //! `trueup compare`: measures the quality of a model on a corpus, alone or against a reference.
 
-use crate::command::place::{ModelWithTokenizer, Place, note_tokenizer, open_model};
+use crate::command::converted::Conversion;
+use crate::command::place::{ModelWithTokenizer, Place, note_tokenizer};
 use crate::failure::{Code, Failure, Result};
 use crate::output;
 use crate::progress::chunk_bar;
@@ -28,12 +29,16 @@ The reference is a second model with the same vocabulary, or a file of logits fr
 With --kv and without --against, it is the same model with an f16 KV cache. Without a reference, only the perplexity is \
 measured.
 
+A model that is not a GGUF file, such as a Hugging Face directory, is converted to a temporary GGUF file first. The \
+matrices keep their types.
+
 The text is divided into chunks of 512 tokens. In each chunk, the first half is context only; every position of the \
 second half except the last predicts the next token. Chunks and formulas are those of llama-perplexity.";
 
 const EXAMPLES: &str = "\
 Examples:
   trueup compare model-q4_0.gguf --against model-f16.gguf --corpus wiki.txt
+  trueup compare model-q4_0.gguf --against hf-model/ --corpus wiki.txt
   trueup compare model.gguf --kv q8_0 --corpus wiki.txt
   trueup compare model-f16.gguf --corpus wiki.txt --save-logits f16.logits
   trueup compare model-q4_0.gguf --against f16.logits --json -";
@@ -61,11 +66,14 @@ pub fn chunk_size(model: &ModelFile, given: Option<usize>) -> Result<usize> {
         .help("Tokens per chunk [default: 512, or the model's context size if that is smaller]"))
 )]
 pub struct Arguments {
-    /// GGUF file of the model
+    /// GGUF file of the model, or a model that `trueup convert` reads
     model: PathBuf,
-    /// Reference: a GGUF file, or a file of logits
-    #[arg(long, value_name = "MODEL|LOGITS")]
+    /// Reference: a GGUF file, a model that `trueup convert` reads, or a file of logits
+    #[arg(long, value_name = "MODEL|DIR|LOGITS")]
     against: Option<PathBuf>,
+    /// Directory for the temporary GGUF file of a model that is converted [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    temp_dir: Option<PathBuf>,
     /// Text to measure on; not needed if the reference is a file of logits, which contains the tokens
     #[arg(long, value_name = "FILE")]
     corpus: Option<PathBuf>,
@@ -93,20 +101,20 @@ pub struct Arguments {
 
 /// Runs `trueup compare`.
 pub fn run(arguments: Arguments) -> Result {
-    let opened = ModelWithTokenizer::open(&arguments.model, None)?;
+    let against = Against::open(&arguments)?;
+    check_inputs(&arguments, &against)?;
+    let conversion = Conversion { folder: arguments.temp_dir.clone(), threads: arguments.place.threads() };
+    let opened = ModelWithTokenizer::of(open(&conversion, &arguments.model)?);
     let model = opened.model.clone();
-    model.expect_generation()?;
-    model.expect_no_encoder("compare", "use a decoder model")?;
     let tokenizer = opened.tokenizer()?;
     note_tokenizer(tokenizer);
-    let against = Against::open(&arguments)?;
-    check_targets(&arguments, &model, &against)?;
+    let other = against.model(&conversion)?;
     let options = arguments.place.session(1);
     let corpus = corpus(&arguments, &model, tokenizer, &against, options.context)?;
     let options = SessionOptions { context: Some(corpus.context()), ..options };
     let weights = arguments.place.weights(model.clone())?;
     let mut session = arguments.place.open_session(weights.clone(), &options)?;
-    let mut reference = against.session(&arguments.place, &weights, &options)?;
+    let mut reference = against.session(&arguments.place, other, &weights, &options)?;
     let mut writer = writer(&arguments, &model, &corpus)?;
     let bar = chunk_bar("compare", corpus.chunks());
     let measured = CompareOptions { worst: arguments.worst, ..CompareOptions::default() };
@@ -139,14 +147,22 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(Code::Done)
 }
 
+/// Opens a model that computes logits.
+fn open(conversion: &Conversion, path: &Path) -> Result<Arc<ModelFile>> {
+    let model = conversion.open(path)?;
+    model.expect_generation()?;
+    model.expect_no_encoder("compare", "use a decoder model")?;
+    Ok(model)
+}
+
 /// What the model is compared with.
 enum Against {
     /// Nothing.
     Nothing,
     /// The same model with a KV cache of the default type.
     Itself,
-    /// Another model.
-    Model(Arc<ModelFile>),
+    /// Another model, in this file or directory.
+    Model(PathBuf),
     /// Stored logits.
     Logits(LogitsFile),
 }
@@ -165,23 +181,34 @@ impl Against {
             }
             return Ok(Against::Logits(LogitsFile::open(path)?));
         }
-        let model = open_model(path).map_err(|failure| {
+        Ok(Against::Model(path.clone()))
+    }
+
+    /// The reference, if it is another model.
+    fn model(&self, conversion: &Conversion) -> Result<Option<Arc<ModelFile>>> {
+        let Against::Model(path) = self else { return Ok(None) };
+        let model = open(conversion, path).map_err(|failure| {
             let problem = failure.sentence().unwrap_or_default();
-            Failure::new(format!("--against: expected a GGUF model or a file of logits: {problem}"))
+            Failure::new(format!("--against: expected a model or a file of logits: {problem}"))
         })?;
-        model.expect_generation()?;
-        model.expect_no_encoder("compare", "use a decoder model")?;
-        Ok(Against::Model(model))
+        Ok(Some(model))
     }
 
     /// A session of the reference, if it is a model.
-    fn session(&self, place: &Place, weights: &Arc<Weights>, options: &SessionOptions) -> Result<Option<Session>> {
+    fn session(
+        &self,
+        place: &Place,
+        other: Option<Arc<ModelFile>>,
+        weights: &Arc<Weights>,
+        options: &SessionOptions,
+    ) -> Result<Option<Session>> {
         let options = SessionOptions { kv: None, ..*options };
-        match self {
-            Against::Nothing | Against::Logits(_) => Ok(None),
-            Against::Itself => place.open_session(weights.clone(), &options).map(Some),
-            Against::Model(model) => place.open_session(place.weights(model.clone())?, &options).map(Some),
-        }
+        let weights = match (self, other) {
+            (_, Some(model)) => place.weights(model)?,
+            (Against::Itself, None) => weights.clone(),
+            (Against::Nothing | Against::Logits(_) | Against::Model(_), None) => return Ok(None),
+        };
+        place.open_session(weights, &options).map(Some)
     }
 
     /// How the reference is named in results.
@@ -198,15 +225,22 @@ fn shown(path: &Path) -> String {
     quote(&path.to_string_lossy())
 }
 
-/// Checks the outputs before any work.
-fn check_targets(arguments: &Arguments, model: &ModelFile, against: &Against) -> Result<()> {
+fn no_corpus() -> Failure {
+    Failure::new("--corpus is missing; pass a text file to measure on")
+}
+
+/// Checks that there is a corpus, and the outputs, before any work.
+fn check_inputs(arguments: &Arguments, against: &Against) -> Result<()> {
+    if arguments.corpus.is_none() && !matches!(against, Against::Logits(_)) {
+        return Err(no_corpus());
+    }
     let targets = [&arguments.json, &arguments.html, &arguments.save_logits].map(Option::as_deref);
     if targets.iter().all(Option::is_none) {
         return Ok(());
     }
-    let checkpoint = formats::open(model.path(), &OpenOptions::default())?;
+    let checkpoint = formats::open(&arguments.model, &OpenOptions::default())?;
     let other = match against {
-        Against::Model(other) => Some(formats::open(other.path(), &OpenOptions::default())?),
+        Against::Model(other) => Some(formats::open(other, &OpenOptions::default())?),
         Against::Nothing | Against::Itself | Against::Logits(_) => None,
     };
     let mut sources = checkpoint.sources();
@@ -244,7 +278,7 @@ fn corpus(
             Corpus::new(tokenizer, &text, context, arguments.chunks)
                 .map_err(|error| Failure::new(format!("{}: {error}", shown(file))))
         }
-        (_, None) => Err(Failure::new("--corpus is missing; pass a text file to measure on")),
+        (_, None) => Err(no_corpus()),
     }
 }
 

@@ -5,6 +5,7 @@ use crate::output;
 use crate::target::Targets;
 use crate::value;
 use clap::{Args, ValueEnum};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use trueup::blocks::DType;
@@ -41,6 +42,24 @@ pub fn open_model(path: &Path) -> Result<Arc<ModelFile>> {
     }
 }
 
+/// Prints a note for each device that stores weights of the model as another type.
+pub fn note_weight_types(model: &ModelFile, devices: &[Arc<dyn Device>]) {
+    let types: BTreeSet<DType> = model.tensors().iter().map(|tensor| tensor.dtype).collect();
+    for device in devices {
+        let mut by_target: BTreeMap<DType, Vec<&str>> = BTreeMap::new();
+        for dtype in &types {
+            let stored_as = device.weight_type(*dtype);
+            if stored_as != *dtype {
+                by_target.entry(stored_as).or_default().push(dtype.name());
+            }
+        }
+        for (stored_as, types) in by_target {
+            let (name, types) = (device.about().name, types.join(", "));
+            output::note(&format!("{name} stores {types} weights as {stored_as}; `trueup plan` shows the memory"));
+        }
+    }
+}
+
 /// A model and the tokenizer for its texts: the one of `--tokenizer`, otherwise the one of the model.
 pub struct ModelWithTokenizer {
     /// The model.
@@ -49,6 +68,11 @@ pub struct ModelWithTokenizer {
 }
 
 impl ModelWithTokenizer {
+    /// A model with the tokenizer of its file.
+    pub fn of(model: Arc<ModelFile>) -> ModelWithTokenizer {
+        ModelWithTokenizer { model, replacement: None }
+    }
+
     /// Opens the model as [`open_model`] does, and the replacement of its tokenizer if there is one.
     pub fn open(path: &Path, replacement: Option<&Path>) -> Result<ModelWithTokenizer> {
         let model = open_model(path)?;
@@ -286,12 +310,18 @@ impl Place {
         self.shares.expect_use(&model)?;
         let (devices, fallback) =
             (self.shares.open(&self.device, &self.machine)?, self.shares.fallback(&self.device, &self.machine)?);
+        note_weight_types(&model, &devices);
         Ok(Arc::new(Weights::over(model, devices, fallback)))
     }
 
     /// Session options for this number of sequences.
     pub fn session(&self, sequences: usize) -> SessionOptions {
         SessionOptions { ranges: self.nvtx, ..self.machine.session(sequences) }
+    }
+
+    /// The number of threads, if given.
+    pub fn threads(&self) -> Option<usize> {
+        self.machine.threads()
     }
 
     /// Fails if node ranges were asked for.

@@ -2,7 +2,7 @@
 
 use crate::command::fault_list;
 use crate::command::input::Input;
-use crate::command::place::{Machine, ModelWithTokenizer, Shares, note_tokenizer};
+use crate::command::place::{Machine, ModelWithTokenizer, Shares, note_tokenizer, note_weight_types};
 use crate::command::reports::Reports;
 use crate::command::trace;
 use crate::failure::{Code, Failure, Result};
@@ -133,6 +133,7 @@ pub fn run(arguments: Arguments) -> Result {
         std::fs::create_dir_all(folder).map_err(problem)?;
     }
     let mut devices = arguments.shares.open(&arguments.device, &arguments.machine)?;
+    note_weight_types(&model, &devices);
     let device = devices.remove(0);
     let plant = |choice| planted_in(choice, &model, device.clone(), arguments.machine.fusion());
     let fault = arguments.inject_fault.as_deref().map(plant).transpose()?;

@@ -86,6 +86,41 @@ fn the_type_of_the_cache_is_compared_with_f16() {
 }
 
 #[test]
+fn checkpoints_are_converted_to_a_temporary_file() {
+    let scratch = Scratch::new();
+    let fixture = tiny("llama3");
+    let (model, corpus) = (scratch.gguf(&fixture, "model.gguf"), corpus(&scratch));
+    let (folder, temporary) = (fixture.to_string_lossy().into_owned(), scratch.path("temporary"));
+    fs::create_dir(&temporary).expect("directories can be created");
+    let is_clean = || fs::read_dir(&temporary).expect("readable").next().is_none();
+    let call = ["compare", "--corpus", &corpus, "-c", "32", "--temp-dir", &temporary];
+    let compared = |arguments: &[&str]| trueup(&[&call[..], arguments].concat());
+    for (model, against) in [(&model, &folder), (&folder, &model)] {
+        let page = scratch.path("page.html");
+        let answer = compared(&[model, "--against", against, "--json", "-", "--html", &page]).exits(0);
+        let words = format!("{folder} is converted to a temporary GGUF file of ");
+        assert!(answer.stderr.contains(&words), "{}", answer.stderr);
+        let report = answer.json();
+        assert_eq!((report["model"].as_str(), report["reference"].as_str()), (Some(&**model), Some(&**against)));
+        assert_eq!(number(&report, "/result/figures/against/kl/maximum"), 0.0);
+        assert!(is_clean());
+    }
+    // Refused after the conversion, before it, and by it.
+    compared(&[&model, "--against", &folder, "--device", "cuda:99", "-q"]).refuses(&["cuda:99"]);
+    let inside = format!("{folder}/config.json");
+    compared(&[&model, "--against", &folder, "--html", &inside, "-q"]).refuses(&["config.json"]);
+    let broken = scratch.path("broken");
+    fs::create_dir(&broken).expect("directories can be created");
+    fs::copy(fixture.join("config.json"), format!("{broken}/config.json")).expect("a copy");
+    compared(&[&model, "--against", &broken, "-q"])
+        .refuses(&["--against: expected a model or a file of logits: ", "broken"]);
+    assert!(is_clean());
+    let missing = scratch.path("missing");
+    trueup(&["compare", &folder, "--corpus", &corpus, "--temp-dir", &missing])
+        .refuses(&["expected a directory for the temporary GGUF file, found none; pass another one with --temp-dir"]);
+}
+
+#[test]
 fn inputs_that_cannot_be_compared_are_refused() {
     let scratch = Scratch::new();
     let (model, other) = (scratch.gguf(&tiny("llama3"), "model.gguf"), scratch.gguf(&tiny("qwen2"), "other.gguf"));

@@ -10,7 +10,8 @@
 //! ```
 //!
 //! All work is issued to one stream of a card, which executes it in order. Weights with 32 codes per block are stored
-//! with separate scales, as the vendor's products require. Downloads return the form of the file.
+//! with separate scales, as the vendor's products require; downloads return the form of the file. Weights in other
+//! blocks are decoded to f16.
 
 #[allow(unsafe_code, reason = "calls into the vendor's libraries")]
 mod acl;
@@ -30,11 +31,12 @@ use crate::profile::Profile;
 use acl::{Card, Library, Link, Settings, Source, Transfers};
 pub use chip::Chip;
 use engine::Engine;
-use memory::Memory;
+use memory::{Memory, decoded_bytes};
 pub use replay::Launched;
 use replay::Replay;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
 
 /// How the device is opened.
@@ -208,11 +210,20 @@ impl Device for Ascend {
         operator::profile(op, inputs, output, self.chip)
     }
 
+    fn weight_bytes(&self, ty: &TensorType, _is_multiplied: bool) -> u64 {
+        let is_decoded = self.chip.decoded_type(ty.dtype).is_some();
+        self.taken_bytes(if is_decoded { decoded_bytes(ty) } else { ty.bytes() } as u64)
+    }
+
+    fn weight_type(&self, dtype: DType) -> DType {
+        self.chip.decoded_type(dtype).unwrap_or(dtype)
+    }
+
     fn alloc(&self, ty: &TensorType, usage: Usage) -> Result<Buffer> {
         self.replay().forget_freed();
-        let memory = Memory::new(&self.card, ty, usage).or_else(|_| {
+        let memory = Memory::new(&self.card, self.chip, ty, usage).or_else(|_| {
             self.replay().forget();
-            Memory::new(&self.card, ty, usage)
+            Memory::new(&self.card, self.chip, ty, usage)
         });
         let memory = memory.map_err(|problem| self.failure(problem))?;
         Ok(Buffer(Arc::new(memory)))
@@ -241,7 +252,7 @@ impl Device for Ascend {
 
     /// From another card without the host, where they reach each other.
     fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
-        let plain = |tensor| Memory::of(tensor).ok().filter(|memory| !memory.is_split());
+        let plain = |tensor| Memory::of(tensor).ok().filter(|memory| memory.is_as_in_file());
         let (Some(memory), Some(_)) = (plain(source), plain(target)) else {
             return through_host(source, from, &mut |bytes| self.upload(bytes, target));
         };

@@ -4,6 +4,7 @@ use super::{About, Buffer, CopyRoom, Device, Rooms, Step, Tensor, Usage, through
 use crate::error::Result;
 use crate::profile::Profile;
 use crate::roof::Roof;
+use trueup_blocks::DType;
 use trueup_formats::gguf::MappedBytes;
 use trueup_graph::{Op, TensorType};
 
@@ -73,6 +74,10 @@ impl<D: Decorator> Device for D {
 
     fn weight_bytes(&self, ty: &TensorType, is_multiplied: bool) -> u64 {
         self.device().weight_bytes(ty, is_multiplied)
+    }
+
+    fn weight_type(&self, dtype: DType) -> DType {
+        self.device().weight_type(dtype)
     }
 
     fn scratch_held(&self) -> Rooms {

@@ -294,6 +294,10 @@ impl Device for Pair {
         self.first().taken_bytes(bytes)
     }
 
+    fn weight_type(&self, dtype: DType) -> DType {
+        self.first().weight_type(dtype)
+    }
+
     fn scratch_held(&self) -> super::Rooms {
         let mut held = self.first().scratch_held();
         let rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,6 +4,7 @@ use super::{Place, Plan, held_bytes};
 use crate::profile::Profile;
 use serde::Serialize;
 use std::fmt;
+use trueup_blocks::DType;
 use trueup_graph::fuse::Pieces;
 use trueup_graph::{Origin, TensorType, is_recurrent_state};
 
@@ -36,14 +37,30 @@ pub struct ReportedDevice {
     pub arena_bytes: usize,
     /// Scratch memory in addition to them, for example for attention scores, as far as it grows with the context.
     pub scratch_bytes: usize,
-    /// Weights that its nodes read, as they are stored.
+    /// Weights that its nodes read, as they are stored in the file.
     pub weight_bytes: usize,
+    /// Those of them that the device stores as another type, by their type.
+    pub decoded: Vec<DecodedWeights>,
     /// The KV cache as it is with sequences of this length.
     pub kv_bytes: usize,
     /// The KV cache of sequences that fill the context.
     pub kv_bytes_max: usize,
     /// What the host fills in for each computation.
     pub input_bytes: usize,
+}
+
+/// Weights of one type that a device stores as another type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct DecodedWeights {
+    /// Their type in the file.
+    #[serde(rename = "type")]
+    pub dtype: DType,
+    /// Their type on the device.
+    pub stored_as: DType,
+    /// Their bytes in the file.
+    pub bytes: u64,
+    /// Their bytes on the device.
+    pub device_bytes: u64,
 }
 
 /// One node of the plan.
@@ -99,6 +116,7 @@ impl ReportedDevice {
             arena_bytes: plan.arena_bytes(device),
             scratch_bytes: plan.scratch_bytes(device),
             weight_bytes: held_bytes(plan, device, |origin| origin == Origin::Weight),
+            decoded: plan.devices[device].decoded.clone(),
             kv_bytes,
             kv_bytes_max: ((kv_bytes - recurrent_bytes) / room.max(1)).saturating_mul(most) + recurrent_bytes,
             input_bytes: held_bytes(plan, device, |origin| matches!(origin, Origin::Input(_))),
@@ -162,6 +180,12 @@ impl fmt::Display for PlanReport {
             write!(f, "{name}: {nodes} nodes{of}, {weight_bytes} bytes of weights, {kv_bytes} of KV cache (")?;
             write!(f, "{kv_bytes_max} when the context is full), ")?;
             writeln!(f, "{arena_bytes} of intermediate results, {scratch_bytes} of scratch, {input_bytes} of inputs")?;
+            for DecodedWeights { dtype, stored_as, bytes, device_bytes } in &device.decoded {
+                writeln!(
+                    f,
+                    "{name}: {dtype} weights are stored as {stored_as}: {device_bytes} bytes instead of {bytes}"
+                )?;
+            }
         }
         write!(f, "segments: {}, copies between devices: {}", self.pieces, self.copies)?;
         if self.pieces > PIECES_MAX {

@@ -1,9 +1,10 @@
-//! Rows of a table: bit for bit what decoding gives.
+//! Rows of a table: bit for bit what decoding gives, or that rounded to f16 if the device declares it.
 
 use super::{Case, in_strips};
 use crate::operand::Operand;
 use crate::precision::Precision;
 use crate::statistics::{Expected, Statistics};
+use trueup_runtime::profile::Weights;
 
 pub(super) fn judge(case: &Case) -> Statistics {
     let [table, index] = case.inputs else { return Statistics::default() };
@@ -15,7 +16,7 @@ pub(super) fn judge(case: &Case) -> Statistics {
         let row = row.map(|row| column / count * rows + row);
         let mut exact = Vec::new();
         let exact = row.map_or(&[][..], |row| table.row(row, &mut exact));
-        let decoded = row.map_or(Vec::new(), |row| decoded(table, row, exact, stored));
+        let decoded = row.map_or(Vec::new(), |row| decoded(table, row, exact, (stored, case.profile.weights)));
         for element in 0..width {
             // An index outside the table has no row that could be right.
             let pair = exact.get(element).zip(decoded.get(element));
@@ -25,16 +26,19 @@ pub(super) fn judge(case: &Case) -> Statistics {
     })
 }
 
-/// The row by the decode rule of its type in f32, where results are f32: the rule rounds sums like `d q + m`.
-fn decoded(table: &Operand, row: usize, exact: &[f64], stored: Precision) -> Vec<f64> {
-    let decoder = table.ty.dtype.decoder().filter(|_| stored == Precision::F32);
+/// The row by the decode rule of its type in f32, where results are f32 or come from it: the rule rounds sums like `d q
+/// + m`.
+fn decoded(table: &Operand, row: usize, exact: &[f64], (stored, weights): (Precision, Weights)) -> Vec<f64> {
+    let is_rounded = weights == Weights::F16;
+    let rounded = |value: f64| if is_rounded { Precision::F16.round(Precision::F32.round(value)) } else { value };
+    let decoder = table.ty.dtype.decoder().filter(|_| stored == Precision::F32 || is_rounded);
     match table.row_bytes(row).zip(decoder) {
         Some((bytes, decoder)) => {
             let mut decoded = vec![0.0f32; exact.len()];
             (decoder.decode)(bytes, &mut decoded);
-            decoded.into_iter().map(f64::from).collect()
+            decoded.into_iter().map(|value| stored.round(rounded(f64::from(value)))).collect()
         }
-        None => exact.iter().map(|value| stored.round(*value)).collect(),
+        None => exact.iter().map(|value| stored.round(rounded(*value))).collect(),
     }
 }
 
@@ -44,7 +48,7 @@ mod tests {
     use crate::operand::Operand;
     use trueup_blocks::DType;
     use trueup_graph::{Op, TensorType};
-    use trueup_runtime::profile::Profile;
+    use trueup_runtime::profile::{Profile, Weights};
 
     #[test]
     fn decoded_rows_pass_and_the_neighbouring_row_does_not() {
@@ -64,6 +68,11 @@ mod tests {
         let op = Op::get_rows(DType::F32);
         assert!(passes(&op, &inputs, &Profile::F32, &rows([4, 1])));
         assert!(!passes(&op, &inputs, &Profile::F32, &rows([4, 2])));
+        // A table that the device stores as f16.
+        let halves = Profile { weights: Weights::F16, ..Profile::F32 };
+        let rounded: Vec<f64> = rows([4, 1]).into_iter().map(|x| half::f16::from_f64(x).to_f64()).collect();
+        assert!(rounded != rows([4, 1]) && passes(&op, &inputs, &halves, &rounded));
+        assert!(!passes(&op, &inputs, &halves, &rows([4, 1])) && !passes(&op, &inputs, &Profile::F32, &rounded));
     }
 
     #[test]

@@ -8,14 +8,18 @@ use super::input::InputFault;
 use super::product::Bytes;
 use super::stages::Stages;
 use super::weight::{UP, WeightFault};
+use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use trueup_blocks::DType;
 use trueup_graph::op::MulMat;
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::device::{Buffer, Decorator, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
 use trueup_runtime::{Error, Result};
+
+/// The memory of a weight, which this does not keep.
+type WeakBuffer = Weak<dyn Any + Send + Sync>;
 
 /// The device.
 pub(super) struct Planted {
@@ -36,6 +40,8 @@ pub(super) struct Planted {
     fusion: Fusion,
     /// Why the node has not the same place in all batches, once that was seen.
     moved: OnceLock<String>,
+    /// Weights that the device stores as another type, and cannot give back: their buffers and bytes.
+    uploaded: Mutex<Vec<(WeakBuffer, Vec<u8>)>>,
 }
 
 /// What the device fuses.
@@ -57,10 +63,34 @@ impl Planted {
         fusion: Fusion,
     ) -> Planted {
         let (before, weight, moved) = (Mutex::new(None), Mutex::new(None), OnceLock::new());
-        Planted { device, fault, node, stages, computed: AtomicUsize::new(0), before, weight, op, fusion, moved }
+        let (computed, uploaded) = (AtomicUsize::new(0), Mutex::default());
+        Planted { device, fault, node, stages, computed, before, weight, op, fusion, moved, uploaded }
+    }
+
+    /// Whether the device stores a weight as another type.
+    fn is_decoded(&self, tensor: &Tensor) -> bool {
+        self.device.weight_type(tensor.ty.dtype) != tensor.ty.dtype
+    }
+
+    /// Keeps the bytes of a weight that cannot be read back.
+    fn keep(&self, bytes: &[u8], weight: &Tensor) {
+        let mut uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
+        uploaded.retain(|(buffer, _)| buffer.strong_count() > 0);
+        uploaded.push((Arc::downgrade(&weight.buffer.0), bytes.to_vec()));
+    }
+
+    /// The bytes of a weight that cannot be read back.
+    fn kept(&self, weight: &Tensor) -> Option<Vec<u8>> {
+        let uploaded = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |buffer: &WeakBuffer| buffer.upgrade().is_some_and(|buffer| Arc::ptr_eq(&buffer, &weight.buffer.0));
+        let (_, bytes) = uploaded.iter().find(|(buffer, _)| is_it(buffer))?;
+        Some(bytes.clone()).filter(|bytes| weight.offset_bytes == 0 && bytes.len() == weight.ty.bytes())
     }
 
     fn read(&self, tensor: &Tensor) -> Result<Vec<u8>> {
+        if let Some(bytes) = self.kept(tensor) {
+            return Ok(bytes);
+        }
         let mut bytes = vec![0; tensor.ty.bytes()];
         self.device.download(tensor, &mut bytes)?;
         Ok(bytes)
@@ -243,6 +273,13 @@ impl Decorator for Planted {
             });
         }
         answer
+    }
+
+    fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
+        if self.is_decoded(target) {
+            self.keep(source, target);
+        }
+        self.device.upload(source, target)
     }
 
     /// Intermediate memory starts as zeros if the fault leaves old contents in a result: no device promises that memory

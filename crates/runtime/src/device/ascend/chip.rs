@@ -1,6 +1,8 @@
 //! Features of each chip, from the vendor's documentation and kernel lists (CANN 8.1). None has been confirmed on
 //! hardware.
 
+use trueup_blocks::DType;
+
 /// What a chip can do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chip {
@@ -108,6 +110,21 @@ const CHIPS: [(Chip, IsCalled); 5] = [
 ];
 
 impl Chip {
+    /// Whether the chip has operators for blocks of this type.
+    pub fn reads_blocks(&self, dtype: DType) -> bool {
+        match self.quantized_products {
+            Quantized::Both => matches!(dtype, DType::Q4_0 | DType::Q8_0),
+            Quantized::Decoded => dtype == DType::Q8_0,
+        }
+    }
+
+    /// The type that weights of this type are decoded to when they are uploaded. `None` for types that stay as they
+    /// are, and for types that this build cannot decode.
+    pub fn decoded_type(&self, dtype: DType) -> Option<DType> {
+        let is_decoded = dtype.is_quantized() && !self.reads_blocks(dtype) && dtype.decoder().is_some();
+        is_decoded.then_some(DType::F16)
+    }
+
     /// The chip of that family's name.
     pub fn from_name(name: &str) -> Option<&'static Chip> {
         CHIPS.iter().map(|(chip, _)| chip).find(|chip| chip.name == name)

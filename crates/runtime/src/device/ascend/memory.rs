@@ -1,12 +1,17 @@
-//! Buffers of this device: bytes as in a GGUF file, or blocks with separate scales, and the views that operators use.
+//! Buffers of this device: bytes as in a GGUF file, blocks with separate scales, or decoded weights, and the views that
+//! operators use.
+//!
+//! Weights in blocks that the chip has no operators for are decoded to f16 when they are uploaded.
 //!
 //! The host remembers the inputs that it uploaded: indices, sequences and positions. Therefore compositions per
 //! sequence, angle tables and checks for out-of-range indices need nothing from the card.
 
 use super::acl::{Allocation, Array, Card, Transfers, Type};
+use super::chip::Chip;
 use super::split::{Matrix, Split};
 use crate::device::shown::gather;
 use crate::device::{Tensor, Usage};
+use half::f16;
 use std::sync::{Arc, Mutex, PoisonError};
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
@@ -18,6 +23,8 @@ pub struct Memory {
     allocation: Allocation,
     /// How its blocks lie, where it has some.
     split: Option<Split>,
+    /// Whether its blocks were decoded to f16.
+    is_decoded: bool,
     /// What the host wrote last, where it is little or indices: compositions are made of it.
     written: Option<Mutex<Vec<u8>>>,
 }
@@ -25,15 +32,23 @@ pub struct Memory {
 /// Of so many bytes the host keeps what it wrote.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
+/// Elements that are decoded at once.
+const DECODED_AT_ONCE: usize = 1 << 20;
+
+/// Bytes of an element in f16.
+const F16_BYTES: usize = 2;
+
 impl Memory {
     /// Memory for a tensor; a state's is zero.
-    pub fn new(card: &Arc<Card>, ty: &TensorType, usage: Usage) -> Result<Memory, String> {
+    pub fn new(card: &Arc<Card>, chip: &Chip, ty: &TensorType, usage: Usage) -> Result<Memory, String> {
+        let is_read = matches!(usage, Usage::Weight | Usage::Input);
+        let is_decoded = is_read && chip.decoded_type(ty.dtype).is_some();
         let split = match usage {
             Usage::Arena => None,
             Usage::State => Split::cache(ty),
-            Usage::Weight | Usage::Input => Split::of(ty),
+            Usage::Weight | Usage::Input => Split::of(ty).filter(|_| !is_decoded),
         };
-        let bytes = split.map_or(ty.bytes(), |split| split.bytes());
+        let bytes = if is_decoded { decoded_bytes(ty) } else { split.map_or(ty.bytes(), |split| split.bytes()) };
         let allocation = Allocation::new(card, bytes).map_err(|problem| {
             let free = card.facts().map_or(0, |facts| facts.memory.1);
             format!("not enough memory for {bytes} bytes of {ty}, {free} are free; {}: {problem}", usage.remedy())
@@ -42,7 +57,7 @@ impl Memory {
             allocation.clear()?;
         }
         let is_kept = usage != Usage::Arena && (ty.dtype == DType::I32 || bytes <= KEPT_BYTES_MAX);
-        Ok(Memory { ty: *ty, allocation, split, written: is_kept.then(Mutex::default) })
+        Ok(Memory { ty: *ty, allocation, split, is_decoded, written: is_kept.then(Mutex::default) })
     }
 
     /// The memory of a tensor of this card, in which it was found to lie.
@@ -56,10 +71,11 @@ impl Memory {
         let memory = tensor.buffer.0.downcast_ref::<Memory>();
         let memory = memory.ok_or_else(|| elsewhere(tensor))?;
         let end = tensor.offset_bytes.checked_add(tensor.ty.held().bytes());
-        let is_split = memory.split.is_some();
-        let bytes = if is_split { memory.ty.bytes() } else { memory.allocation.bytes() };
+        let is_changed = !memory.is_as_in_file();
+        let bytes = if is_changed { memory.ty.bytes() } else { memory.allocation.bytes() };
         let block_bytes = memory.ty.dtype.block_bytes();
-        let begins = !is_split || tensor.offset_bytes.is_multiple_of(block_bytes) && tensor.ty.dtype == memory.ty.dtype;
+        let begins =
+            !is_changed || tensor.offset_bytes.is_multiple_of(block_bytes) && tensor.ty.dtype == memory.ty.dtype;
         if end.is_some_and(|end| end <= bytes) && begins {
             Ok(memory)
         } else {
@@ -75,6 +91,7 @@ impl Memory {
     /// Takes a whole tensor's bytes; it may be a part of the buffer's.
     pub fn write(&self, transfers: &Transfers, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
         match self.split_of(tensor) {
+            _ if self.is_decoded => self.write_decoded(transfers, tensor, bytes)?,
             Some(split) if self.split.is_some() && bytes.len() != self.ty.bytes() => {
                 let pieces = split.pieces(tensor.offset_bytes / self.ty.dtype.block_bytes(), bytes);
                 pieces.iter().try_for_each(|(place, piece)| transfers.upload(&self.allocation, *place, piece))?;
@@ -90,8 +107,42 @@ impl Memory {
         Ok(())
     }
 
-    /// Gives the bytes of the elements that a tensor shows, in order.
+    /// Takes blocks, decoded to f16. Fails if an element is beyond the range of f16.
+    fn write_decoded(&self, transfers: &Transfers, tensor: &Tensor, bytes: &[u8]) -> Result<(), String> {
+        let dtype = tensor.ty.dtype;
+        let decoder = dtype.decoder().ok_or_else(|| format!("{dtype} cannot be decoded"))?;
+        let blocks = (DECODED_AT_ONCE / dtype.block_len()).max(1);
+        let (mut numbers, mut place) = (Vec::new(), self.decoded_place(tensor));
+        for piece in bytes.chunks(blocks * dtype.block_bytes()) {
+            numbers.resize(piece.len() / dtype.block_bytes() * dtype.block_len(), 0.0f32);
+            (decoder.decode)(piece, &mut numbers);
+            let halves: Vec<f16> = numbers.iter().map(|number| f16::from_f32(*number)).collect();
+            let beyond = numbers.iter().zip(&halves).find(|(number, half)| number.is_finite() && half.is_infinite());
+            if let Some((number, _)) = beyond {
+                return Err(format!(
+                    "{} has the value {number}, which is beyond the range of f16, the type that {dtype} is stored as \
+                     here; compute this model on cpu",
+                    tensor.ty
+                ));
+            }
+            let halves: Vec<u8> = halves.into_iter().flat_map(f16::to_le_bytes).collect();
+            transfers.upload(&self.allocation, place, &halves)?;
+            place += halves.len();
+        }
+        Ok(())
+    }
+
+    /// Where a tensor's elements begin that were decoded, in bytes.
+    fn decoded_place(&self, tensor: &Tensor) -> usize {
+        let dtype = self.ty.dtype;
+        tensor.offset_bytes / dtype.block_bytes() * dtype.block_len() * F16_BYTES
+    }
+
+    /// Gives the bytes of the elements that a tensor shows, in order. Decoded blocks cannot be read.
     pub fn read(&self, transfers: &Transfers, tensor: &Tensor, target: &mut [u8]) -> Result<(), String> {
+        if self.is_decoded {
+            return Err(format!("{} is stored as f16 here, and its blocks cannot be read back", tensor.ty));
+        }
         let whole = if self.split.is_some() { self.ty } else { tensor.ty.held() };
         if tensor.ty.shape.is_dense() && target.len() == whole.bytes() {
             return self.read_held(transfers, tensor, target);
@@ -139,19 +190,26 @@ impl Memory {
         self.allocation.card()
     }
 
-    /// Whether it lies in blocks with their scales apart.
-    pub fn is_split(&self) -> bool {
-        self.split.is_some()
+    /// Whether its bytes are those of a GGUF file.
+    pub fn is_as_in_file(&self) -> bool {
+        self.split.is_none() && !self.is_decoded
+    }
+
+    /// Whether operators see a tensor here as blocks.
+    pub fn is_in_blocks(&self, tensor: &Tensor) -> bool {
+        !self.is_decoded && Split::of(&tensor.ty).is_some()
     }
 
     /// What operators see of a tensor without blocks.
     pub fn array(&self, tensor: &Tensor) -> Result<Array, String> {
-        let ty = element_type(tensor.ty.dtype).ok_or_else(|| format!("operators do not know {}", tensor.ty.dtype))?;
+        let dtype = if self.is_decoded { DType::F16 } else { tensor.ty.dtype };
+        let ty = element_type(dtype).ok_or_else(|| format!("operators do not know {dtype}"))?;
+        let place = if self.is_decoded { self.decoded_place(tensor) } else { tensor.offset_bytes };
         let strides = tensor.ty.shape.strides();
         let outermost_first = |numbers: [usize; 4]| numbers.iter().rev().map(|number| *number as i64).collect();
         Ok(Array {
             ty,
-            address: self.allocation.address() + tensor.offset_bytes as u64,
+            address: self.allocation.address() + place as u64,
             offset: strides.offset as i64,
             sizes: outermost_first(tensor.ty.shape.sizes()),
             steps: outermost_first(strides.steps),
@@ -192,6 +250,11 @@ impl Memory {
 
 fn elsewhere(tensor: &Tensor) -> String {
     format!("{} is in the memory of another device; copy it to this device first", tensor.ty)
+}
+
+/// Bytes of a tensor whose blocks are decoded to f16.
+pub fn decoded_bytes(ty: &TensorType) -> usize {
+    ty.shape.elements() * F16_BYTES
 }
 
 /// How operators call a type.

@@ -226,6 +226,18 @@ impl Call<'_> {
         Ok(Seen::There(room))
     }
 
+    /// Whether operators see an input as blocks.
+    fn is_in_blocks(&self, place: usize) -> Result<bool, String> {
+        let tensor = &self.step.inputs[place];
+        Ok(Memory::of(tensor)?.is_in_blocks(tensor))
+    }
+
+    /// The type that a weight is stored as.
+    fn weight_type(&self, place: usize) -> DType {
+        let dtype = self.ty(place).dtype;
+        self.engine.chip.decoded_type(dtype).unwrap_or(dtype)
+    }
+
     /// The matrices of an input in blocks.
     fn matrices(&self, place: usize) -> Result<Vec<Matrix>, String> {
         let tensor = &self.step.inputs[place];

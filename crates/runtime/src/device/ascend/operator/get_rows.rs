@@ -5,12 +5,15 @@ use crate::device::ascend::acl::{Array, Scalar, Type};
 use crate::device::ascend::chip::{Chip, Quantized};
 use crate::device::ascend::memory::element_type;
 use crate::device::ascend::split::{LEN, Matrix, Split};
-use crate::profile::Profile;
+use crate::profile::{Profile, Weights};
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 
 pub fn profile(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
     let table = &inputs[0];
+    if chip.decoded_type(table.dtype).is_some() {
+        return Ok(Profile { weights: Weights::F16, ..ELEMENTWISE });
+    }
     expect_readable("the table", table, chip)?;
     if Split::of(table).is_some() && table.shape[2] != 1 {
         return Err(format!("rows of a stack of tables of {} cannot be taken: only of one table", table.dtype));
@@ -37,7 +40,7 @@ pub fn compose(call: &Call) -> Result<(), String> {
     let count = call.index_count(1, rows)?;
     let index = call.gathered(&call.input(1)?.ordered(&[3]), Type::I32)?;
     let (index, out) = (index.clone().under(&[count]), call.output()?.under(&[count, width as i64]));
-    if Split::of(table).is_none() {
+    if !call.is_in_blocks(0)? {
         let table = call.input(0)?.ordered(&[2, 3]);
         if table.ty == out.ty {
             return queue.index_select(&table, 0, &index, &out);

@@ -1,5 +1,5 @@
 //! Weight matrices applied to tokens: f32, f16 and bf16 by the product of matrices, q4_0 and q8_0 by the product with
-//! weights in groups, or decoded.
+//! weights in groups, or decoded. Weights in other blocks are in f16 since their upload.
 
 use super::get_rows::{decode, expect_readable};
 use super::{Call, ELEMENTWISE, F16_PRODUCTS, KEPT_PRODUCTS, expect_known};
@@ -20,8 +20,11 @@ const ROWS_MAX: i64 = SIZE_MAX / 32 * 32;
 const DECODED_MAX: i64 = 16 << 20;
 
 pub fn profile(inputs: &[TensorType], chip: &Chip) -> Result<Profile, String> {
-    expect_readable("w", &inputs[0], chip)?;
     expect_known("x", &inputs[1])?;
+    if let Some(decoded) = chip.decoded_type(inputs[0].dtype) {
+        return Ok(Profile { weights: Weights::F16, ..plain(decoded, chip) });
+    }
+    expect_readable("w", &inputs[0], chip)?;
     if Split::of(&inputs[0]).is_none() {
         return Ok(plain(inputs[0].dtype, chip));
     }
@@ -51,12 +54,12 @@ pub fn cube_math(dtype: DType, chip: &Chip) -> i8 {
 }
 
 pub fn compose(call: &Call) -> Result<(), String> {
-    if Split::of(call.ty(0)).is_some() {
+    if call.is_in_blocks(0)? {
         return in_blocks(call);
     }
     let (w, x, out) = (call.input(0)?, call.input_f32(1)?, call.output()?);
     let x = x.clone();
-    let math = cube_math(call.ty(0).dtype, call.engine.chip);
+    let math = cube_math(call.weight_type(0), call.engine.chip);
     let is_one = x.sizes[0] * x.sizes[1] == 1;
     if is_one {
         let [w, x, out] = [w, x, out].map(|array| array.ordered(&[2, 3]));

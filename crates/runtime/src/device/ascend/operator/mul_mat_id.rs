@@ -4,7 +4,6 @@ use super::mul_mat::{apply, cube_math, multiply};
 use super::{Call, mul_mat};
 use crate::device::ascend::acl::Type;
 use crate::device::ascend::chip::Chip;
-use crate::device::ascend::split::Split;
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 
@@ -17,7 +16,7 @@ pub fn compose(call: &Call) -> Result<(), String> {
     let (w, out) = (call.ty(0), call.output()?);
     let experts = call.indices(2, w.shape[2])?;
     let [tokens, used, rows] = [out.sizes[1], out.sizes[2], out.sizes[3]];
-    let is_split = Split::of(w).is_some();
+    let is_split = call.is_in_blocks(0)?;
     let x = call.gathered(&call.input(1)?, if is_split { Type::F16 } else { Type::F32 })?;
     let (seen, columns) = (x.sizes[2], x.sizes[3]);
     let x = x.clone().under(&[tokens * seen, columns]);
@@ -31,7 +30,7 @@ pub fn compose(call: &Call) -> Result<(), String> {
             apply(call, &matrices[*expert as usize], &x, &out)?;
         } else {
             let matrix = call.input(0)?.part(1, i64::from(*expert), 1).ordered(&[2, 3]);
-            multiply(call, &x, &matrix, &out, cube_math(w.dtype, call.engine.chip))?;
+            multiply(call, &x, &matrix, &out, cube_math(call.weight_type(0), call.engine.chip))?;
         }
     }
     Ok(())
