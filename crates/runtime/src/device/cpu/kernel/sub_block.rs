@@ -212,12 +212,12 @@ impl Scales {
     #[inline(always)]
     fn read_q3_k<const S: usize, const G: usize>(&mut self, block: &PanelBlock<S, G>, d: &[f32; PANEL_ROWS]) {
         for w in 0..4 {
-            for row in 0..PANEL_ROWS {
+            for (row, d) in d.iter().enumerate() {
                 let low = word(block, 24 + w % 2, row) >> (w / 2 * 4);
                 let high = word(block, 26, row) >> (2 * w);
                 for i in 0..4 {
                     let code = low >> (8 * i) & 15 | (high >> (8 * i) & 3) << 4;
-                    self.scales[4 * w + i][row] = d[row] * (number(code) - 32.0);
+                    self.scales[4 * w + i][row] = d * (number(code) - 32.0);
                 }
             }
         }
@@ -245,10 +245,10 @@ impl Scales {
     #[inline(always)]
     fn read_q6_k<const S: usize, const G: usize>(&mut self, block: &PanelBlock<S, G>, d: &[f32; PANEL_ROWS]) {
         for w in 0..4 {
-            for row in 0..PANEL_ROWS {
+            for (row, d) in d.iter().enumerate() {
                 let bits = word(block, 48 + w, row).cast_signed();
                 for i in 0..4 {
-                    self.scales[4 * w + i][row] = d[row] * (bits << (24 - 8 * i) >> 24) as f32;
+                    self.scales[4 * w + i][row] = d * (bits << (24 - 8 * i) >> 24) as f32;
                 }
             }
         }
@@ -256,11 +256,11 @@ impl Scales {
 
     #[inline(always)]
     fn read_iq4_xs<const S: usize, const G: usize>(&mut self, block: &PanelBlock<S, G>, d: &[f32; PANEL_ROWS]) {
-        for row in 0..PANEL_ROWS {
+        for (row, d) in d.iter().enumerate() {
             let (low, high) = (word(block, 0, row), u32::from(block.scales[S - 1][row]));
             for i in 0..8 {
                 let code = low >> (4 * i) & 15 | (high >> (2 * i) & 3) << 4;
-                self.scales[i][row] = d[row] * (number(code) - 32.0);
+                self.scales[i][row] = d * (number(code) - 32.0);
             }
         }
     }

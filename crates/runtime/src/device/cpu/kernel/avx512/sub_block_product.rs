@@ -56,8 +56,8 @@ fn tile<const F: usize, const S: usize, const G: usize, const P: usize, const T:
 ) {
     let mut totals = [[_mm512_setzero_ps(); P]; T];
     let mut scales = [Scales::ZERO; P];
-    for b in 0..panels[0].len() {
-        let mut blocks = [&panels[0][b]; P];
+    for (b, first) in panels[0].iter().enumerate() {
+        let mut blocks = [first; P];
         for p in 0..P {
             blocks[p] = &panels[p][b];
             let d = store(widen(&blocks[p].scales[0]));
