@@ -3,7 +3,7 @@
 
     python scripts/compare_peers.py TRUEUP [--work DIR] [--rounds 5] [--threads 1,2] [--types q4_0,q8_0,f16]
                                     [--prompt 512] [--generate 64] [--python PATH] [--candle PATH|build|off]
-                                    [--wait SECONDS] [--tries 2] [--minutes 10] [--redraw]
+                                    [--llama-bench NAME=PATH] [--wait SECONDS] [--tries 2] [--minutes 10] [--redraw]
 
 The work folder (target/compare_peers) gets, once, a checkpoint of Llama-3.2-1B's shape with random weights, its GGUF files by
 `trueup convert`, an environment with llama-cpp-python built for this machine (not with --python, which names the Python of one that
@@ -15,6 +15,9 @@ the next round. Ratios are those of neighbours in a round; medians and the small
 is pinned. --wait lets others finish before each pair, for so long at most; a pair during which others had more than a tenth of the
 processors is measured again, --tries times at most, and the quietest counts. No round begins after --minutes. candle, which is slow,
 is measured in the first round only, with the most threads. --redraw writes the page again from the last results.
+
+--llama-bench adds a peer, for example a fork of llama.cpp, by its llama-bench program. It measures the same prompt and the same number
+of tokens after it, without the time to the first token and memory. Repeat the option for several peers.
 """
 import argparse
 import datetime
@@ -56,6 +59,11 @@ def candle(work):
     return os.path.join(work, "candle", "release", "candle_peer")
 
 
+def is_quantized_only(name):
+    """Whether `trueup quantize` writes the type and `trueup convert` does not."""
+    return "_k" in name or name.startswith(("iq", "mxfp"))
+
+
 def models(work, trueup, python, types):
     """Type -> GGUF file."""
     paths = {name: os.path.join(work, f"{name}.gguf") for name in types}
@@ -65,7 +73,10 @@ def models(work, trueup, python, types):
             continue
         if not os.path.exists(os.path.join(checkpoint, "config.json")):
             run([python, os.path.join(HERE, "make_large_model.py"), checkpoint, "--shape", "llama-1b"])
-        run([trueup, "convert", checkpoint, path, "--type", name, "-q"])
+        if is_quantized_only(name):
+            run([trueup, "quantize", "--type", name, models(work, trueup, python, ["f16"])["f16"], path, "-q"])
+        else:
+            run([trueup, "convert", checkpoint, path, "--type", name, "-q"])
     return paths
 
 
@@ -108,6 +119,14 @@ def of_bench(found):
             "about": found["description"]}
 
 
+def of_llama_bench(found):
+    """The report of llama-bench, one entry a test, in the words of the other timers."""
+    prompt = next(test for test in found if test["n_prompt"])
+    decode = next(test for test in found if test["n_gen"] and test["n_depth"])
+    return {"prompt": prompt["n_prompt"] / prompt["avg_ts"], "decode": decode["n_gen"] / decode["avg_ts"],
+            "about": f"llama-bench {prompt['build_commit']}, {prompt['cpu_info']}"}
+
+
 def disturbance(tried):
     return max(found["others"] for found in tried.values())
 
@@ -125,13 +144,17 @@ class Comparison:
         if program == "llama.cpp":
             script = os.path.join(HERE, "compare_peers_llama_cpp.py")
             return [self.python, script, path, prompt, generate, str(threads), str(self.context())]
-        return [self.peers["candle"], path, prompt, generate]
+        if program == "candle":
+            return [self.peers["candle"], path, prompt, generate]
+        # Each of prompts, tokens and depths: the prompt at depth 0, and the tokens after a prompt.
+        return [self.peers[program], "-m", path, "-p", prompt, "-n", generate, "-d", f"0,{prompt}", "-t", str(threads), "-r", "1",
+                "-o", "json"]
 
     def context(self):
         return max(CONTEXT, self.arguments.prompt + self.arguments.generate)
 
     def round(self, number):
-        programs = ["trueup", "llama.cpp"]
+        programs = ["trueup", "llama.cpp", *self.arguments.llama_bench]
         for kind, path in self.paths.items():
             for threads in self.arguments.threads:
                 row = self.quietest(programs[::-1 if number % 2 else 1], path, threads)
@@ -149,7 +172,11 @@ class Comparison:
             tried = {}
             for program in programs:
                 found, others = measure(self.command(program, path, threads), threads)
-                tried[program] = (of_bench(found) if program == "trueup" else found) | {"others": others}
+                if program == "trueup":
+                    found = of_bench(found)
+                elif program in self.arguments.llama_bench:
+                    found = of_llama_bench(found)
+                tried[program] = found | {"others": others}
             if best is None or disturbance(tried) < disturbance(best):
                 best = tried
             if disturbance(best) <= page.QUIET:
@@ -183,6 +210,13 @@ def numbers(text):
     return [int(part) for part in text.split(",")]
 
 
+def named(text):
+    name, found, path = text.partition("=")
+    if not (found and name and path):
+        raise argparse.ArgumentTypeError(f"expected NAME=PATH, found {text}")
+    return name, os.path.abspath(path)
+
+
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("trueup")
@@ -194,17 +228,19 @@ def parse():
     parser.add_argument("--generate", type=int, default=64)
     parser.add_argument("--python")
     parser.add_argument("--candle", default="build")
+    parser.add_argument("--llama-bench", type=named, action="append", default=[], metavar="NAME=PATH")
     parser.add_argument("--wait", type=float, default=0)
     parser.add_argument("--tries", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--redraw", action="store_true")
     arguments = parser.parse_args()
+    arguments.llama_bench = dict(arguments.llama_bench)
     arguments.trueup, arguments.work = os.path.abspath(arguments.trueup), os.path.abspath(arguments.work)
     return arguments
 
 
 def compare(arguments, python):
-    peers = {}
+    peers = dict(arguments.llama_bench)
     if arguments.candle != "off":
         peers["candle"] = candle(arguments.work) if arguments.candle == "build" else os.path.abspath(arguments.candle)
     comparison = Comparison(arguments, python, peers, models(arguments.work, arguments.trueup, python, arguments.types))
@@ -218,7 +254,7 @@ def compare(arguments, python):
     arguments.rounds = 1 + max(row["round"] for row in comparison.rows)
     shown = {name: getattr(arguments, name) for name in ("rounds", "threads", "types", "prompt", "generate")}
     return {"date": datetime.date.today().isoformat(), "machine": machine(), "version": version, "context": comparison.context(),
-            "sequences": SEQUENCES, "arguments": shown, "rows": comparison.rows}
+            "peers": ["llama.cpp", *arguments.llama_bench, "candle"], "sequences": SEQUENCES, "arguments": shown, "rows": comparison.rows}
 
 
 def main():

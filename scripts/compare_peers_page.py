@@ -4,6 +4,7 @@ import statistics
 
 PAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "performance.md")
 BEGIN, END = "<!-- compare_peers.py writes from here -->", "<!-- to here -->"
+# Peers of results that do not name theirs.
 PEERS = ["llama.cpp", "candle"]
 MEGABYTE = 1e6
 # Largest share of the processors that other programs may use while a pair is measured.
@@ -53,7 +54,11 @@ class Rows:
         return [row["trueup"][phase + "_roof"] * row["trueup"][phase] / row[program][phase] for row in self.rows if program in row]
 
     def of(self, program, field):
-        return [row[program][field] for row in self.rows if program in row]
+        return [row[program][field] for row in self.rows if program in row and field in row[program]]
+
+
+def peers(results):
+    return results.get("peers", PEERS)
 
 
 def configurations(results):
@@ -62,11 +67,12 @@ def configurations(results):
 
 
 def phase_table(results, phase):
-    head = ["type", "threads", "pairs", "trueup, tokens/s", "llama.cpp", "ratio", "candle", "ratio", "share of the limit: trueup", "llama.cpp"]
+    columns = [column for peer in peers(results) for column in (peer, "ratio")]
+    head = ["type", "threads", "pairs", "trueup, tokens/s", *columns, "share of the limit: trueup", "llama.cpp"]
     lines = []
     for kind, threads, rows in configurations(results):
         line = [kind, str(threads), rows.pairs, spread(rows.rates("trueup", phase), 1)]
-        for peer in PEERS:
+        for peer in peers(results):
             line += [spread(rows.rates(peer, phase), 1), spread(rows.ratios(peer, phase))]
         lines.append(line + [spread(rows.shares(program, phase), 0, 100, "%") for program in ("trueup", "llama.cpp")])
     return table(head, lines)
@@ -96,7 +102,7 @@ def together_table(results):
 
 
 def facts(results):
-    measured = [row[program] for row in results["rows"] for program in ("trueup", *PEERS) if program in row]
+    measured = [row[program] for row in results["rows"] for program in ("trueup", *peers(results)) if program in row]
     abouts = sorted({found["about"] for found in measured})
     system = next(row["llama.cpp"]["system"].strip(" |") for row in results["rows"] if "llama.cpp" in row)
     others = [found["others"] for found in measured]

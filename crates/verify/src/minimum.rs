@@ -28,6 +28,27 @@ pub(crate) fn is_one_a_block(weights: &Operand) -> bool {
     matches!(weights.data, Data::Blocks(_)) && matches!(weights.ty.dtype, DType::Q4_1 | DType::Q5_1)
 }
 
+/// Elements that share a scale and, in formats with minima, a minimum. Kernels sum their products in integers.
+pub(crate) fn sub_block_len(dtype: DType) -> usize {
+    if matches!(dtype, DType::Q2K | DType::Q3K | DType::Q6K) { 16 } else { 32 }
+}
+
+/// Whether this is a matrix in blocks with minima. Kernels that sum in integers multiply these separately.
+pub(crate) fn is_apart(weights: &Operand) -> bool {
+    matches!(weights.data, Data::Blocks(_)) && is_affine(weights.ty.dtype)
+}
+
+/// The minimum of each sub-block of row `row`, exact; none for formats without minima.
+pub(crate) fn of_sub_blocks(weights: &Operand, row: usize) -> Vec<f64> {
+    if is_one_a_block(weights) {
+        of_row(weights, row).collect()
+    } else if is_apart(weights) {
+        of_elements(weights, row).into_iter().step_by(sub_block_len(weights.ty.dtype)).collect()
+    } else {
+        Vec::new()
+    }
+}
+
 /// The minimum of each block of row `row`, exact; none where blocks do not have one minimum each.
 pub(crate) fn of_row<'a>(weights: &Operand<'a>, row: usize) -> impl Iterator<Item = f64> + use<'a> {
     let dtype = weights.ty.dtype;
@@ -48,7 +69,7 @@ pub(crate) fn of_elements(weights: &Operand, row: usize) -> Vec<f64> {
     decode(&TensorType::new(dtype, &[weights.ty.shape[0]]), &bytes)
 }
 
-/// Whether kernels for activations in q8_1 or q8_K multiply codes and minima apart. Those of q6_K do so with its
+/// Whether kernels for activations in q8_1 or q8_K multiply codes and minima apart. Those of q6_k do so with its
 /// unsigned codes and its offset.
 pub(crate) fn is_split(dtype: DType) -> bool {
     codes(dtype).is_some()
@@ -125,6 +146,30 @@ mod tests {
                     blocks.map(|block| f64::from(block.iter().copied().fold(f32::INFINITY, f32::min))).collect();
                 assert_eq!(of_row(&operand, row).collect::<Vec<f64>>(), smallest, "{dtype}");
             }
+        }
+    }
+
+    /// All weights of a sub-block are its minimum or above it by multiples of one scale.
+    #[test]
+    fn sub_blocks_share_a_scale_and_a_minimum() {
+        for dtype in [DType::Q2K, DType::Q3K, DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Xs, DType::Q4_1] {
+            let ty = TensorType::new(dtype, &[512]);
+            let bytes: Vec<u8> = (0..ty.bytes()).map(|place| (place * 37 % 113) as u8 & 0x5b).collect();
+            let operand = Operand::blocks(ty, &bytes);
+            let (weights, minima) = (decode(&ty, &bytes), of_sub_blocks(&operand, 0));
+            let len = sub_block_len(dtype);
+            assert_eq!(minima.len(), if is_affine(dtype) { 512 / len } else { 0 }, "{dtype}");
+            let mut distinct = 0;
+            for (place, weights) in weights.chunks(len).enumerate() {
+                let minimum = minima.get(place).copied().unwrap_or(0.0);
+                let above = weights.iter().map(|weight| (weight - minimum).abs()).filter(|above| *above > 0.0);
+                let above: Vec<f64> = above.collect();
+                let least = above.iter().copied().fold(f64::INFINITY, f64::min);
+                let is_multiple = |above: &f64| (1..=127).any(|n| (above * f64::from(n) / least).fract() == 0.0);
+                assert!(above.iter().all(is_multiple), "{dtype}, sub-block {place}: {above:?}");
+                distinct += usize::from(!above.is_empty());
+            }
+            assert!(distinct > 4, "{dtype}: most sub-blocks are zero");
         }
     }
 

@@ -55,10 +55,10 @@ impl Accumulation {
         }
     }
 
-    /// The declared accumulation of products with these weights. Blocks of one minimum each that are summed in integers
-    /// are never decoded.
+    /// The declared accumulation of products with these weights. Blocks with minima that are summed in integers are
+    /// never decoded.
     pub(super) fn with_weights(profile: &Profile, output: Precision, weights: &Operand) -> Accumulation {
-        let apart = profile.accumulator == Accumulator::Int32ThenF32 && minimum::is_one_a_block(weights);
+        let apart = profile.accumulator == Accumulator::Int32ThenF32 && minimum::is_apart(weights);
         Accumulation::new(profile, output, !apart && minimum::is_affine(weights.ty.dtype))
     }
 

@@ -16,6 +16,8 @@ use trueup_runtime::profile::{Accumulator, Activations, Profile, Rounding};
 pub(crate) const BLOCK: usize = 32;
 const ROWS: usize = 60;
 const TYPES: [DType; 2] = [DType::Q4_1, DType::Q5_1];
+/// Types whose sub-blocks of 32 have minima.
+const SUB_BLOCK_TYPES: [DType; 2] = [DType::Q4K, DType::Q5K];
 /// Blocks in integers, as the kernel has them.
 pub(crate) const INTEGERS: Profile = Profile {
     activations: Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false },
@@ -47,7 +49,34 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    fn read(dtype: DType, bytes: &[u8]) -> Weights {
+    /// The blocks of 32 elements of a block.
+    fn read(dtype: DType, bytes: &[u8]) -> Vec<Weights> {
+        if SUB_BLOCK_TYPES.contains(&dtype) {
+            (0..8).map(|sub_block| Weights::of_sub_block(dtype, bytes, sub_block)).collect()
+        } else {
+            vec![Weights::of_block(dtype, bytes)]
+        }
+    }
+
+    /// One of eight: scales and minima of six bits at bytes 4 to 15, two fields to a byte where they are above the third.
+    fn of_sub_block(dtype: DType, bytes: &[u8], j: usize) -> Weights {
+        let half = |at: usize| half::f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32();
+        let (fields, fifths) = (&bytes[4..16], &bytes[16..48]);
+        let (scale, minimum) = if j < 4 {
+            (fields[j] & 63, fields[j + 4] & 63)
+        } else {
+            (fields[j + 4] & 15 | fields[j - 4] >> 6 << 4, fields[j + 4] >> 4 | fields[j] >> 6 << 4)
+        };
+        let pairs = &bytes[bytes.len() - 128..][j / 2 * 32..];
+        let fifth = |k: usize| if dtype == DType::Q5K { (fifths[k] >> j & 1) << 4 } else { 0 };
+        Weights {
+            scale: half(0) * f32::from(scale),
+            minimum: -(half(2) * f32::from(minimum)),
+            codes: std::array::from_fn(|k| i32::from(pairs[k] >> (j % 2 * 4) & 15 | fifth(k))),
+        }
+    }
+
+    fn of_block(dtype: DType, bytes: &[u8]) -> Weights {
         let half = |at: usize| half::f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32();
         let pairs = &bytes[bytes.len() - BLOCK / 2..];
         let fifths = if dtype == DType::Q5_1 { u32::from_le_bytes([4, 5, 6, 7].map(|at| bytes[at])) } else { 0 };
@@ -98,7 +127,7 @@ impl Matrix {
     pub(crate) fn of(dtype: DType, len: usize, seed: u64) -> Matrix {
         let weights: Vec<f64> = numbers(len * ROWS, seed).into_iter().map(|w| w * 0.2).collect();
         let (ty, bytes) = encoded(dtype, &[len, ROWS], &weights);
-        let row = |row: &[u8]| row.chunks(dtype.block_bytes()).map(|block| Weights::read(dtype, block)).collect();
+        let row = |row: &[u8]| row.chunks(dtype.block_bytes()).flat_map(|block| Weights::read(dtype, block)).collect();
         let rows = bytes.chunks(bytes.len() / ROWS).map(row).collect();
         Matrix { ty, bytes, rows }
     }
@@ -135,9 +164,13 @@ fn worst(op: &Op, found: &Statistics, what: &str) -> f64 {
 #[test]
 fn a_right_kernel_passes_with_the_noise_that_is_declared() {
     let op = MulMat.into();
-    for (dtype, kind) in TYPES.into_iter().flat_map(|dtype| KINDS.map(|kind| (dtype, kind))) {
+    let types = TYPES.into_iter().chain(SUB_BLOCK_TYPES);
+    for (dtype, kind) in types.flat_map(|dtype| KINDS.map(|kind| (dtype, kind))) {
         for (blocks, narrowest) in [(1, 0.5), (2, 0.5), (3, 0.4), (8, 0.3), (40, 0.15)] {
             let (len, mut worst_of_all) = (blocks * BLOCK, 0.0f64);
+            if !len.is_multiple_of(dtype.block_len()) {
+                continue;
+            }
             for seed in 0..5 {
                 let matrix = Matrix::of(dtype, len, 10 + seed);
                 let x = activations(kind, len * 3, 20 + seed);
@@ -218,9 +251,10 @@ fn faulty(matrix: &Matrix, x: &[f64], len: usize) -> Vec<Faulty> {
 
 #[test]
 fn wrong_kernels_do_not_pass() {
-    for (dtype, kind) in TYPES.into_iter().flat_map(|dtype| KINDS.map(|kind| (dtype, kind))) {
+    let types = TYPES.into_iter().chain(SUB_BLOCK_TYPES);
+    for (dtype, kind) in types.flat_map(|dtype| KINDS.map(|kind| (dtype, kind))) {
         for blocks in [3, 16] {
-            let len = blocks * BLOCK;
+            let len = (blocks * BLOCK).next_multiple_of(dtype.block_len());
             let (matrix, x) = (Matrix::of(dtype, len, 41), activations(kind, len * 3, 42));
             let inputs = [matrix.operand(), Operand::numbers(f32_type(&[len, 3]), &x)];
             let judge = |result: &[f64]| passes(&MulMat.into(), &inputs, &INTEGERS, result);

@@ -28,7 +28,7 @@ use trueup_runtime::profile::{Accumulator, Activations, Profile, Rounding, Weigh
 /// Rows of weights that are looked at side by side.
 pub(super) const ROWS: usize = 8;
 
-/// The fewest elements that share a minimum, in q2_K.
+/// The fewest elements that share a minimum, in q2_k.
 pub(super) const MINIMUM_LEN: usize = 16;
 
 /// A number for each row of a panel.
@@ -38,8 +38,10 @@ type Numbers = [f64; ROWS];
 pub(super) struct Token {
     exact: Vec<f64>,
     declared: Row,
-    /// What minima are multiplied with; empty where blocks are not summed in integers.
+    /// What minima of blocks are multiplied with; empty where blocks are not summed in integers.
     sums: Vec<BlockSum>,
+    /// The same for minima of half a block.
+    half_sums: Vec<BlockSum>,
     /// The smallest magnitude of a declared activation that is not zero.
     least: f64,
 }
@@ -51,8 +53,15 @@ impl Token {
         let declared = Row::declared(&exact, profile.activations);
         let least = declared.values.iter().fold(f64::INFINITY, |least, x| smaller(least, x.abs()));
         let integers = profile.accumulator == Accumulator::Int32ThenF32;
-        let sums = if integers { BlockSum::of_row(&declared.values) } else { Vec::new() };
-        Token { exact, declared, sums, least }
+        let of_row = |len| if integers { BlockSum::of_row(&declared.values, len) } else { Vec::new() };
+        let (sums, half_sums) = (of_row(BLOCK_LEN), of_row(BLOCK_LEN / 2));
+        Token { exact, declared, sums, half_sums, least }
+    }
+
+    /// What minima of this many elements are multiplied with.
+    #[inline(always)]
+    fn sums_of(&self, len: usize) -> &[BlockSum] {
+        if len == BLOCK_LEN { &self.sums } else { &self.half_sums }
     }
 }
 
@@ -71,7 +80,9 @@ pub(super) struct Panel {
     rounded: Vec<Numbers>,
     /// Sums of squares and of absolute values of each block; empty where activations are not quantized.
     blocks: Vec<[Numbers; 2]>,
-    /// The minimum of each block; empty where blocks have none, or are not summed in integers.
+    /// Elements whose products are summed in integers, if any are: a block or half of one.
+    sub_block_len: usize,
+    /// The minimum of each sub-block; empty where these have none, or are not summed in integers.
     minima: Vec<Numbers>,
     /// The minimum of each [`MINIMUM_LEN`] elements, where sums of activations are multiplied with it; else empty.
     apart: Vec<Numbers>,
@@ -94,11 +105,12 @@ impl Panel {
         survey(&rows[..count], &mut self.columns, quantized.then_some(&mut self.blocks), &mut self.least);
         self.round(profile.weights);
         self.split(weights, first, count, profile);
+        self.sub_block_len = minimum::sub_block_len(weights.ty.dtype);
         self.minima.clear();
-        if profile.accumulator == Accumulator::Int32ThenF32 && minimum::is_one_a_block(weights) {
-            self.minima.resize(self.columns.len().div_ceil(BLOCK_LEN), [0.0; ROWS]);
+        if profile.accumulator == Accumulator::Int32ThenF32 && minimum::is_apart(weights) {
+            self.minima.resize(self.columns.len().div_ceil(self.sub_block_len), [0.0; ROWS]);
             for i in 0..count {
-                let minima = minimum::of_row(weights, first + i);
+                let minima = minimum::of_sub_blocks(weights, first + i);
                 self.minima.iter_mut().zip(minima).for_each(|(place, minimum)| place[i] = minimum);
             }
         }
@@ -205,12 +217,17 @@ fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token:
         }
         if blocks {
             add_absolute(&mut absolute, products);
-            let totals = totals(products);
-            if let (Some(minima), Some(x)) = (panel.minima.get(block), token.sums.get(block)) {
-                minima::add_absolute(&mut apart, minima, x);
-                of_blocks.extend(minima::parts(&totals, minima, x));
-            } else {
-                of_blocks.push(totals);
+            let first = block * BLOCK_LEN / panel.sub_block_len;
+            for (place, products) in products.chunks(panel.sub_block_len).enumerate() {
+                let (totals, place) = (totals(products), first + place);
+                if let (Some(minima), Some(x)) =
+                    (panel.minima.get(place), token.sums_of(panel.sub_block_len).get(place))
+                {
+                    minima::add_absolute(&mut apart, minima, x);
+                    of_blocks.extend(minima::parts(&totals, minima, x));
+                } else {
+                    of_blocks.push(totals);
+                }
             }
         } else {
             sums.add(products);

@@ -7,7 +7,7 @@
 
 use super::quantized::{self, Quantizer, RowRounding};
 use super::{Candidate, CandidateKind, Guess, Guesses};
-use crate::activation::{BLOCK_LEN, Row};
+use crate::activation::Row;
 use crate::bound::dot::{Accumulation, Loss};
 use crate::minimum;
 use crate::precision::Precision;
@@ -145,7 +145,7 @@ struct Dot {
 struct Dots {
     all: Vec<Dot>,
     weights: Vec<Vec<f64>>,
-    /// The minimum of each block of a row of weights; empty where there is none.
+    /// The minimum of each sub-block of a row of weights; empty where there is none.
     minima: Vec<Vec<f64>>,
     activations: Vec<Vec<f64>>,
 }
@@ -181,10 +181,12 @@ fn guess(scene: &Scene, rule: &Rule, dots: &Dots, dot: &Dot, row: &Row) -> Guess
     let (weights, raw) = (&dots.weights[dot.weights], &dots.activations[dot.activations]);
     let mut products: Vec<f64> = weights.iter().zip(&row.values).map(|(w, x)| w * x).collect();
     if rule.raw_sums {
-        for (block, minimum) in dots.minima[dot.weights].iter().enumerate() {
-            let range = block * BLOCK_LEN..((block + 1) * BLOCK_LEN).min(raw.len());
+        let minima = &dots.minima[dot.weights];
+        let len = sub_block_len(raw, minima);
+        for (block, minimum) in minima.iter().enumerate() {
+            let range = block * len..((block + 1) * len).min(raw.len());
             let lost: f64 = range.map(|k| raw[k] - row.values[k]).sum();
-            products[block * BLOCK_LEN] += minimum * lost;
+            products[block * len] += minimum * lost;
         }
     }
     let ties = row.ties.iter().map(|(element, step)| step * weights[*element].abs()).sum();
@@ -198,11 +200,17 @@ fn guess(scene: &Scene, rule: &Rule, dots: &Dots, dot: &Dot, row: &Row) -> Guess
     Guess { sigma: guess.sigma.max(apart.sigma), ..apart }
 }
 
-/// Both products of each block above a minimum, as kernels have them that sum blocks in integers: the minimum's with
+/// Elements of a sub-block of a row with these minima.
+fn sub_block_len(row: &[f64], minima: &[f64]) -> usize {
+    row.len().div_ceil(minima.len().max(1)).max(1)
+}
+
+/// Both products of each sub-block above a minimum, as kernels have them that sum blocks in integers: the minimum's with
 /// sums of `summed` in f32.
 fn parts(weights: &[f64], minima: &[f64], row: &Row, summed: &[f64]) -> Vec<f64> {
-    let blocks = weights.chunks(BLOCK_LEN).zip(row.values.chunks(BLOCK_LEN));
-    let parts = blocks.zip(summed.chunks(BLOCK_LEN)).zip(minima).flat_map(|(((w, x), summed), minimum)| {
+    let len = sub_block_len(weights, minima);
+    let blocks = weights.chunks(len).zip(row.values.chunks(len));
+    let parts = blocks.zip(summed.chunks(len)).zip(minima).flat_map(|(((w, x), summed), minimum)| {
         let codes: f64 = w.iter().zip(x).map(|(w, x)| (w - minimum) * x).sum();
         [codes, minimum * Precision::F32.round(summed.iter().sum())]
     });
@@ -311,7 +319,7 @@ fn of_product(scene: &Scene) -> Dots {
     Dots {
         all: thinned(all, &scene.focus),
         weights: (0..rows).map(|row| decoded(&w, row)).collect(),
-        minima: (0..rows).map(|row| minimum::of_row(&w, row).collect()).collect(),
+        minima: (0..rows).map(|row| minimum::of_sub_blocks(&w, row)).collect(),
         activations: (0..tokens).map(|token| decoded(&x, token)).collect(),
     }
 }

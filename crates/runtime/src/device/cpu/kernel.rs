@@ -60,6 +60,8 @@ mod soft_max;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
 mod sse41;
+mod sub_block;
+mod sub_block_product;
 mod sums;
 mod turned_product;
 mod unary;
@@ -81,6 +83,8 @@ pub use read_lines::{Line, read_lines};
 pub use rms_norm::rms_norm;
 pub use rows::Rows;
 pub use soft_max::soft_max;
+pub use sub_block::{Format, IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
+pub use sub_block_product::sub_block_product;
 pub use sums::{SUMMED_COLUMNS, squares, sum_columns, sum_of};
 pub use turned_product::{
     TURNED_ROWS, Turned, turn_bf16, turn_f16, turn_f32, turn_vectors, turned_from, turned_len, turned_product_bf16,
@@ -126,7 +130,7 @@ macro_rules! kernel {
             #[cfg(test)]
             if let Some(side) = instructions.guards() {
                 $(let mut $argument = $crate::device::cpu::kernel::guarded::Laid::new($argument, side);)*
-                $name(instructions.with_guards(None), $($argument.view()),*);
+                $name $(::<$($number),*>)? (instructions.with_guards(None), $($argument.view()),*);
                 $($argument.give_back();)*
                 return;
             }

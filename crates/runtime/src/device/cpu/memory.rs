@@ -3,7 +3,7 @@
 //! ```text
 //! arena, inputs, f32 states   f32             ┌ before ─┬ output ─┬ after ┐   only the output is written
 //! f16 and bf16                f16, bf16                row after row
-//! weights of 32 per block     Packed          sixteen rows side by side (see panels.rs)
+//! weights in blocks           Packed          sixteen rows side by side (see panels.rs)
 //! other block types, i64      u8              as in the file
 //! weights of any type         Mapped          in the file (see mapped.rs), read-only
 //! ```
@@ -56,6 +56,13 @@ impl Room<'_> {
             DType::Q5_1 => self.panels(ty, usage).map(Packed::Q5_1),
             DType::Q8_0 => self.panels(ty, usage).map(Packed::Q8_0),
             DType::Q8_1 => self.panels(ty, usage).map(Packed::Q8_1),
+            DType::Q2K => self.panels(ty, usage).map(Packed::Q2K),
+            DType::Q3K => self.panels(ty, usage).map(Packed::Q3K),
+            DType::Q4K => self.panels(ty, usage).map(Packed::Q4K),
+            DType::Q5K => self.panels(ty, usage).map(Packed::Q5K),
+            DType::Q6K => self.panels(ty, usage).map(Packed::Q6K),
+            DType::Iq4Nl => self.panels(ty, usage).map(Packed::Iq4Nl),
+            DType::Iq4Xs => self.panels(ty, usage).map(Packed::Iq4Xs),
             _ => return None,
         })
     }

@@ -14,12 +14,22 @@
 //!  q5_1       2  d, m         5  fifth bits, nibbles
 //!  q8_0       1  d            8  bytes
 //!  q8_1       2  d, sum       8  bytes
+//!
+//!  iq4_nl     1  d            4  nibbles
+//!  iq4_xs     2  d, high bits of the scales      33  low bits of the scales, nibbles
+//!  q2_k       2  d, dmin (last in the file)      20  4 of scales and minima, 16 of two bits
+//!  q3_k       1  d (last in the file)            27  8 of third bits, 16 of two bits, 3 of scales
+//!  q4_k       2  d, dmin                         35  3 of scales and minima, 32 of nibbles
+//!  q5_k       2  d, dmin                         43  3 of scales and minima, 8 of fifth bits, 32 of nibbles
+//!  q6_k       1  d (last in the file)            52  32 of nibbles, 16 of two bits, 4 of scales
 //! ```
 //!
 //! A group is four bytes of codes. One 512-bit register, or two 256-bit registers, hold the same four places of
 //! sixteen rows, and each lane sums one row. Byte groups hold four elements. Nibble groups hold elements `4 g ...` in
 //! the low halves and `16 + 4 g ...` in the high halves. The fifth bits of a row are one number, with bit `k` for
-//! element `k`. Packing moves bytes and never changes them. Missing rows of the last tile are zero.
+//! element `k`. Types with blocks of 256 keep the order of their words in the file, except that f16 come first
+//! ([`Format`](super::kernel::Format) says what a word holds). Packing moves bytes and never changes them. Missing rows
+//! of the last tile are zero.
 //!
 //! Prompts use pairs of tiles, so that two tiles share each activation register. Up to four tokens read one tile at a
 //! time.
@@ -37,7 +47,7 @@ use trueup_blocks::DType;
 /// Rows of a panel: the 32-bit lanes of a 512-bit register.
 pub(super) const PANEL_ROWS: usize = 16;
 
-/// Elements of one block.
+/// Elements of one block of activations, and of weights with one scale.
 pub(super) const BLOCK_LEN: usize = 32;
 
 /// One block of sixteen rows: `SCALES` times an f16 and `GROUPS` times four bytes of codes each.
@@ -56,10 +66,26 @@ const _: () = assert!(PanelBlock::<1, 5>::SOURCE_BYTES == DType::Q5_0.block_byte
 const _: () = assert!(PanelBlock::<2, 5>::SOURCE_BYTES == DType::Q5_1.block_bytes());
 const _: () = assert!(PanelBlock::<1, 8>::SOURCE_BYTES == DType::Q8_0.block_bytes());
 const _: () = assert!(PanelBlock::<2, 8>::SOURCE_BYTES == DType::Q8_1.block_bytes());
+const _: () = assert!(PanelBlock::<2, 20>::SOURCE_BYTES == DType::Q2K.block_bytes());
+const _: () = assert!(PanelBlock::<1, 27>::SOURCE_BYTES == DType::Q3K.block_bytes());
+const _: () = assert!(PanelBlock::<2, 35>::SOURCE_BYTES == DType::Q4K.block_bytes());
+const _: () = assert!(PanelBlock::<2, 43>::SOURCE_BYTES == DType::Q5K.block_bytes());
+const _: () = assert!(PanelBlock::<1, 52>::SOURCE_BYTES == DType::Q6K.block_bytes());
+const _: () = assert!(PanelBlock::<1, 4>::SOURCE_BYTES == DType::Iq4Nl.block_bytes());
+const _: () = assert!(PanelBlock::<2, 33>::SOURCE_BYTES == DType::Iq4Xs.block_bytes());
 
 impl<const SCALES: usize, const GROUPS: usize> PanelBlock<SCALES, GROUPS> {
     /// Bytes of one row's block in the file.
     pub const SOURCE_BYTES: usize = 2 * SCALES + 4 * GROUPS;
+
+    /// Whether the file has the scales after the codes.
+    pub const SCALES_LAST: bool = matches!((SCALES, GROUPS), (2, 20) | (1, 27) | (1, 52));
+
+    /// Where the scales are in a block of the file.
+    pub const SCALES_AT: usize = if Self::SCALES_LAST { 4 * GROUPS } else { 0 };
+
+    /// Where the codes are in a block of the file.
+    pub const CODES_AT: usize = if Self::SCALES_LAST { 0 } else { 2 * SCALES };
 
     /// Whether codes are bytes with a sign; else they are nibbles, perhaps with a fifth bit, that count from 0.
     pub const BYTES: bool = GROUPS == 8;
@@ -156,10 +182,11 @@ impl<const SCALES: usize, const GROUPS: usize> Panels<SCALES, GROUPS> {
         let lane = row % PANEL_ROWS;
         let targets = bytes.chunks_exact_mut(PanelBlock::<SCALES, GROUPS>::SOURCE_BYTES);
         for (target, block) in targets.zip(self.panel(row / PANEL_ROWS)) {
-            let (scales, codes) = target.split_at_mut(2 * SCALES);
+            let scales = &mut target[PanelBlock::<SCALES, GROUPS>::SCALES_AT..];
             for (scale, of_rows) in scales.as_chunks_mut::<2>().0.iter_mut().zip(&block.scales) {
                 *scale = of_rows[lane].to_le_bytes();
             }
+            let codes = &mut target[PanelBlock::<SCALES, GROUPS>::CODES_AT..];
             for (codes, group) in codes.as_chunks_mut::<4>().0.iter_mut().zip(&block.codes) {
                 *codes = group[lane];
             }
@@ -213,6 +240,12 @@ mod tests {
         come_back::<2, 5>();
         come_back::<1, 8>();
         come_back::<2, 8>();
+        come_back::<2, 20>();
+        come_back::<1, 27>();
+        come_back::<2, 35>();
+        come_back::<2, 43>();
+        come_back::<1, 52>();
+        come_back::<2, 33>();
     }
 
     #[test]

@@ -39,6 +39,13 @@ pub(super) struct PanelSpares {
     pub q5_1: Spare<PanelBlock<2, 5>>,
     pub q8_0: Spare<PanelBlock<1, 8>>,
     pub q8_1: Spare<PanelBlock<2, 8>>,
+    pub q2k: Spare<PanelBlock<2, 20>>,
+    pub q3k: Spare<PanelBlock<1, 27>>,
+    pub q4k: Spare<PanelBlock<2, 35>>,
+    pub q5k: Spare<PanelBlock<2, 43>>,
+    pub q6k: Spare<PanelBlock<1, 52>>,
+    pub iq4nl: Spare<PanelBlock<1, 4>>,
+    pub iq4xs: Spare<PanelBlock<2, 33>>,
 }
 
 /// Rooms that nobody needs now: as many as were used at once.

@@ -65,7 +65,7 @@ fn stored(dtype: DType, sizes: &[usize], seed: u64, usage: Usage) -> Given {
 }
 
 /// Codes of each kind, floats, and a type that is decoded.
-const MATRICES: [DType; 10] = [
+const MATRICES: [DType; 17] = [
     DType::F32,
     DType::F16,
     DType::Bf16,
@@ -75,12 +75,24 @@ const MATRICES: [DType; 10] = [
     DType::Q5_1,
     DType::Q8_0,
     DType::Q8_1,
+    DType::Q2K,
+    DType::Q3K,
+    DType::Q4K,
+    DType::Q5K,
+    DType::Q6K,
     DType::Iq4Nl,
+    DType::Iq4Xs,
+    DType::Mxfp4,
 ];
 
-/// Of any type that is multiplied: those that are decoded have blocks of any bytes.
+/// The least length of a row of whole blocks that is no less than this.
+fn row_len(dtype: DType, len: usize) -> usize {
+    len.next_multiple_of(dtype.block_len())
+}
+
+/// Of any type that is multiplied: those with sub-blocks and those that are decoded have blocks of any bytes.
 fn weight(dtype: DType, sizes: &[usize], seed: u64) -> Given {
-    if decoded::DECODED.contains(&dtype) {
+    if decoded::DECODED.contains(&dtype) || decoded::SUB_BLOCKS.contains(&dtype) {
         return decoded::weights(dtype, sizes, seed);
     }
     stored(dtype, sizes, seed, Usage::Weight)

@@ -5,6 +5,8 @@
 //!   w = d q + m, x = dx c         A = (d dx) (sum of q c)      M = m f32(dx (sum of c))      A_0 + M_0 + A_1 + M_1 + ... in f32
 //! ```
 //!
+//! In q2_k, q4_k and q5_k the blocks are sub-blocks: `d` is the scale of one, and `m` its minimum.
+//!
 //! Each has one rounded factor. That of `A` is another one for each row; that of `M` is the same for all rows, whose
 //! errors would go together: it is declared, and therefore computed here.
 
@@ -24,13 +26,13 @@ pub(super) struct BlockSum {
 }
 
 impl BlockSum {
-    /// Those of all blocks of a row.
-    pub fn of_row(declared: &[f64]) -> Vec<BlockSum> {
+    /// Those of all blocks of `len` elements of a row.
+    pub fn of_row(declared: &[f64], len: usize) -> Vec<BlockSum> {
         let sum = |block: &[f64]| {
             let (exact, absolute) = block.iter().fold((0.0, 0.0), |(sum, absolute), x| (sum + x, absolute + x.abs()));
             BlockSum { exact, kept: Precision::F32.round(exact), absolute }
         };
-        declared.chunks(BLOCK_LEN).map(sum).collect()
+        declared.chunks(len).map(sum).collect()
     }
 }
 

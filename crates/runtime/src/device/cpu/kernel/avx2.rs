@@ -8,6 +8,7 @@ pub mod key_scores;
 pub mod mix;
 pub mod panel_product;
 pub mod read_lines;
+pub mod sub_block_product;
 
 use super::lanes::LANES;
 use half::{bf16, f16};

@@ -12,6 +12,7 @@ pub mod panel_product;
 pub mod quantize;
 pub mod read_lines;
 pub mod soft_max;
+pub mod sub_block_product;
 pub mod turned_product;
 
 use half::{bf16, f16};

@@ -2,3 +2,4 @@
 
 pub mod dot_int8;
 pub mod panel_product;
+pub mod sub_block_product;

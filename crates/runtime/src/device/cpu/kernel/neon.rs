@@ -9,6 +9,7 @@ pub mod dots;
 pub mod key_scores;
 pub mod mix;
 pub mod panel_product;
+pub mod sub_block_product;
 
 use half::{bf16, f16};
 use std::arch::aarch64::*;

@@ -28,10 +28,11 @@ pub(super) fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [Pa
         for (row, source) in bytes.chunks_exact(row_bytes).enumerate() {
             let source = &source[piece * BLOCKS_AT_ONCE * block_bytes..];
             for (block, target) in source.chunks_exact(block_bytes).zip(panel.iter_mut()) {
-                let (scales, codes) = block.split_at(2 * S);
+                let scales = &block[PanelBlock::<S, G>::SCALES_AT..];
                 for (target, scale) in target.scales.iter_mut().zip(scales.as_chunks::<2>().0) {
                     target[row] = u16::from_le_bytes(*scale);
                 }
+                let codes = &block[PanelBlock::<S, G>::CODES_AT..];
                 for (group, codes) in target.codes.iter_mut().zip(codes.as_chunks::<4>().0) {
                     group[row] = *codes;
                 }
@@ -74,5 +75,11 @@ fn samples(instructions: Instructions) -> Vec<f32> {
     samples_of::<2, 5>(instructions, &mut results);
     samples_of::<1, 8>(instructions, &mut results);
     samples_of::<2, 8>(instructions, &mut results);
+    samples_of::<2, 20>(instructions, &mut results);
+    samples_of::<1, 27>(instructions, &mut results);
+    samples_of::<2, 35>(instructions, &mut results);
+    samples_of::<2, 43>(instructions, &mut results);
+    samples_of::<1, 52>(instructions, &mut results);
+    samples_of::<2, 33>(instructions, &mut results);
     results
 }

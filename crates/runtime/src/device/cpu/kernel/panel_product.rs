@@ -49,7 +49,7 @@ fn product<const S: usize, const G: usize>(
                     let dot: i32 = codes.iter().zip(x.codes).map(|(w, x)| w * i32::from(x)).sum();
                     sums[row] = (dot as f32).mul_add(scale * x.scale, sums[row]);
                     if PanelBlock::<S, G>::MINIMA {
-                        sums[row] = minimum.mul_add(x.sum(), sums[row]);
+                        sums[row] = minimum.mul_add(x.sum, sums[row]);
                     }
                 }
             }
@@ -146,9 +146,7 @@ fn samples_of<const S: usize, const G: usize>(instructions: Instructions, result
                 1 => 127,
                 _ => ((place * 41 + k * 29) % 255) as u8 as i8,
             });
-            x.codes = x.codes.map(|code| code.max(-127));
-            x.scale = 0.01 + place as f32 * 1e-3;
-            x.bias = x.codes.iter().map(|code| -8 * i32::from(*code)).sum();
+            *x = ActivationBlock::of_codes(x.codes.map(|code| code.max(-127)), 0.01 + place as f32 * 1e-3);
         }
         let mut sums = vec![[f32::NAN; PANEL_ROWS]; tokens * count];
         panel_product(instructions, &panels, &xs, tokens, &mut sums);

@@ -18,13 +18,31 @@ pub struct ActivationBlock {
     /// Minus eight times the codes' sum: what codes of 4 bits that count from 0 have too much. Those of 8 bits have 16
     /// times that.
     pub bias: i32,
+    /// The sum of the activations, about: `scale` times the sum of the codes, rounded.
+    pub sum: f32,
+    /// Minus four times the sum of the first 16 codes, and of the others.
+    pub halves: [i32; 2],
 }
 
 impl ActivationBlock {
-    /// About the activations' sum: what the minimum of a block of weights is multiplied by.
+    /// A block of these codes, whose halves have these sums.
     #[inline(always)]
-    pub fn sum(&self) -> f32 {
-        self.scale * (self.bias as f32 * -0.125)
+    pub fn new(codes: [i8; BLOCK_LEN], scale: f32, halves: [i32; 2]) -> ActivationBlock {
+        let sum = halves[0] + halves[1];
+        ActivationBlock { codes, scale, bias: -8 * sum, sum: scale * sum as f32, halves: halves.map(|half| -4 * half) }
+    }
+
+    /// A block of these codes.
+    #[cfg(test)]
+    pub fn of_codes(codes: [i8; BLOCK_LEN], scale: f32) -> ActivationBlock {
+        let sum = |half: &[i8]| half.iter().map(|code| i32::from(*code)).sum();
+        ActivationBlock::new(codes, scale, [sum(&codes[..BLOCK_LEN / 2]), sum(&codes[BLOCK_LEN / 2..])])
+    }
+
+    /// The sum of one half's activations, about: `scale` times the sum of its codes, rounded.
+    #[inline(always)]
+    pub fn half_sum(&self, half: usize) -> f32 {
+        self.scale * (self.halves[half] as f32 * -0.25)
     }
 
     /// What sums of products begin with where codes count from 0 and have `offset`, a multiple of eight, too much.
@@ -58,12 +76,12 @@ fn quantize_block(x: &[f32; BLOCK_LEN]) -> ActivationBlock {
     let scale = magnitude_max(x) / 127.0;
     // Below 127 of the smallest numbers the scale is zero, and so are the codes.
     let divisor = if scale == 0.0 { f32::INFINITY } else { scale };
-    let mut block = ActivationBlock { codes: [0; BLOCK_LEN], scale, bias: 0 };
-    for (code, x) in block.codes.iter_mut().zip(x) {
+    let (mut codes, mut halves) = ([0; BLOCK_LEN], [0; 2]);
+    for (place, (code, x)) in codes.iter_mut().zip(x).enumerate() {
         *code = round(x / divisor);
-        block.bias -= 8 * i32::from(*code);
+        halves[place / (BLOCK_LEN / 2)] += i32::from(*code);
     }
-    block
+    ActivationBlock::new(codes, scale, halves)
 }
 
 /// The largest magnitude. Patterns of magnitudes are ordered as the magnitudes are, with NaN above infinity.
@@ -95,9 +113,12 @@ fn samples(instructions: Instructions) -> Vec<f32> {
     xs[128] = 127.0;
     let mut blocks = vec![ActivationBlock::default(); 64];
     quantize(instructions, &xs, &mut blocks);
-    let numbers =
-        blocks.iter().flat_map(|block| block.codes.map(f32::from).into_iter().chain([block.scale, block.bias as f32]));
-    numbers.collect()
+    let numbers = |block: &ActivationBlock| {
+        let ActivationBlock { codes, scale, bias, sum, halves } = *block;
+        let sums = [scale, bias as f32, sum, halves[0] as f32, halves[1] as f32];
+        codes.map(f32::from).into_iter().chain(sums)
+    };
+    blocks.iter().flat_map(numbers).collect()
 }
 
 #[cfg(test)]

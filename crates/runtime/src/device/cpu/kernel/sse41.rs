@@ -15,6 +15,7 @@ pub mod dots;
 pub mod key_scores;
 pub mod mix;
 pub mod panel_product;
+pub mod sub_block_product;
 
 use half::{bf16, f16};
 use std::arch::x86_64::*;

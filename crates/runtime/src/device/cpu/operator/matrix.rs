@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! 32 per block, 4 to 8   activations in 8 bits ─▶ packed tiles, integers in blocks    (panel_product.rs)
+//! q2_k to q6_k, iq4      activations in 8 bits ─▶ packed tiles, integers in sub-blocks (sub_block_product.rs)
 //! f32, f16, bf16         few tokens:  32 lanes over K                                 (dots.rs)
 //!                        many tokens: transposed, lane after lane, the same bits      (turned_product.rs)
 //! other block types      some rows at a time are decoded to f32, then as f32
@@ -20,7 +21,7 @@ use crate::device::cpu::kernel::{self, Rows, TILE, TURNED_ROWS, Turned};
 use crate::device::cpu::memory::View;
 use crate::device::cpu::panels::{PANEL_ROWS, Packed};
 use crate::device::cpu::spare::{Lent, Spare};
-use crate::profile::{Accumulator, Activations, Products, Profile, Rounding};
+use crate::profile::{Accumulator, Activations, Profile, Rounding};
 use half::{bf16, f16};
 use std::ops::Range;
 use trueup_blocks::DType;
@@ -30,8 +31,8 @@ use trueup_graph::op::Gated;
 /// Sums in f32 of plain products.
 const FLOATS: Profile = Profile { lanes: kernel::DOT_LANES, ..Profile::F32 };
 
-/// Sums of integers per block, exact, and of blocks in f32 one after the other, each with the rounded product of two
-/// scales, and behind it a block's minimum times the sum of its activations.
+/// Exact sums of integers per block or sub-block with one scale, added up in f32 one after the other, each times the
+/// rounded product of two scales, followed by the minimum times the sum of the activations.
 const INTEGERS: Profile = Profile {
     activations: Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false },
     accumulator: Accumulator::Int32ThenF32,
@@ -44,10 +45,7 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
         DType::F32 | DType::F16 | DType::Bf16 => Ok(FLOATS),
         dtype if Packed::takes(dtype) => Ok(INTEGERS),
         // The decoded weight is exact in f32.
-        DType::Q3K | DType::Q6K | DType::Iq4Nl | DType::Iq4Xs => Ok(FLOATS),
         DType::Mxfp4 | DType::Nvfp4 | DType::Tq1_0 | DType::Tq2_0 => Ok(FLOATS),
-        // `d * q + m` is rounded once, which is as much as a rounded product.
-        DType::Q2K | DType::Q4K | DType::Q5K => Ok(Profile { products: Products::Rounded, ..FLOATS }),
         dtype => Err(format!(
             "{dtype} weights cannot be multiplied on this device; use f32, f16, bf16 or a type with \
                 32 elements per block"

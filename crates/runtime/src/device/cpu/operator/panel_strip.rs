@@ -3,7 +3,7 @@
 use super::super::kernel::{self, ActivationBlock};
 use crate::device::cpu::isa::Instructions;
 use crate::device::cpu::means::Means;
-use crate::device::cpu::panels::{BLOCK_LEN, PANEL_ROWS, Packed, PanelBlock, Panels};
+use crate::device::cpu::panels::{PANEL_ROWS, Packed, PanelBlock, Panels};
 use crate::device::cpu::spare::{Lent, Spare};
 use std::ops::Deref;
 use trueup_blocks::DType;
@@ -36,6 +36,13 @@ pub enum PanelStrip<'a> {
     Q5_1(Blocks<'a, 2, 5>),
     Q8_0(Blocks<'a, 1, 8>),
     Q8_1(Blocks<'a, 2, 8>),
+    Q2K(Blocks<'a, 2, 20>),
+    Q3K(Blocks<'a, 1, 27>),
+    Q4K(Blocks<'a, 2, 35>),
+    Q5K(Blocks<'a, 2, 43>),
+    Q6K(Blocks<'a, 1, 52>),
+    Iq4Nl(Blocks<'a, 1, 4>),
+    Iq4Xs(Blocks<'a, 2, 33>),
 }
 
 impl<'a> PanelStrip<'a> {
@@ -49,13 +56,20 @@ impl<'a> PanelStrip<'a> {
             Packed::Q5_1(panels) => PanelStrip::Q5_1(rows_of(panels, first, count, instructions, &spares.q5_1)),
             Packed::Q8_0(panels) => PanelStrip::Q8_0(rows_of(panels, first, count, instructions, &spares.q8_0)),
             Packed::Q8_1(panels) => PanelStrip::Q8_1(rows_of(panels, first, count, instructions, &spares.q8_1)),
+            Packed::Q2K(panels) => PanelStrip::Q2K(rows_of(panels, first, count, instructions, &spares.q2k)),
+            Packed::Q3K(panels) => PanelStrip::Q3K(rows_of(panels, first, count, instructions, &spares.q3k)),
+            Packed::Q4K(panels) => PanelStrip::Q4K(rows_of(panels, first, count, instructions, &spares.q4k)),
+            Packed::Q5K(panels) => PanelStrip::Q5K(rows_of(panels, first, count, instructions, &spares.q5k)),
+            Packed::Q6K(panels) => PanelStrip::Q6K(rows_of(panels, first, count, instructions, &spares.q6k)),
+            Packed::Iq4Nl(panels) => PanelStrip::Iq4Nl(rows_of(panels, first, count, instructions, &spares.iq4nl)),
+            Packed::Iq4Xs(panels) => PanelStrip::Iq4Xs(rows_of(panels, first, count, instructions, &spares.iq4xs)),
         }
     }
 
     /// Rows of `len` weights in blocks as in the file; `None` where the format has no panels.
     pub fn of_blocks(dtype: DType, bytes: &[u8], len: usize, means: Means<'a>) -> Option<PanelStrip<'a>> {
         let (instructions, spares) = (means.instructions, &means.spares.panels);
-        let blocks_per_row = len / BLOCK_LEN;
+        let blocks_per_row = len / dtype.block_len();
         Some(match dtype {
             DType::Q4_0 => PanelStrip::Q4_0(packed(bytes, blocks_per_row, instructions, &spares.q4_0)),
             DType::Q4_1 => PanelStrip::Q4_1(packed(bytes, blocks_per_row, instructions, &spares.q4_1)),
@@ -63,6 +77,13 @@ impl<'a> PanelStrip<'a> {
             DType::Q5_1 => PanelStrip::Q5_1(packed(bytes, blocks_per_row, instructions, &spares.q5_1)),
             DType::Q8_0 => PanelStrip::Q8_0(packed(bytes, blocks_per_row, instructions, &spares.q8_0)),
             DType::Q8_1 => PanelStrip::Q8_1(packed(bytes, blocks_per_row, instructions, &spares.q8_1)),
+            DType::Q2K => PanelStrip::Q2K(packed(bytes, blocks_per_row, instructions, &spares.q2k)),
+            DType::Q3K => PanelStrip::Q3K(packed(bytes, blocks_per_row, instructions, &spares.q3k)),
+            DType::Q4K => PanelStrip::Q4K(packed(bytes, blocks_per_row, instructions, &spares.q4k)),
+            DType::Q5K => PanelStrip::Q5K(packed(bytes, blocks_per_row, instructions, &spares.q5k)),
+            DType::Q6K => PanelStrip::Q6K(packed(bytes, blocks_per_row, instructions, &spares.q6k)),
+            DType::Iq4Nl => PanelStrip::Iq4Nl(packed(bytes, blocks_per_row, instructions, &spares.iq4nl)),
+            DType::Iq4Xs => PanelStrip::Iq4Xs(packed(bytes, blocks_per_row, instructions, &spares.iq4xs)),
             _ => return None,
         })
     }
@@ -82,6 +103,27 @@ impl<'a> PanelStrip<'a> {
             PanelStrip::Q5_1(panels) => kernel::panel_product(instructions, panels, xs, tokens, sums),
             PanelStrip::Q8_0(panels) => kernel::panel_product(instructions, panels, xs, tokens, sums),
             PanelStrip::Q8_1(panels) => kernel::panel_product(instructions, panels, xs, tokens, sums),
+            PanelStrip::Q2K(panels) => {
+                kernel::sub_block_product::<{ kernel::Q2_K }, 2, 20>(instructions, panels, xs, tokens, sums)
+            }
+            PanelStrip::Q3K(panels) => {
+                kernel::sub_block_product::<{ kernel::Q3_K }, 1, 27>(instructions, panels, xs, tokens, sums)
+            }
+            PanelStrip::Q4K(panels) => {
+                kernel::sub_block_product::<{ kernel::Q4_K }, 2, 35>(instructions, panels, xs, tokens, sums)
+            }
+            PanelStrip::Q5K(panels) => {
+                kernel::sub_block_product::<{ kernel::Q5_K }, 2, 43>(instructions, panels, xs, tokens, sums)
+            }
+            PanelStrip::Q6K(panels) => {
+                kernel::sub_block_product::<{ kernel::Q6_K }, 1, 52>(instructions, panels, xs, tokens, sums)
+            }
+            PanelStrip::Iq4Nl(panels) => {
+                kernel::sub_block_product::<{ kernel::IQ4_NL }, 1, 4>(instructions, panels, xs, tokens, sums)
+            }
+            PanelStrip::Iq4Xs(panels) => {
+                kernel::sub_block_product::<{ kernel::IQ4_XS }, 2, 33>(instructions, panels, xs, tokens, sums)
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A matrix in panels, of any of the formats that have them.
 
 use super::Panels;
+use crate::device::cpu::kernel::Format;
 use crate::device::cpu::means::Means;
 use crate::device::cpu::team::Team;
 use trueup_blocks::DType;
@@ -20,6 +21,20 @@ pub(in super::super) enum Packed {
     Q8_0(Panels<1, 8>),
     /// q8_1.
     Q8_1(Panels<2, 8>),
+    /// q2_k.
+    Q2K(Panels<2, 20>),
+    /// q3_k.
+    Q3K(Panels<1, 27>),
+    /// q4_k.
+    Q4K(Panels<2, 35>),
+    /// q5_k.
+    Q5K(Panels<2, 43>),
+    /// q6_k.
+    Q6K(Panels<1, 52>),
+    /// iq4_nl.
+    Iq4Nl(Panels<1, 4>),
+    /// iq4_xs.
+    Iq4Xs(Panels<2, 33>),
 }
 
 /// Computes the same with the panels of each format.
@@ -32,6 +47,13 @@ macro_rules! of_each {
             Packed::Q5_1($panels) => $result,
             Packed::Q8_0($panels) => $result,
             Packed::Q8_1($panels) => $result,
+            Packed::Q2K($panels) => $result,
+            Packed::Q3K($panels) => $result,
+            Packed::Q4K($panels) => $result,
+            Packed::Q5K($panels) => $result,
+            Packed::Q6K($panels) => $result,
+            Packed::Iq4Nl($panels) => $result,
+            Packed::Iq4Xs($panels) => $result,
         }
     };
 }
@@ -39,7 +61,8 @@ macro_rules! of_each {
 impl Packed {
     /// Whether a format has panels.
     pub fn takes(dtype: DType) -> bool {
-        matches!(dtype, DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0 | DType::Q8_1)
+        let blocks = matches!(dtype, DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0 | DType::Q8_1);
+        blocks || Format::is_of(dtype)
     }
 
     /// Bytes of a row in the file.

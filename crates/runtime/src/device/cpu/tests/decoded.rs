@@ -1,24 +1,15 @@
-//! Weights of types that are decoded before they are multiplied: rows as the decoder gives them, products as the
-//! oracle's.
+//! Weights of types with sub-blocks, and of types that are decoded before they are multiplied: rows as the decoder
+//! gives them, products of decoded ones as the oracle's.
 
 use super::*;
 use crate::device::reference::evaluate;
 use crate::host_tensor::HostTensor;
 use trueup_graph::op::MulMat;
 
-pub(super) const DECODED: [DType; 11] = [
-    DType::Q2K,
-    DType::Q3K,
-    DType::Q4K,
-    DType::Q5K,
-    DType::Q6K,
-    DType::Iq4Nl,
-    DType::Iq4Xs,
-    DType::Mxfp4,
-    DType::Nvfp4,
-    DType::Tq1_0,
-    DType::Tq2_0,
-];
+pub(super) const SUB_BLOCKS: [DType; 7] =
+    [DType::Q2K, DType::Q3K, DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Nl, DType::Iq4Xs];
+
+pub(super) const DECODED: [DType; 4] = [DType::Mxfp4, DType::Nvfp4, DType::Tq1_0, DType::Tq2_0];
 
 /// Blocks of bytes that count up, with scales of 1 where the type's layout has them.
 pub(super) fn weights(dtype: DType, sizes: &[usize], seed: u64) -> Given {
@@ -36,7 +27,7 @@ pub(super) fn weights(dtype: DType, sizes: &[usize], seed: u64) -> Given {
 
 #[test]
 fn rows_are_those_of_the_decoder() {
-    for dtype in DECODED {
+    for dtype in DECODED.into_iter().chain(SUB_BLOCKS) {
         let table = weights(dtype, &[512, 7], 0);
         let mut decoded = vec![0.0; 512 * 7];
         (dtype.decoder().unwrap().decode)(&table.bytes, &mut decoded);

@@ -64,9 +64,12 @@ fn stacks_and_weights_of_two_types_have_the_bits_of_their_pieces_too() {
     let stacks: [(&[usize], &[usize]); 3] =
         [(&[64, 13, 2], &[64, 3, 6]), (&[96, 5, 2, 3], &[96, 1, 4, 3]), (&[32, 16], &[32, 2, 5])];
     let types =
-        [(DType::Q4_0, DType::Q8_0), (DType::F16, DType::F32), (DType::Q4_1, DType::Q5_0), (DType::Bf16, DType::Iq4Nl)];
-    for (gate_type, up_type) in types.into_iter().chain(WEIGHTS.map(|(dtype, _)| (dtype, dtype))) {
+        [(DType::Q4_0, DType::Q8_0), (DType::F16, DType::F32), (DType::Q4_1, DType::Q5_0), (DType::Bf16, DType::Mxfp4)];
+    let sub_blocks = [(DType::Q4K, DType::Q6K), (DType::Iq4Nl, DType::Q2K), (DType::Q5K, DType::Q4_0)];
+    for (gate_type, up_type) in types.into_iter().chain(sub_blocks).chain(WEIGHTS.map(|(dtype, _)| (dtype, dtype))) {
         for (w, x) in stacks {
+            let len = w[0].next_multiple_of(gate_type.block_len().max(up_type.block_len()));
+            let (w, x) = (&[&[len], &w[1..]].concat(), &[&[len], &x[1..]].concat());
             let (gate, up, x) = (weight(gate_type, w, 1), weight(up_type, w, 2), activation(x, 3));
             let expected = one_by_one(&cpu, Gated::Swiglu, &gate, &up, &x);
             assert_eq!(run(&cpu, &op, &[gate, up, x]).unwrap(), expected, "{gate_type} and {up_type}, {w:?}");

@@ -34,7 +34,11 @@ fn between_guards(test: &str, cases: impl Fn(DType) -> Vec<(Op, Vec<Given>)>) {
 
 /// Columns: one to two registers and blocks, and what fills neither.
 fn lens(dtype: DType) -> &'static [usize] {
-    if dtype.is_quantized() { &[32, 64, 96, 288] } else { &[1, 7, 31, 32, 33, 65, 257] }
+    match dtype.block_len() {
+        1 => &[1, 7, 31, 32, 33, 65, 257],
+        32 => &[32, 64, 96, 288],
+        _ => &[256, 512],
+    }
 }
 
 #[test]

@@ -8,10 +8,11 @@ use trueup_graph::op::{Norm, NormRule, Rank, RankRule, Reduce, Reduction, SsmSca
 fn cases() -> Vec<(Op, Vec<Given>)> {
     let mut cases: Vec<(Op, Vec<Given>)> = Vec::new();
     for dtype in MATRICES {
+        let len = row_len(dtype, 288);
         for tokens in [1, 2, 9] {
-            cases.push((MulMat.into(), vec![weight(dtype, &[288, 517], 1), activation(&[288, tokens], 2)]));
+            cases.push((MulMat.into(), vec![weight(dtype, &[len, 517], 1), activation(&[len, tokens], 2)]));
         }
-        cases.push((Op::get_rows(DType::F32), vec![weight(dtype, &[288, 517], 1), integers(&[516, 3, 3])]));
+        cases.push((Op::get_rows(DType::F32), vec![weight(dtype, &[len, 517], 1), integers(&[516, 3, 3])]));
     }
     cases.push((RmsNorm { epsilon: 1e-6 }.into(), vec![activation(&[257, 300], 3), weight(DType::F32, &[257], 4)]));
     for gated in Gated::ALL {
@@ -62,7 +63,7 @@ fn neither_threads_nor_instruction_sets_nor_packing_change_a_bit() {
 fn a_token_in_a_batch_is_the_token_alone() {
     let cpu = default_cpu();
     for dtype in MATRICES {
-        let (len, rows) = (288, 77);
+        let (len, rows) = (row_len(dtype, 288), 77);
         let (w, x) = (weight(dtype, &[len, rows], 1), numbers(len * 43, 2));
         let product = |x: &[f32]| compute(&cpu, &MulMat.into(), &[w.clone(), activation_of(&[len, x.len() / len], x)]);
         let alone: Vec<Vec<f32>> = x.chunks(len).map(product).collect();

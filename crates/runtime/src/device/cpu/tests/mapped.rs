@@ -1,5 +1,6 @@
 //! Weights in a mapped file: the bits of copies, for as long as the device has them, and never written.
 
+use super::decoded::SUB_BLOCKS;
 use super::products::BLOCKS;
 use super::*;
 use crate::device::CopyRoom;
@@ -159,7 +160,9 @@ fn mapped_weights_of_a_fused_feed_forward_have_the_bits_of_copies() {
 #[test]
 fn what_gains_from_a_copy_is_copied_where_there_is_room() {
     for dtype in types() {
-        let gains = [DType::F32, DType::F16, DType::Bf16].contains(&dtype) || BLOCKS.contains(&dtype);
+        let floats = [DType::F32, DType::F16, DType::Bf16].contains(&dtype);
+        let blocks = BLOCKS.contains(&dtype) || SUB_BLOCKS.contains(&dtype);
+        let gains = floats || blocks;
         let is_kept = !matches!(dtype, DType::I8);
         let ty = TensorType::new(dtype, &[dtype.block_len().max(64), 2]);
         let given = Given { ty, bytes: vec![1; ty.bytes()], ..weight(DType::F32, &[1], 1) };

@@ -1,5 +1,6 @@
 //! Matrix products, judged by the noise that their declared profile must cause: docs/numerics.md#sums-of-products.
 
+use super::decoded::SUB_BLOCKS;
 use super::*;
 use crate::profile::{Accumulator, Activations, Products};
 use trueup_graph::op::MulMat;
@@ -25,13 +26,22 @@ fn as_declared(x: &[f32], activations: Activations) -> Vec<f64> {
     }
 }
 
-/// The minimum of each block, of the formats that have one.
+/// Elements that share a scale.
+fn sub_block_len(dtype: DType) -> usize {
+    if matches!(dtype, DType::Q2K | DType::Q3K | DType::Q6K) { 16 } else { 32 }
+}
+
+/// The minimum of each sub-block, of the formats that have them: what zero codes decode to.
 fn minima(w: &Given) -> Vec<f64> {
-    if !matches!(w.ty.dtype, DType::Q4_1 | DType::Q5_1) {
-        return Vec::new();
-    }
-    let minimum = |block: &[u8]| half::f16::from_le_bytes([block[2], block[3]]).to_f64();
-    w.bytes.chunks(w.ty.dtype.block_bytes()).map(minimum).collect()
+    let codes = match w.ty.dtype {
+        DType::Q4_1 | DType::Q5_1 => 4..w.ty.dtype.block_bytes(),
+        DType::Q4K | DType::Q5K => 16..w.ty.dtype.block_bytes(),
+        DType::Q2K => 16..80,
+        _ => return Vec::new(),
+    };
+    let mut zeroed = w.clone();
+    zeroed.bytes.chunks_mut(w.ty.dtype.block_bytes()).for_each(|block| block[codes.clone()].fill(0));
+    zeroed.exact().into_iter().step_by(sub_block_len(w.ty.dtype)).collect()
 }
 
 /// Errors over their standard deviation, for each element of a product.
@@ -47,8 +57,9 @@ fn normalised_errors(cpu: &Cpu, w: &Given, x: &[f32], tokens: usize) -> Vec<f64>
         let mut products: Vec<f64> = row.iter().zip(token).map(|(w, x)| w * x).collect();
         let blocks = profile.accumulator == Accumulator::Int32ThenF32;
         if blocks {
-            let sums = |values: &[f64]| values.chunks(32).map(|block| block.iter().sum()).collect::<Vec<f64>>();
-            let of_minima = minima.chunks((len / 32).max(1)).nth(i % rows).unwrap_or_default();
+            let sub = sub_block_len(w.ty.dtype);
+            let sums = |values: &[f64]| values.chunks(sub).map(|block| block.iter().sum()).collect::<Vec<f64>>();
+            let of_minima = minima.chunks((len / sub).max(1)).nth(i % rows).unwrap_or_default();
             let of_minima = of_minima.iter().zip(sums(token)).map(|(minimum, sum)| minimum * sum);
             products = match of_minima.collect::<Vec<f64>>() {
                 none if none.is_empty() => sums(&products),
@@ -78,8 +89,12 @@ fn normalised_errors(cpu: &Cpu, w: &Given, x: &[f32], tokens: usize) -> Vec<f64>
 #[test]
 fn products_stay_within_the_declared_noise() {
     let cpu = default_cpu();
-    for dtype in PLAIN.into_iter().chain(BLOCKS) {
-        let lens: &[usize] = if dtype.is_quantized() { &[32, 64, 96, 288, 1024] } else { &[1, 31, 33, 257, 1024] };
+    for dtype in PLAIN.into_iter().chain(BLOCKS).chain(SUB_BLOCKS) {
+        let lens: &[usize] = match dtype.block_len() {
+            1 => &[1, 31, 33, 257, 1024],
+            32 => &[32, 64, 96, 288, 1024],
+            _ => &[256, 512, 768, 1024],
+        };
         let mut errors = Vec::new();
         for (seed, len) in lens.iter().enumerate() {
             for (rows, tokens) in [(1, 1), (7, 2), (31, 3), (33, 4), (100, 5), (257, 1), (9, 9)] {
@@ -97,7 +112,7 @@ fn products_stay_within_the_declared_noise() {
 #[test]
 fn outliers_and_zeros_among_activations_stay_within_the_declared_noise() {
     let cpu = default_cpu();
-    for dtype in PLAIN.into_iter().chain(BLOCKS) {
+    for dtype in PLAIN.into_iter().chain(BLOCKS).chain(SUB_BLOCKS) {
         let mut x = numbers(512 * 3, 5);
         x[..512].fill(0.0);
         x.iter_mut().skip(515).step_by(97).for_each(|x| *x *= 1e4);
@@ -144,11 +159,12 @@ fn the_extreme_codes_of_a_file_do_not_saturate() {
 #[test]
 fn what_is_not_finite_reaches_the_result() {
     let cpu = default_cpu();
-    for dtype in PLAIN.into_iter().chain(BLOCKS) {
+    for dtype in PLAIN.into_iter().chain(BLOCKS).chain(SUB_BLOCKS) {
         for bad in [f32::NAN, f32::INFINITY] {
-            let mut x = numbers(64 * 2, 3);
-            x[64 + 5] = bad;
-            let inputs = [weight(dtype, &[64, 3], 4), activation_of(&[64, 2], &x)];
+            let len = row_len(dtype, 64);
+            let mut x = numbers(len * 2, 3);
+            x[len + 5] = bad;
+            let inputs = [weight(dtype, &[len, 3], 4), activation_of(&[len, 2], &x)];
             let found = compute(&cpu, &MulMat.into(), &inputs);
             assert!(found[..3].iter().all(|y| y.is_finite()), "{dtype}: the other token is harmed");
             assert!(found[3..].iter().all(|y| !y.is_finite()), "{dtype}: {bad} is hidden: {found:?}");
@@ -159,7 +175,7 @@ fn what_is_not_finite_reaches_the_result() {
 #[test]
 fn rows_of_no_elements_make_zeros() {
     let cpu = default_cpu();
-    for dtype in PLAIN.into_iter().chain(BLOCKS) {
+    for dtype in PLAIN.into_iter().chain(BLOCKS).chain(SUB_BLOCKS) {
         // The second matrix begins inside a panel.
         let inputs = [weight(dtype, &[0, 7, 2], 1), activation(&[0, 2, 2], 2)];
         assert_eq!(compute(&cpu, &MulMat.into(), &inputs), [0.0; 28], "{dtype}");

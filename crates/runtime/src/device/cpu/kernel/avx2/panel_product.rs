@@ -181,7 +181,7 @@ pub(in super::super) fn multiply_add<const S: usize, const G: usize, const T: us
         let scales = _mm256_mul_ps(scales, _mm256_set1_ps(xs[i].scale));
         totals[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[i]), scales, totals[i]);
         if PanelBlock::<S, G>::MINIMA {
-            totals[i] = _mm256_fmadd_ps(minima, _mm256_set1_ps(xs[i].sum()), totals[i]);
+            totals[i] = _mm256_fmadd_ps(minima, _mm256_set1_ps(xs[i].sum), totals[i]);
         }
     }
 }

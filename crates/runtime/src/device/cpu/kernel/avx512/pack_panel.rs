@@ -23,24 +23,36 @@ pub fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [PanelBloc
             ask_for_line(bytes.as_ptr().wrapping_add((row_bytes + b * block_bytes) * PANEL_ROWS + line));
         }
         let blocks = &bytes[b * block_bytes..];
-        let [first, ..] = turned(blocks, row_bytes);
-        let narrow = _mm512_cvtepi32_epi16(first);
+        let scales = scales_of::<S, G>(blocks, row_bytes);
+        let narrow = _mm512_cvtepi32_epi16(scales);
         // SAFETY: the array holds 32 bytes; the store needs no alignment.
         unsafe { _mm256_storeu_si256(block.scales[0].as_mut_ptr().cast(), narrow) };
         if S == 2 {
-            let narrow = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(first));
+            let narrow = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(scales));
             // SAFETY: as above.
             unsafe { _mm256_storeu_si256(block.scales[S - 1].as_mut_ptr().cast(), narrow) };
         }
         // The last four words may begin with some of the first.
         for first_group in (0..G - WORDS).step_by(WORDS).chain([G - WORDS]) {
-            let words = turned(&blocks[2 * S + 4 * first_group..], row_bytes);
+            let words = turned(&blocks[PanelBlock::<S, G>::CODES_AT + 4 * first_group..], row_bytes);
             for (word, rows) in words.into_iter().enumerate() {
                 // SAFETY: the array holds 64 bytes; the store needs no alignment.
                 unsafe { _mm512_storeu_si512(block.codes[first_group + word].as_mut_ptr().cast(), rows) };
             }
         }
     }
+}
+
+/// The scales of a block of sixteen rows at a distance: the first in the lower half of each row's word.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn scales_of<const S: usize, const G: usize>(blocks: &[u8], distance: usize) -> __m512i {
+    if !PanelBlock::<S, G>::SCALES_LAST {
+        let [scales, ..] = turned(blocks, distance);
+        return scales;
+    }
+    let [.., last] = turned(&blocks[PanelBlock::<S, G>::SOURCE_BYTES - 4 * WORDS..], distance);
+    if S == 2 { last } else { _mm512_srli_epi32::<16>(last) }
 }
 
 /// The first sixteen bytes of sixteen rows at a distance, word by word, each of all rows.

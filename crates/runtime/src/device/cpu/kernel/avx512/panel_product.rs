@@ -18,26 +18,27 @@ use std::arch::x86_64::*;
 
 /// Up to so many tokens, panels are multiplied faster than they come from memory: they are read one by one. With more,
 /// two of them share each register of activations.
-const TOKENS_STREAMED: usize = 4;
+pub(super) const TOKENS_STREAMED: usize = 4;
 
 /// Most tokens whose sums, of two panels, find room in registers.
-const TOKENS: usize = 6;
+pub(super) const TOKENS: usize = 6;
 
 /// Calls a function for as many tokens as there are: its registers are counted when it is compiled.
 macro_rules! of_tokens {
-    ($count:expr, $tile:ident::<$S:ident, $G:ident, $panels:literal>($($argument:expr),*)) => {
+    ($count:expr, $tile:ident::<$($constant:tt),+>($($argument:expr),*)) => {
         match $count {
             0 => {}
-            1 => $tile::<$S, $G, $panels, 1>($($argument),*),
-            2 => $tile::<$S, $G, $panels, 2>($($argument),*),
-            3 => $tile::<$S, $G, $panels, 3>($($argument),*),
-            4 => $tile::<$S, $G, $panels, 4>($($argument),*),
-            5 => $tile::<$S, $G, $panels, 5>($($argument),*),
-            TOKENS => $tile::<$S, $G, $panels, TOKENS>($($argument),*),
+            1 => $tile::<$($constant),+, 1>($($argument),*),
+            2 => $tile::<$($constant),+, 2>($($argument),*),
+            3 => $tile::<$($constant),+, 3>($($argument),*),
+            4 => $tile::<$($constant),+, 4>($($argument),*),
+            5 => $tile::<$($constant),+, 5>($($argument),*),
+            TOKENS => $tile::<$($constant),+, TOKENS>($($argument),*),
             tokens => unreachable!("{tokens} tokens at once are more than {TOKENS}"),
         }
     };
 }
+pub(super) use of_tokens;
 
 /// Of any format.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
@@ -164,7 +165,7 @@ fn ask_for<W, const T: usize>(weights: &W) {
 /// Adds the products of four codes of each row with those of each token.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn add_products<const P: usize, const T: usize>(
+pub(super) fn add_products<const P: usize, const T: usize>(
     dots: &mut [[__m512i; P]; T],
     codes: [__m512i; P],
     xs: &[ActivationBlock; T],
@@ -192,7 +193,7 @@ fn add_blocks<const S: usize, const G: usize, const P: usize, const T: usize>(
         (scales[p], minima[p]) = (widen(&blocks[p].scales[0]), widen(&blocks[p].scales[S - 1]));
     }
     for i in 0..T {
-        let (x, sum) = (_mm512_set1_ps(xs[i].scale), _mm512_set1_ps(xs[i].sum()));
+        let (x, sum) = (_mm512_set1_ps(xs[i].scale), _mm512_set1_ps(xs[i].sum));
         for p in 0..P {
             let scale = _mm512_mul_ps(scales[p], x);
             totals[i][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i][p]), scale, totals[i][p]);
@@ -206,7 +207,7 @@ fn add_blocks<const S: usize, const G: usize, const P: usize, const T: usize>(
 /// Four bytes of each row.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn load(group: &[[u8; 4]; PANEL_ROWS]) -> __m512i {
+pub(super) fn load(group: &[[u8; 4]; PANEL_ROWS]) -> __m512i {
     // SAFETY: the arrays hold 64 bytes behind each other; the load needs no alignment.
     unsafe { _mm512_loadu_si512(group.as_ptr().cast()) }
 }
@@ -214,7 +215,7 @@ fn load(group: &[[u8; 4]; PANEL_ROWS]) -> __m512i {
 /// A number of f16 of each row.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn widen(halves: &[u16; PANEL_ROWS]) -> __m512 {
+pub(super) fn widen(halves: &[u16; PANEL_ROWS]) -> __m512 {
     // SAFETY: the array holds 32 bytes; the load needs no alignment.
     _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(halves.as_ptr().cast()) })
 }
@@ -230,7 +231,10 @@ fn repeat(x: &ActivationBlock, group: usize) -> __m512i {
 /// Each token's sums of each panel.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn store_all<const P: usize, const T: usize>(totals: &[[__m512; P]; T], sums: [&mut [[f32; PANEL_ROWS]]; P]) {
+pub(super) fn store_all<const P: usize, const T: usize>(
+    totals: &[[__m512; P]; T],
+    sums: [&mut [[f32; PANEL_ROWS]]; P],
+) {
     for (p, sums) in sums.into_iter().enumerate() {
         for (sums, totals) in sums.iter_mut().zip(totals) {
             *sums = store(totals[p]);

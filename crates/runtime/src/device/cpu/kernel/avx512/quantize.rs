@@ -22,13 +22,13 @@ pub fn quantize(xs: &[f32], blocks: &mut [ActivationBlock]) {
         let scale = f32::from_bits(largest.cast_unsigned()) / 127.0;
         let divisor = _mm512_set1_ps(if scale == 0.0 { f32::INFINITY } else { scale });
         let codes = halves.map(|half| round(_mm512_div_ps(half, divisor)));
-        let sum = _mm512_reduce_add_epi32(_mm512_add_epi32(codes[0], codes[1]));
+        let sums = codes.map(|half| _mm512_reduce_add_epi32(half));
         let mut narrow = [0; BLOCK_LEN];
         for (narrow, codes) in narrow.as_chunks_mut::<LANES>().0.iter_mut().zip(codes) {
             // SAFETY: the array holds 16 bytes; the store needs no alignment.
             unsafe { _mm_storeu_si128(narrow.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(codes)) };
         }
-        *block = ActivationBlock { codes: narrow, scale, bias: -8 * sum };
+        *block = ActivationBlock::new(narrow, scale, sums);
     }
 }
 

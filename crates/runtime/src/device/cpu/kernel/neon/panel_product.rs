@@ -24,7 +24,7 @@ use std::arch::aarch64::*;
 const TOKENS: usize = 4;
 
 /// Registers that hold codes of all rows of a panel.
-const REGISTERS: usize = PANEL_ROWS / LANES;
+pub(super) const REGISTERS: usize = PANEL_ROWS / LANES;
 
 /// Sums of `V` registers of rows for each of `T` tokens.
 type Dots<const T: usize, const V: usize> = [[int32x4_t; V]; T];
@@ -98,7 +98,7 @@ fn add_group<const LANE: i32, const T: usize, const V: usize>(
 /// Elements `16 half ...` of each token's block.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn load_activations<const T: usize>(xs: &[ActivationBlock; T], half: usize) -> [int8x16_t; T] {
+pub(super) fn load_activations<const T: usize>(xs: &[ActivationBlock; T], half: usize) -> [int8x16_t; T] {
     std::array::from_fn(|i| {
         let codes = &xs[i].codes.as_chunks::<16>().0[half];
         // SAFETY: the array holds 16 bytes; the load needs no alignment.
@@ -137,7 +137,7 @@ fn load_codes<const S: usize, const G: usize, const GROUP: usize, const V: usize
 /// Four bytes of each of rows `4 V part ...`.
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
-fn load<const V: usize>(group: &[[u8; 4]; PANEL_ROWS], part: usize) -> [uint8x16_t; V] {
+pub(super) fn load<const V: usize>(group: &[[u8; 4]; PANEL_ROWS], part: usize) -> [uint8x16_t; V] {
     let rows = &group.as_chunks::<LANES>().0[part * V..][..V];
     std::array::from_fn(|i| {
         let group: &[u8; 16] = rows[i].as_flattened().first_chunk().expect("four bytes of four rows");
@@ -171,7 +171,7 @@ fn multiply_add<const S: usize, const G: usize, const T: usize, const V: usize>(
         for i in 0..V {
             totals[i] = vfmaq_f32(totals[i], vcvtq_f32_s32(dots[i]), vmulq_n_f32(scales[i], x.scale));
             if PanelBlock::<S, G>::MINIMA {
-                totals[i] = vfmaq_f32(totals[i], minima[i], vdupq_n_f32(x.sum()));
+                totals[i] = vfmaq_f32(totals[i], minima[i], vdupq_n_f32(x.sum));
             }
         }
     }

@@ -13,7 +13,7 @@ use std::arch::x86_64::*;
 const TOKENS: usize = 4;
 
 /// Registers that hold codes of all rows of a panel.
-const REGISTERS: usize = PANEL_ROWS / LANES;
+pub(super) const REGISTERS: usize = PANEL_ROWS / LANES;
 
 /// A register of four rows for each of `T` tokens: integers or f32.
 type Each<R, const T: usize> = [R; T];
@@ -167,7 +167,7 @@ fn add_block<const S: usize, const G: usize, const T: usize>(
         let scale = _mm_mul_ps(scales, _mm_set1_ps(xs[i].scale));
         totals[i] = multiply_add(_mm_cvtepi32_ps(dots[i]), scale, totals[i]);
         if PanelBlock::<S, G>::MINIMA {
-            totals[i] = multiply_add(minima, _mm_set1_ps(xs[i].sum()), totals[i]);
+            totals[i] = multiply_add(minima, _mm_set1_ps(xs[i].sum), totals[i]);
         }
     }
 }
@@ -175,7 +175,7 @@ fn add_block<const S: usize, const G: usize, const T: usize>(
 /// Four bytes of each of rows `4 register ...`.
 #[inline]
 #[target_feature(enable = "sse4.1,ssse3")]
-fn load(group: &[[u8; 4]; PANEL_ROWS], register: usize) -> __m128i {
+pub(super) fn load(group: &[[u8; 4]; PANEL_ROWS], register: usize) -> __m128i {
     let group: &[[u8; 4]; LANES] = &group.as_chunks().0[register];
     // SAFETY: the arrays hold 16 bytes behind each other; the load needs no alignment.
     unsafe { _mm_loadu_si128(group.as_ptr().cast()) }
@@ -184,7 +184,7 @@ fn load(group: &[[u8; 4]; PANEL_ROWS], register: usize) -> __m128i {
 /// A number of f16 of each of rows `4 register ...`.
 #[inline]
 #[target_feature(enable = "sse4.1,ssse3")]
-fn widen(halves: &[u16; PANEL_ROWS], register: usize) -> __m128 {
+pub(super) fn widen(halves: &[u16; PANEL_ROWS], register: usize) -> __m128 {
     let halves: &[u16; LANES] = &halves.as_chunks().0[register];
     // SAFETY: the array holds 8 bytes; the load needs no alignment.
     widen_f16(unsafe { _mm_loadl_epi64(halves.as_ptr().cast()) })
@@ -193,7 +193,7 @@ fn widen(halves: &[u16; PANEL_ROWS], register: usize) -> __m128 {
 /// Four codes of the activations in each lane: elements `4 group ...` of the block.
 #[inline]
 #[target_feature(enable = "sse4.1,ssse3")]
-fn repeat(x: &ActivationBlock, group: usize) -> __m128i {
+pub(super) fn repeat(x: &ActivationBlock, group: usize) -> __m128i {
     let codes = x.codes.as_chunks::<4>().0[group].map(|code| code as u8);
     _mm_set1_epi32(i32::from_le_bytes(codes))
 }

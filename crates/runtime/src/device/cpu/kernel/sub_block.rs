@@ -1,0 +1,279 @@
+//! Types whose blocks consist of sub-blocks: what the words of a packed tile hold.
+//!
+//! ```text
+//!             elements   sub-block   weight                           words of a block in a tile
+//!  q2_k       256        16          (d s) q - (dmin m)               0: s and m, 4: two bits of q
+//!  q3_k       256        16          (d (s - 32)) (q - 4)             0: third bits, 8: two bits of q, 24: s
+//!  q4_k       256        32          (d s) q - (dmin m)               0: s and m, 3: q
+//!  q5_k       256        32          (d s) q - (dmin m)               0: s and m, 3: fifth bits, 11: four bits of q
+//!  q6_k       256        16          (d s) (q - 32)                   0: four bits of q, 32: two bits of q, 48: s
+//!  iq4_nl     32         32          d v[q]                           0: q
+//!  iq4_xs     256        32          (d (s - 32)) v[q]                0: four bits of s, 1: q
+//! ```
+//!
+//! A word holds four bytes of one row. Factors in parentheses have at most 19 significant bits, so they are exact in
+//! f32.
+
+use crate::device::cpu::panels::{BLOCK_LEN, PANEL_ROWS, PanelBlock};
+use trueup_blocks::DType;
+
+/// Number of the format of q2_k.
+pub const Q2_K: usize = 0;
+/// Number of the format of q3_k.
+pub const Q3_K: usize = 1;
+/// Number of the format of q4_k.
+pub const Q4_K: usize = 2;
+/// Number of the format of q5_k.
+pub const Q5_K: usize = 3;
+/// Number of the format of q6_k.
+pub const Q6_K: usize = 4;
+/// Number of the format of iq4_nl.
+pub const IQ4_NL: usize = 5;
+/// Number of the format of iq4_xs.
+pub const IQ4_XS: usize = 6;
+
+/// Four codes of a block of 32 activations: words of this many.
+pub const WORDS: usize = BLOCK_LEN / 4;
+
+/// Most sub-blocks of a block.
+const SUB_BLOCKS_MAX: usize = 16;
+
+/// What codes of iq4_nl and iq4_xs stand for.
+const CODEBOOK: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Where codes of the weights that meet a block of activations are.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// The group of words.
+    pub group: usize,
+    /// How far their lowest bit is from that of their byte.
+    pub shift: usize,
+}
+
+/// The further bits of codes.
+#[derive(Clone, Copy)]
+pub enum High {
+    /// None.
+    None,
+    /// One bit, number `shift` of each byte, worth this much.
+    Bit(Place, u8),
+    /// Two bits, worth 16 and 32.
+    Two(Place),
+}
+
+/// A format by its number.
+///
+/// Blocks of 32 weights are visited in steps of `STEP` blocks: block `k` of step `step` is block `STEP step + k`. What
+/// kernels compute from `k` alone is known at compile time.
+pub struct Format<const F: usize>;
+
+impl Format<0> {
+    /// Whether a type has one of these formats.
+    pub fn is_of(dtype: DType) -> bool {
+        let k_types = matches!(dtype, DType::Q2K | DType::Q3K | DType::Q4K | DType::Q5K | DType::Q6K);
+        k_types || matches!(dtype, DType::Iq4Nl | DType::Iq4Xs)
+    }
+}
+
+impl<const F: usize> Format<F> {
+    /// Blocks of 32 weights in a block of the file.
+    pub const BLOCKS: usize = if F == IQ4_NL { 1 } else { 8 };
+
+    /// Blocks of 32 weights in a step.
+    pub const STEP: usize = match F {
+        Q4_K | Q5_K => 2,
+        Q2_K | Q3_K | Q6_K => 4,
+        _ => 1,
+    };
+
+    /// Sub-blocks of 32 weights.
+    pub const SUBS: usize = match F {
+        Q2_K | Q3_K | Q6_K => 2,
+        _ => 1,
+    };
+
+    /// What is subtracted from a code.
+    pub const OFFSET: i32 = match F {
+        Q3_K => 4,
+        Q6_K => 32,
+        _ => 0,
+    };
+
+    /// The largest code.
+    pub const CODE_MAX: i32 = match F {
+        Q2_K => 3,
+        Q3_K => 7,
+        Q5_K => 31,
+        Q6_K => 63,
+        _ => 15,
+    };
+
+    /// Whether sub-blocks have a minimum.
+    pub const MINIMA: bool = matches!(F, Q2_K | Q4_K | Q5_K);
+
+    /// Whether codes stand for the numbers of the codebook.
+    pub const IN_CODEBOOK: bool = matches!(F, IQ4_NL | IQ4_XS);
+
+    /// The codebook.
+    pub const CODEBOOK: [i8; 16] = CODEBOOK;
+
+    /// The bits of each byte that are a code's lower ones.
+    pub const LOW_MASK: u8 = if matches!(F, Q2_K | Q3_K) { 3 } else { 15 };
+
+    /// The lower bits of codes `4 word ...`.
+    #[inline(always)]
+    pub const fn low(step: usize, k: usize, word: usize) -> Place {
+        let (group, shift) = match F {
+            Q2_K => (4 + WORDS * step + word, 2 * k),
+            Q3_K => (8 + WORDS * step + word, 2 * k),
+            Q4_K => (3 + WORDS * step + word, 4 * k),
+            Q5_K => (11 + WORDS * step + word, 4 * k),
+            Q6_K => (2 * WORDS * step + WORDS * (k % 2) + word, 4 * (k / 2)),
+            IQ4_XS => (1 + WORDS / 2 * step + word % 4, word / 4 * 4),
+            _ => (word % 4, word / 4 * 4),
+        };
+        Place { group, shift }
+    }
+
+    /// The other bits of codes `4 word ...`.
+    #[inline(always)]
+    pub const fn high(step: usize, k: usize, word: usize) -> High {
+        match F {
+            Q3_K => High::Bit(Place { group: word, shift: 4 * step + k }, 4),
+            Q5_K => High::Bit(Place { group: 3 + word, shift: 2 * step + k }, 16),
+            Q6_K => High::Two(Place { group: 32 + WORDS * step + word, shift: 2 * k }),
+            _ => High::None,
+        }
+    }
+
+    /// What sums of products with a sub-block begin with: the offset of codes times the sum of the activations.
+    #[inline(always)]
+    pub fn start(x: &super::quantize::ActivationBlock, sub: usize) -> i32 {
+        if Self::SUBS == 1 { x.start(Self::OFFSET) } else { Self::OFFSET / 4 * x.halves[sub] }
+    }
+
+    /// The sum of a sub-block's activations.
+    #[inline(always)]
+    pub fn sum(x: &super::quantize::ActivationBlock, sub: usize) -> f32 {
+        if Self::SUBS == 1 { x.sum } else { x.half_sum(sub) }
+    }
+}
+
+/// Scales and minima of the sub-blocks of sixteen rows.
+pub struct Scales {
+    /// What a sub-block's codes are multiplied by.
+    pub scales: [[f32; PANEL_ROWS]; SUB_BLOCKS_MAX],
+    /// What is added to each product of a code and a scale; not set in formats without minima.
+    pub minima: [[f32; PANEL_ROWS]; SUB_BLOCKS_MAX],
+}
+
+impl Scales {
+    /// Zeros.
+    pub const ZERO: Scales =
+        Scales { scales: [[0.0; PANEL_ROWS]; SUB_BLOCKS_MAX], minima: [[0.0; PANEL_ROWS]; SUB_BLOCKS_MAX] };
+
+    /// Those of a block, whose f16 are these numbers. Compilers vectorize the loops over rows, each of which reads all
+    /// codes of its words.
+    #[inline(always)]
+    pub fn read<const F: usize, const S: usize, const G: usize>(
+        &mut self,
+        block: &PanelBlock<S, G>,
+        d: &[f32; PANEL_ROWS],
+        dmin: &[f32; PANEL_ROWS],
+    ) {
+        match F {
+            Q2_K => self.read_q2_k(block, d, dmin),
+            Q3_K => self.read_q3_k(block, d),
+            Q4_K | Q5_K => self.read_q4_k(block, d, dmin),
+            Q6_K => self.read_q6_k(block, d),
+            IQ4_XS => self.read_iq4_xs(block, d),
+            _ => self.scales[0] = *d,
+        }
+    }
+
+    #[inline(always)]
+    fn read_q2_k<const S: usize, const G: usize>(
+        &mut self,
+        block: &PanelBlock<S, G>,
+        d: &[f32; PANEL_ROWS],
+        dmin: &[f32; PANEL_ROWS],
+    ) {
+        for w in 0..4 {
+            for row in 0..PANEL_ROWS {
+                let bits = word(block, w, row);
+                for i in 0..4 {
+                    self.scales[4 * w + i][row] = d[row] * number(bits >> (8 * i) & 15);
+                    self.minima[4 * w + i][row] = -(dmin[row] * number(bits >> (8 * i + 4) & 15));
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn read_q3_k<const S: usize, const G: usize>(&mut self, block: &PanelBlock<S, G>, d: &[f32; PANEL_ROWS]) {
+        for w in 0..4 {
+            for (row, d) in d.iter().enumerate() {
+                let low = word(block, 24 + w % 2, row) >> (w / 2 * 4);
+                let high = word(block, 26, row) >> (2 * w);
+                for i in 0..4 {
+                    let code = low >> (8 * i) & 15 | (high >> (8 * i) & 3) << 4;
+                    self.scales[4 * w + i][row] = d * (number(code) - 32.0);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn read_q4_k<const S: usize, const G: usize>(
+        &mut self,
+        block: &PanelBlock<S, G>,
+        d: &[f32; PANEL_ROWS],
+        dmin: &[f32; PANEL_ROWS],
+    ) {
+        for row in 0..PANEL_ROWS {
+            let [scales, minima, others] = [word(block, 0, row), word(block, 1, row), word(block, 2, row)];
+            for i in 0..4 {
+                let [scales, minima, others] = [scales >> (8 * i), minima >> (8 * i), others >> (8 * i)];
+                self.scales[i][row] = d[row] * number(scales & 63);
+                self.minima[i][row] = -(dmin[row] * number(minima & 63));
+                self.scales[4 + i][row] = d[row] * number(others & 15 | scales >> 2 & 48);
+                self.minima[4 + i][row] = -(dmin[row] * number(others >> 4 & 15 | minima >> 2 & 48));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn read_q6_k<const S: usize, const G: usize>(&mut self, block: &PanelBlock<S, G>, d: &[f32; PANEL_ROWS]) {
+        for w in 0..4 {
+            for (row, d) in d.iter().enumerate() {
+                let bits = word(block, 48 + w, row).cast_signed();
+                for i in 0..4 {
+                    self.scales[4 * w + i][row] = d * (bits << (24 - 8 * i) >> 24) as f32;
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn read_iq4_xs<const S: usize, const G: usize>(&mut self, block: &PanelBlock<S, G>, d: &[f32; PANEL_ROWS]) {
+        for (row, d) in d.iter().enumerate() {
+            let (low, high) = (word(block, 0, row), u32::from(block.scales[S - 1][row]));
+            for i in 0..8 {
+                let code = low >> (4 * i) & 15 | (high >> (2 * i) & 3) << 4;
+                self.scales[i][row] = d * (number(code) - 32.0);
+            }
+        }
+    }
+}
+
+/// Four bytes of a row.
+#[inline(always)]
+fn word<const S: usize, const G: usize>(block: &PanelBlock<S, G>, group: usize, row: usize) -> u32 {
+    u32::from_le_bytes(block.codes[group][row])
+}
+
+/// A code as a number.
+#[inline(always)]
+fn number(code: u32) -> f32 {
+    code.cast_signed() as f32
+}
