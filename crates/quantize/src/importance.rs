@@ -204,8 +204,8 @@ pub struct WeightedRows<'a> {
 }
 
 impl<'a> WeightedRows<'a> {
-    /// The rows in a range of elements of a tensor, or a piece of one row; `importance` holds one number for each column
-    /// of each matrix.
+    /// The rows in a range of elements of a tensor, or a piece of one row; `importance` holds one number for each
+    /// column of each matrix.
     pub fn new(tensor: &TensorInfo, elements: &Range<u64>, importance: &'a [f32]) -> WeightedRows<'a> {
         let size = |axis: usize| tensor.shape.get(axis).map_or(1, |size| *size as usize);
         let (columns, first) = (size(0), elements.start as usize);
