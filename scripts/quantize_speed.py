@@ -7,8 +7,8 @@ TRUEUP is a release build. MODEL is an f16 GGUF file, such as that of
 `scripts/make_large_gguf.py FILE --shape llama-1b --type f16 --layers 6`. Both programs read it from the page cache and
 write to /dev/shm, so that no disk is measured. In each round both run once, in alternating order. The table has the
 median elapsed and CPU seconds of the whole process, and the medians of their ratios in each round. On a busy machine
-only the CPU seconds can be compared. The tensors of both outputs must be
-equal byte by byte (`--skip-check` omits this, for builds of llama.cpp whose compiler contracts multiplications).
+only the CPU seconds can be compared. The tensors of both outputs must be equal byte by byte; --skip-check omits this,
+for builds of llama.cpp whose compiler contracts multiplications.
 """
 import argparse
 import os
