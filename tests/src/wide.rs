@@ -41,7 +41,7 @@ pub fn write_wide(target: &Path) {
         .tensors()
         .into_iter()
         .map(|(name, tensor)| {
-            let shape = tensor.shape().iter().map(|size| wide(&name, *size)).collect();
+            let shape: Vec<usize> = tensor.shape().iter().map(|size| wide(&name, *size)).collect();
             let bytes = repeated(&tensor, &shape);
             (name, shape, bytes)
         })
@@ -63,7 +63,7 @@ fn wide(name: &str, size: usize) -> usize {
 }
 
 /// The values of a fixture's tensor, repeated to a larger shape. Sums over rows keep their magnitude.
-fn repeated(tensor: &TensorView, shape: &Vec<usize>) -> Vec<u8> {
+fn repeated(tensor: &TensorView, shape: &[usize]) -> Vec<u8> {
     assert_eq!(tensor.dtype(), Dtype::BF16, "fixtures are stored as bf16");
     let values: Vec<f32> =
         tensor.data().chunks_exact(2).map(|bytes| bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32()).collect();
