@@ -1,8 +1,8 @@
 //! Encoding that `q3_k` and `q6_k` share: sixteen groups with a signed scale, as a code under one f16 scale.
 
-use crate::codec::{encode_blocks, encode_blocks_weighted};
+use crate::codec::{encode_blocks, encode_blocks_weighted, whole_blocks};
 use crate::decoder::K_LEN;
-use crate::k_lanes::{self, Batch, BatchImportance, Importance};
+use crate::k_lanes::{self, BLOCKS_MAX, Batch, BatchImportance, Importance};
 use crate::search::lanes::{self, Columns, Lanes};
 use crate::search::{nearest, squares, sum_of_squares};
 
@@ -24,6 +24,15 @@ pub(crate) trait Format<const BYTES: usize> {
 
     /// [`Format::search`] of several groups.
     fn search_lanes<V: Lanes>(weights: &Columns<V, GROUP>, counts: &Columns<V, GROUP>) -> lanes::Found<V, GROUP>;
+
+    /// [`Format::search`] of twice as many groups.
+    #[inline(always)]
+    fn search_two_lanes<V: Lanes>(
+        weights: [&Columns<V, GROUP>; 2],
+        counts: [&Columns<V, GROUP>; 2],
+    ) -> [lanes::Found<V, GROUP>; 2] {
+        [Self::search_lanes(weights[0], counts[0]), Self::search_lanes(weights[1], counts[1])]
+    }
 
     /// [`Format::search_weighted`] of several groups.
     fn search_weighted_lanes<V: Lanes>(
@@ -81,15 +90,25 @@ pub(crate) fn encode_weighted<F: Format<BYTES>, const BYTES: usize>(
 /// [`encode`] with a group in each lane.
 #[inline(always)]
 pub(crate) fn encode_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize>(weights: &[f32], bytes: &mut [u8]) {
-    for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
-        let mut found = Found::NOTHING;
-        for batch in Batch::all::<V, GROUPS, GROUP>(weights) {
+    let (sources, blocks) = whole_blocks(weights.as_chunks::<K_LEN>(), bytes.as_chunks_mut::<BYTES>());
+    for (weights, blocks) in sources.chunks(BLOCKS_MAX).zip(blocks.chunks_mut(BLOCKS_MAX)) {
+        let mut found = [Found::NOTHING; BLOCKS_MAX];
+        let mut batches = Batch::all::<V, GROUPS, GROUP>(weights);
+        while let Some(batch) = batches.next() {
             let columns = lanes::columns::<V, GROUP>(batch.groups);
             let counts = lanes::squares(&columns);
-            found.take(&batch, &counts, &F::search_lanes(&columns, &counts));
+            let Some(second) = batches.next() else {
+                take(&mut found, &batch, &counts, &F::search_lanes(&columns, &counts));
+                continue;
+            };
+            let second_columns = lanes::columns::<V, GROUP>(second.groups);
+            let second_counts = lanes::squares(&second_columns);
+            let [results, second_results] = F::search_two_lanes([&columns, &second_columns], [&counts, &second_counts]);
+            take(&mut found, &batch, &counts, &results);
+            take(&mut found, &second, &second_counts, &second_results);
         }
-        for (weights, block) in weights.iter().zip(blocks) {
-            F::write(weights, &found, block);
+        for ((weights, block), found) in weights.iter().zip(blocks).zip(&found) {
+            F::write(weights, found, block);
         }
     }
 }
@@ -108,7 +127,7 @@ pub(crate) fn encode_weighted_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usi
         for batch in Batch::all::<V, GROUPS, GROUP>(weights) {
             let columns = lanes::columns::<V, GROUP>(batch.groups);
             let counts = F::counts_lanes(&importance, &batch, &columns);
-            found.take(&batch, &counts, &F::search_weighted_lanes(&columns, &counts));
+            take(std::slice::from_mut(&mut found), &batch, &counts, &F::search_weighted_lanes(&columns, &counts));
         }
         for (weights, block) in weights.iter().zip(blocks) {
             F::write_weighted(weights, &found, block);
@@ -133,19 +152,23 @@ fn search(
     found
 }
 
-impl Found {
-    /// Takes what was found in the groups of a batch, all of which are of one block.
-    #[inline(always)]
-    fn take<V: Lanes>(&mut self, batch: &Batch<GROUP>, counts: &Columns<V, GROUP>, results: &lanes::Found<V, GROUP>) {
-        let (sums, scales) = (lanes::sum(counts).store(), results.scale.store());
-        let codes = lanes::bytes(&results.codes);
-        for lane in 0..batch.groups.len() {
-            let group = batch.first + lane;
-            self.scales[group] = scales[lane];
-            self.counts[group] = sums[lane];
-            for (code, column) in self.codes[group * GROUP..][..GROUP].iter_mut().zip(&codes) {
-                *code = column[lane];
-            }
+/// Takes what was found in the groups of a batch, for each of its blocks.
+#[inline(always)]
+fn take<V: Lanes>(
+    found: &mut [Found],
+    batch: &Batch<GROUP>,
+    counts: &Columns<V, GROUP>,
+    results: &lanes::Found<V, GROUP>,
+) {
+    let (sums, scales) = (lanes::sum(counts).store(), results.scale.store());
+    let codes = lanes::bytes(&results.codes);
+    for lane in 0..batch.groups.len() {
+        let (block, group) = ((batch.first + lane) / GROUPS, (batch.first + lane) % GROUPS);
+        let found = &mut found[block];
+        found.scales[group] = scales[lane];
+        found.counts[group] = sums[lane];
+        for (code, column) in found.codes[group * GROUP..][..GROUP].iter_mut().zip(&codes) {
+            *code = column[lane];
         }
     }
 }

@@ -161,6 +161,15 @@ impl Format<BYTES> for Q3K {
 
     #[inline(always)]
     fn search_lanes<V: Lanes>(weights: &Columns<V, GROUP>, counts: &Columns<V, GROUP>) -> lanes::Found<V, GROUP> {
+        let [found] = lanes::descent(LEVELS, [weights], [counts]);
+        found
+    }
+
+    #[inline(always)]
+    fn search_two_lanes<V: Lanes>(
+        weights: [&Columns<V, GROUP>; 2],
+        counts: [&Columns<V, GROUP>; 2],
+    ) -> [lanes::Found<V, GROUP>; 2] {
         lanes::descent(LEVELS, weights, counts)
     }
 

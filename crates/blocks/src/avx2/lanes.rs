@@ -79,6 +79,17 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn nearest_of_small(self, low: i32, high: i32) -> Avx2 {
+        // SAFETY: the type is used only where AVX2 was found.
+        unsafe {
+            let shift = _mm256_set1_ps(12_582_912.0);
+            let rounded = _mm256_sub_ps(_mm256_add_ps(self.0, shift), shift);
+            let (low, high) = (_mm256_set1_ps(low as f32), _mm256_set1_ps(high as f32));
+            Avx2(_mm256_min_ps(_mm256_max_ps(rounded, low), high))
+        }
+    }
+
+    #[inline(always)]
     fn is_below(self, other: Avx2) -> __m256 {
         // SAFETY: the type is used only where AVX2 was found.
         unsafe { _mm256_cmp_ps::<_CMP_LT_OQ>(self.0, other.0) }

@@ -79,6 +79,17 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn nearest_of_small(self, low: i32, high: i32) -> Avx512 {
+        // SAFETY: the type is used only where AVX-512 was found.
+        unsafe {
+            let shift = _mm512_set1_ps(12_582_912.0);
+            let rounded = _mm512_sub_ps(_mm512_add_ps(self.0, shift), shift);
+            let (low, high) = (_mm512_set1_ps(low as f32), _mm512_set1_ps(high as f32));
+            Avx512(_mm512_min_ps(_mm512_max_ps(rounded, low), high))
+        }
+    }
+
+    #[inline(always)]
     fn is_below(self, other: Avx512) -> __mmask16 {
         // SAFETY: the type is used only where AVX-512 was found.
         unsafe { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, other.0) }

@@ -34,6 +34,11 @@ pub(crate) trait Lanes:
     fn abs(self) -> Self;
     /// The nearest integer as [`nearest`](super::nearest) finds it, limited to `low ..= high`.
     fn nearest(self, low: i32, high: i32) -> Self;
+    /// The same for a number below [`NEAREST_END`] in magnitude. For others, any number.
+    #[inline(always)]
+    fn nearest_of_small(self, low: i32, high: i32) -> Self {
+        self.nearest(low, high)
+    }
     /// `self < other`, false for NaN.
     fn is_below(self, other: Self) -> Self::Mask;
     fn is_equal(self, other: Self) -> Self::Mask;
@@ -48,6 +53,9 @@ pub(crate) trait Lanes:
         *self = other.or_else(mask, *self);
     }
 }
+
+/// Where the magnitudes end that [`Lanes::nearest_of_small`] takes.
+const NEAREST_END: f32 = 4_194_303.0;
 
 /// Element by element, that of each group.
 pub(crate) type Columns<V, const LEN: usize> = [V; LEN];
@@ -133,6 +141,22 @@ pub(crate) struct Found<V, const LEN: usize> {
     pub codes: Columns<V, LEN>,
 }
 
+/// Whether all elements are finite.
+#[inline(always)]
+fn are_finite<V: Lanes, const LEN: usize>(columns: &Columns<V, LEN>) -> bool {
+    let (zero, mut others) = (V::splat(0.0), V::splat(0.0));
+    for column in columns {
+        others = others + zero.or_else(column.abs().is_below(V::splat(f32::INFINITY)), V::splat(1.0));
+    }
+    !V::any(zero.is_below(others))
+}
+
+/// Code of a number. If `SMALL`, its magnitude is below [`NEAREST_END`].
+#[inline(always)]
+fn code_of<V: Lanes, const SMALL: bool>(number: V, low: i32, high: i32) -> V {
+    if SMALL { number.nearest_of_small(low, high) } else { number.nearest(low, high) }
+}
+
 /// [`affine::search`](super::affine::search) of each lane.
 #[inline(always)]
 pub(crate) fn affine<V: Lanes, const LEN: usize>(
@@ -152,17 +176,18 @@ pub(crate) fn affine<V: Lanes, const LEN: usize>(
     let mut scale = V::splat(1.0) / inverse;
     let mut codes = affine_codes(tries.top, inverse, low, weights);
     let mut least = error(tries, &codes, (scale, low), weights, counts);
+    let (is_flat, are_finite) = (highest.is_equal(lowest), are_finite(weights));
     for number in 0..=tries.last {
         inverse = V::splat(tries.first + tries.step * number as f32 + tries.top as f32) / (highest - low);
-        let (mut codes_sum, mut squares_sum, mut products_sum) = (zero, zero, zero);
-        for ((weight, count), slot) in weights.iter().zip(counts).zip(&mut codes) {
-            let code = (inverse * (*weight - low)).nearest(0, tries.top);
-            let counted = *count * code;
-            *slot = code;
-            codes_sum = codes_sum + counted;
-            squares_sum = squares_sum + counted * code;
-            products_sum = products_sum + counted * *weight;
-        }
+        // The numbers lie between those of the lowest and of the highest weight. Flat lanes are dropped.
+        let is_small = |weight: V| (inverse * (weight - low)).abs().is_below(V::splat(NEAREST_END));
+        let others = zero.or_else(V::both(is_small(lowest), is_small(highest)), V::splat(1.0));
+        let is_small = are_finite && !V::any(zero.is_below(zero.or_else(is_flat, others)));
+        let line = (inverse, low);
+        let [codes_sum, squares_sum, products_sum] = match is_small {
+            true => affine_sums::<V, LEN, true>(tries.top, line, weights, counts, &mut codes),
+            false => affine_sums::<V, LEN, false>(tries.top, line, weights, counts, &mut codes),
+        };
         let determinant = count_sum * squares_sum - codes_sum * codes_sum;
         let line_low = (squares_sum * weight_sum - codes_sum * products_sum) / determinant;
         let line_scale = (count_sum * products_sum - weight_sum * codes_sum) / determinant;
@@ -177,12 +202,33 @@ pub(crate) fn affine<V: Lanes, const LEN: usize>(
         scale.replace(is_better, tried_scale);
         low.replace(is_better, tried_low);
     }
-    let is_flat = highest.is_equal(lowest);
     scale.replace(is_flat, zero);
     low.replace(is_flat, lowest);
     best_inverse.replace(is_flat, zero);
     let codes = affine_codes(tries.top, best_inverse, best_low, weights);
     Found { scale, minimum: low * V::splat(-1.0), codes }
+}
+
+/// The codes of a try, and the sums of counts times codes, squared codes, and products of codes and weights.
+#[inline(always)]
+fn affine_sums<V: Lanes, const LEN: usize, const SMALL: bool>(
+    top: i32,
+    (inverse, low): (V, V),
+    weights: &Columns<V, LEN>,
+    counts: &Columns<V, LEN>,
+    codes: &mut Columns<V, LEN>,
+) -> [V; 3] {
+    let zero = V::splat(0.0);
+    let (mut codes_sum, mut squares_sum, mut products_sum) = (zero, zero, zero);
+    for ((weight, count), slot) in weights.iter().zip(counts).zip(codes) {
+        let code = code_of::<V, SMALL>(inverse * (*weight - low), 0, top);
+        let counted = *count * code;
+        *slot = code;
+        codes_sum = codes_sum + counted;
+        squares_sum = squares_sum + counted * code;
+        products_sum = products_sum + counted * *weight;
+    }
+    [codes_sum, squares_sum, products_sum]
 }
 
 #[inline(always)]
@@ -267,15 +313,33 @@ pub(crate) fn signed<V: Lanes, const LEN: usize>(
     weights: &Columns<V, LEN>,
     counts: &Columns<V, LEN>,
 ) -> Found<V, LEN> {
+    // Lanes of zeros, in which numbers are no small ones, are dropped.
+    match are_finite(weights) {
+        true => signed_of::<V, LEN, true>(levels, weights, counts),
+        false => signed_of::<V, LEN, false>(levels, weights, counts),
+    }
+}
+
+#[inline(always)]
+fn signed_of<V: Lanes, const LEN: usize, const SMALL: bool>(
+    levels: i32,
+    weights: &Columns<V, LEN>,
+    counts: &Columns<V, LEN>,
+) -> Found<V, LEN> {
     let (zero, top) = (V::splat(0.0), levels as f32);
     let peak = peak(weights);
+    let mut counted = *counts;
+    for (count, weight) in counted.iter_mut().zip(weights) {
+        *count = *count * *weight;
+    }
+    let sums = |inverse| signed_sums::<V, LEN, SMALL>(levels, inverse, weights, (counts, &counted));
     let mut inverse = V::splat(-top) / peak;
-    let (product, square) = signed_sums(levels, inverse, weights, counts);
+    let (product, square) = sums(inverse);
     let scale = zero.or_else(square.is_equal(zero), product / square);
     let mut best = Best { scale, best: scale * product };
     for step in (-9..=9).filter(|step| *step != 0) {
         let tried = V::splat(-(top + 0.1 * step as f32)) / peak;
-        let is_better = best.improve(signed_sums(levels, tried, weights, counts));
+        let is_better = best.improve(sums(tried));
         inverse.replace(is_better, tried);
     }
     let is_zero = peak.abs().is_below(V::splat(TINY));
@@ -295,67 +359,98 @@ fn signed_codes<V: Lanes, const LEN: usize>(levels: i32, inverse: V, weights: &C
     codes
 }
 
+/// The sums of products of codes and weights, and of squared codes. `counted` are the counts times the weights.
 #[inline(always)]
-fn signed_sums<V: Lanes, const LEN: usize>(
+fn signed_sums<V: Lanes, const LEN: usize, const SMALL: bool>(
     levels: i32,
     inverse: V,
     weights: &Columns<V, LEN>,
-    counts: &Columns<V, LEN>,
+    (counts, counted): (&Columns<V, LEN>, &Columns<V, LEN>),
 ) -> (V, V) {
     let (mut product, mut square) = (V::splat(0.0), V::splat(0.0));
-    for (weight, count) in weights.iter().zip(counts) {
-        let code = (inverse * *weight).nearest(-levels, levels - 1);
-        product = product + *count * *weight * code;
+    for ((weight, count), counted) in weights.iter().zip(counts).zip(counted) {
+        let code = code_of::<V, SMALL>(inverse * *weight, -levels, levels - 1);
+        product = product + *counted * code;
         square = square + *count * code * code;
     }
     (product, square)
 }
 
-/// [`descent::search`](super::descent::search) of each lane. A lane whose sweep changes nothing stays as it is in the
-/// sweeps that other lanes still need.
+/// [`descent::search`](super::descent::search) of each lane of `N` vectors of groups. A lane whose sweep changes
+/// nothing stays as it is in the sweeps that other lanes still need.
+///
+/// Each step depends on the one before it in its vector. With two vectors, one is computed while the other waits.
 #[inline(always)]
-pub(crate) fn descent<V: Lanes, const LEN: usize>(
+#[allow(clippy::needless_range_loop, reason = "several arrays of N; the compiler keeps them in registers")]
+pub(crate) fn descent<V: Lanes, const LEN: usize, const N: usize>(
     levels: i32,
-    weights: &Columns<V, LEN>,
-    counts: &Columns<V, LEN>,
-) -> Found<V, LEN> {
+    weights: [&Columns<V, LEN>; N],
+    counts: [&Columns<V, LEN>; N],
+) -> [Found<V, LEN>; N] {
     let zero = V::splat(0.0);
-    let peak = peak(weights);
-    let inverse = V::splat(-(levels as f32)) / peak;
-    let (mut product, mut square) = signed_sums(levels, inverse, weights, counts);
-    let mut codes = signed_codes(levels, inverse, weights);
-    for _ in 0..super::descent::SWEEPS {
-        let mut has_changed = false;
-        for ((weight, count), code) in weights.iter().zip(counts).zip(&mut codes) {
-            let others_product = product - *count * *weight * *code;
-            let others_square = square - *count * *code * *code;
-            let new = (*weight * others_square / others_product).nearest(-levels, levels - 1);
-            let new_product = others_product + *count * *weight * new;
-            let new_square = others_square + *count * new * new;
-            // With the old code as the new one, the sums may be rounded differently.
-            let is_new = (*code - new).abs();
-            let is_better = V::both(
-                V::both(zero.is_below(others_product), zero.is_below(is_new)),
-                V::both(
-                    zero.is_below(new_square),
-                    (product * product * new_square).is_below(new_product * new_product * square),
-                ),
-            );
-            code.replace(is_better, new);
-            product.replace(is_better, new_product);
-            square.replace(is_better, new_square);
-            has_changed |= V::any(is_better);
+    let (mut sums, mut codes, mut counted) = ([(zero, zero); N], [[zero; LEN]; N], [[zero; LEN]; N]);
+    for n in 0..N {
+        let inverse = V::splat(-(levels as f32)) / peak(weights[n]);
+        for (counted, (count, weight)) in counted[n].iter_mut().zip(counts[n].iter().zip(weights[n])) {
+            *counted = *count * *weight;
         }
-        if !has_changed {
+        sums[n] = signed_sums::<V, LEN, false>(levels, inverse, weights[n], (counts[n], &counted[n]));
+        codes[n] = signed_codes(levels, inverse, weights[n]);
+    }
+    for _ in 0..super::descent::SWEEPS {
+        let mut changes = zero;
+        for element in 0..LEN {
+            for n in 0..N {
+                let values = (weights[n][element], counts[n][element], counted[n][element]);
+                let (code, found, change) = better_code(levels, values, codes[n][element], sums[n]);
+                codes[n][element] = code;
+                sums[n] = found;
+                changes = changes + change;
+            }
+        }
+        if !V::any(zero.is_below(changes)) {
             break;
         }
     }
-    let is_zero = peak.abs().is_below(V::splat(TINY));
-    let scale = (product / square).or_else(zero.is_below(square), zero);
-    for code in &mut codes {
-        *code = zero.or_else(is_zero, *code + V::splat(levels as f32));
+    let mut found = [(); N].map(|()| Found { scale: zero, minimum: zero, codes: [zero; LEN] });
+    for n in 0..N {
+        let is_zero = peak(weights[n]).abs().is_below(V::splat(TINY));
+        let (product, square) = sums[n];
+        let scale = (product / square).or_else(zero.is_below(square), zero);
+        found[n].scale = zero.or_else(is_zero, scale);
+        for (stored, code) in found[n].codes.iter_mut().zip(&codes[n]) {
+            *stored = zero.or_else(is_zero, *code + V::splat(levels as f32));
+        }
     }
-    Found { scale: zero.or_else(is_zero, scale), minimum: zero, codes }
+    found
+}
+
+/// A step of a descent: the code of an element, the sums of products and of squares, and 1 in the lanes whose code
+/// became a better one.
+#[inline(always)]
+fn better_code<V: Lanes>(
+    levels: i32,
+    (weight, count, counted): (V, V, V),
+    code: V,
+    (product, square): (V, V),
+) -> (V, (V, V), V) {
+    let zero = V::splat(0.0);
+    let others_product = product - counted * code;
+    let others_square = square - count * code * code;
+    let new = (weight * others_square / others_product).nearest(-levels, levels - 1);
+    let new_product = others_product + counted * new;
+    let new_square = others_square + count * new * new;
+    // With the old code as the new one, the sums may be rounded differently.
+    let is_new = (code - new).abs();
+    let is_better = V::both(
+        V::both(zero.is_below(others_product), zero.is_below(is_new)),
+        V::both(
+            zero.is_below(new_square),
+            (product * product * new_square).is_below(new_product * new_product * square),
+        ),
+    );
+    let sums = (new_product.or_else(is_better, product), new_square.or_else(is_better, square));
+    (new.or_else(is_better, code), sums, V::splat(1.0).or_else(is_better, zero))
 }
 
 /// [`codebook::search`](super::codebook::search) of each lane: the scales.
