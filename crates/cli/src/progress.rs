@@ -51,3 +51,12 @@ pub fn chunk_bar(what: &'static str, chunks: usize) -> ProgressBar {
     bar.set_message(what);
     bar
 }
+
+/// A bar that counts groups of tensors. Hidden like [`Bar`].
+pub fn group_bar(groups: usize) -> ProgressBar {
+    let target = if output::is_quiet() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(Some(groups as u64), target);
+    let template = "{msg} [{bar:30}] {pos}/{len} groups {eta}";
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}

@@ -25,6 +25,56 @@ pub fn size(text: &str) -> Result<u64, String> {
     if bytes == 0 { Err("expected more than 0 bytes".to_owned()) } else { Ok(bytes) }
 }
 
+/// The size of `--target`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum TargetSize {
+    /// Bytes of the file.
+    Bytes(u64),
+    /// Bits of the file for each weight.
+    BitsPerWeight(f64),
+}
+
+impl TargetSize {
+    /// As bytes, for a model with this number of weights.
+    pub fn bytes(self, weights: u64) -> u64 {
+        match self {
+            TargetSize::Bytes(bytes) => bytes,
+            TargetSize::BitsPerWeight(bits) => (bits * weights as f64 / 8.0) as u64,
+        }
+    }
+}
+
+/// Parses the size of a file in bytes, such as `300M` or `4.6GiB`, or in bits per weight, such as `4.5bpw`.
+pub fn target_size(text: &str) -> Result<TargetSize, String> {
+    let expected =
+        || format!("expected a size such as 300M, 4.6GiB or 4.5bpw, found {}; M and G are powers of 1024", quote(text));
+    let number = |digits: &str| {
+        let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        digits.parse::<f64>().ok().filter(|number| is_plain && number.is_finite())
+    };
+    let positive = |number: f64| if number > 0.0 { Ok(number) } else { Err("expected a size above 0".to_owned()) };
+    if let Some(digits) = text.strip_suffix("bpw") {
+        return positive(number(digits).ok_or_else(expected)?).map(TargetSize::BitsPerWeight);
+    }
+    let short = text.strip_suffix("iB").filter(|text| text.ends_with(['K', 'M', 'G', 'T'])).unwrap_or(text);
+    let (digits, unit) = match short.char_indices().last() {
+        Some((last, 'k' | 'K')) => (&short[..last], 1u64 << 10),
+        Some((last, 'm' | 'M')) => (&short[..last], 1 << 20),
+        Some((last, 'g' | 'G')) => (&short[..last], 1 << 30),
+        Some((last, 't' | 'T')) => (&short[..last], 1 << 40),
+        _ => (short, 1),
+    };
+    let bytes = positive(number(digits).ok_or_else(expected)?)? * unit as f64;
+    if unit == 1 && bytes.fract() != 0.0 {
+        return Err(expected());
+    }
+    if bytes < 2f64.powi(63) {
+        Ok(TargetSize::Bytes(bytes as u64))
+    } else {
+        Err("expected fewer than 2^63 bytes".to_owned())
+    }
+}
+
 /// Parses a tensor type that can be written.
 pub fn tensor_type(text: &str) -> Result<DType, String> {
     written_type(text).ok_or_else(|| format!("expected one of {}", names(written_types().map(DType::name))))
@@ -149,6 +199,17 @@ mod tests {
         assert_eq!(size("6GiB"), Ok(6 << 30));
         for bad in ["", "0", "G", "1.5G", "-1", "99999999999G", "5T"] {
             assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn target_sizes_are_bytes_or_bits_per_weight() {
+        assert_eq!(target_size("4.5bpw"), Ok(TargetSize::BitsPerWeight(4.5)));
+        assert_eq!(target_size("1.5K"), Ok(TargetSize::Bytes(1536)));
+        assert_eq!(target_size("4.6GiB"), Ok(TargetSize::Bytes((4.6 * 2f64.powi(30)) as u64)));
+        assert_eq!(target_size("12345"), Ok(TargetSize::Bytes(12345)));
+        for bad in ["", "0", "0bpw", "bpw", "-1", "nanbpw", "infM", "1e3", "4.5", "4.5 bpw", "q4_0", "9999999999G"] {
+            assert!(target_size(bad).is_err(), "{bad}");
         }
     }
 

@@ -27,7 +27,7 @@ impl ValueId {
     }
 }
 
-/// What the host fills in before each computation. All are small.
+/// What the host fills in before each computation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Input {
     /// Token ids, i32 `[tokens]`.
@@ -77,6 +77,9 @@ pub enum Input {
     Buckets,
     /// The bucket of the distance between each two tokens of the batch, in both directions, i32 `[tokens * tokens]`.
     BucketsText,
+    /// The residual stream before the first layer of a graph that omits earlier layers, `[hidden size, tokens]` in the
+    /// type of activations.
+    Stream,
 }
 
 impl Input {
@@ -102,7 +105,8 @@ impl Input {
             | Input::PoolShares
             | Input::PoolBatch
             | Input::Buckets
-            | Input::BucketsText => false,
+            | Input::BucketsText
+            | Input::Stream => false,
         }
     }
 
@@ -129,6 +133,7 @@ impl Input {
             Input::MaskSource => "inp_mask_cross",
             Input::Buckets => "inp_pos_bucket",
             Input::BucketsText => "inp_pos_bucket_text",
+            Input::Stream => "inp_stream",
         }
     }
 }

@@ -53,13 +53,18 @@ pub enum Stage {
         /// Positions of the encoder's texts that are looked at; 0 in a model without an encoder.
         source: usize,
     },
+    /// The layers of a decoder from this one on, and the head. The residual stream before the layer is an input.
+    Rest {
+        /// The first layer, from 0.
+        first_layer: usize,
+    },
 }
 
 impl Batch {
     /// Positions of the encoder's texts that are looked at.
     pub(crate) fn source(&self) -> usize {
         match self.stage {
-            Stage::Encoder => 0,
+            Stage::Encoder | Stage::Rest { .. } => 0,
             Stage::Decoder { source } => source,
         }
     }
@@ -81,8 +86,12 @@ pub(crate) fn graph(model: &Model, batch: &Batch) -> Result<Graph, ShapeError> {
         encoder.build(&mut builder, spec)?;
         return Ok(builder.graph);
     }
-    let mut stream = embedding(&mut builder, spec)?;
-    for (number, layer) in spec.layers.iter().enumerate() {
+    let first_layer = if let Stage::Rest { first_layer } = batch.stage { first_layer } else { 0 };
+    let mut stream = match batch.stage {
+        Stage::Rest { .. } => builder.input(Input::Stream),
+        Stage::Encoder | Stage::Decoder { .. } => embedding(&mut builder, spec)?,
+    };
+    for (number, layer) in spec.layers.iter().enumerate().skip(first_layer) {
         builder.layer = Some(number);
         stream = layer.build(&mut builder, stream)?;
     }
@@ -387,6 +396,7 @@ impl Builder<'_> {
             Input::BucketsText => TensorType::new(DType::I32, &[tokens.saturating_mul(tokens)]),
             Input::MaskText => TensorType::new(DType::F32, &[tokens, tokens]),
             Input::PoolShares => TensorType::new(self.batch.activation, &[tokens, outputs]),
+            Input::Stream => TensorType::new(self.batch.activation, &[self.hidden_size(), tokens]),
         };
         self.graph.find(input.name()).unwrap_or_else(|| self.graph.input(input, ty))
     }

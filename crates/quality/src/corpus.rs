@@ -90,6 +90,11 @@ impl Corpus {
         self.context / 2
     }
 
+    /// The position after the last one that is scored.
+    pub fn first_unscored(&self) -> usize {
+        self.first() + self.scored()
+    }
+
     /// How many positions of a chunk are scored.
     pub fn scored(&self) -> usize {
         self.context - 1 - self.first()

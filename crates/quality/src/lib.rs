@@ -18,6 +18,7 @@ mod html;
 mod imatrix;
 mod score;
 mod statistics;
+mod target;
 mod totals;
 
 pub use compare::{CompareOptions, Comparison, Reference, WorstPosition, compare};
@@ -27,4 +28,7 @@ pub use html::PageFacts;
 pub use imatrix::{ImatrixOptions, collect};
 pub use score::{Against, Position, Score};
 pub use statistics::{Estimate, Percentile};
+pub use target::{
+    Choice, Goal, MeasuredWith, Measurements, TargetInput, TargetPlan, TargetStep, Tuner, allocate, cost,
+};
 pub use totals::{AgainstFigures, ChunkFigures, Figures, KlFigures, ProbabilityFigures, Totals};

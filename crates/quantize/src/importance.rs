@@ -70,6 +70,12 @@ impl ImportanceOptions {
         Ok(TensorImportance { weights, notes: findings.notes() })
     }
 
+    /// The importance by which a tensor is encoded as `dtype`; `None` if it is encoded without.
+    pub(crate) fn of_encoded(&self, tensor: &TensorInfo, dtype: DType) -> Option<Cow<'_, [f32]>> {
+        let choice = Choice { dtype, note: String::new(), falls_short: false };
+        self.prepare_one(tensor, &choice, &mut Findings::default())
+    }
+
     /// Adds the keys that name the file.
     pub fn describe(&self, metadata: &mut Metadata) {
         metadata.insert("quantize.imatrix.file", text(self.file.name()));

@@ -9,6 +9,7 @@
 //! on the number of threads.
 #![forbid(unsafe_code)]
 
+mod encode;
 mod exact;
 mod importance;
 mod loss;
@@ -20,14 +21,15 @@ mod stream;
 mod transcode;
 mod walk;
 
+pub use encode::{Encoded, Encoder};
 pub use exact::{ExactTypes, OnGrid, exact_types, exact_types_of};
 pub use importance::{ImportanceOptions, TensorImportance, WeightedRows};
 pub use loss::Loss;
 pub use progress::{NoProgress, Progress};
-pub use recipe::{Choice, ModelFacts, Recipe, RecipeParameters, Rule, RuleError, Scheme};
+pub use recipe::{Choice, Freedom, ModelFacts, Recipe, RecipeParameters, Rule, RuleError, Scheme};
 pub use recipe::{stays_f32, written_type, written_types};
 pub use report::{Report, TensorReport};
 pub use resume::{Resumed, open_writer, take_over};
-pub use stream::{Layout, Options, quantize, quantize_with};
+pub use stream::{Layout, Options, file_bytes, quantize, quantize_with};
 pub use transcode::{Rooms, Transcoder, Unfit, decode_exact, piece_bytes};
 pub use walk::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, first_bytes, walk, walk_with};

@@ -32,6 +32,7 @@ pub use scheme::Scheme;
 use layers::{Place, places};
 use role::Role;
 use scheme::Subject;
+use std::collections::BTreeMap;
 use trueup_blocks::DType;
 use trueup_formats::{TensorInfo, listed, quote};
 
@@ -65,6 +66,19 @@ pub struct Recipe {
     token_embedding: Option<DType>,
     leave_output: bool,
     rules: Vec<Rule>,
+    /// Types of single tensors by their names.
+    assigned: BTreeMap<String, DType>,
+}
+
+/// What can become of a tensor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Freedom {
+    /// It is never quantized.
+    Kept,
+    /// An option or a rule names its type.
+    Named(DType),
+    /// It can get any type that fits.
+    Free,
 }
 
 /// What happens to one tensor.
@@ -94,6 +108,7 @@ impl Recipe {
             token_embedding: None,
             leave_output: false,
             rules: Vec::new(),
+            assigned: BTreeMap::new(),
         }
     }
 
@@ -138,6 +153,35 @@ impl Recipe {
     pub fn rules(mut self, rules: Vec<Rule>) -> Recipe {
         self.rules = rules;
         self
+    }
+
+    /// Tensors of these names get these types, unless an option or a rule names them.
+    #[must_use]
+    pub fn assigned(mut self, assigned: BTreeMap<String, DType>) -> Recipe {
+        self.assigned = assigned;
+        self
+    }
+
+    /// Whether types were assigned to single tensors.
+    pub fn has_assigned(&self) -> bool {
+        !self.assigned.is_empty()
+    }
+
+    /// What can become of each tensor, in their order: whether it can be quantized, and if so, the type that an option or
+    /// a rule gives it.
+    pub fn freedom(&self, tensors: &[TensorInfo], facts: &ModelFacts) -> Vec<Freedom> {
+        let is_tied = !tensors.iter().any(|tensor| Role::of(&tensor.name) == Role::Output);
+        let of = |tensor: &TensorInfo| {
+            let is_number = tensor.dtype.is_float() || tensor.dtype.is_quantized();
+            if !is_number || self.kept(tensor, facts).is_some() {
+                return Freedom::Kept;
+            }
+            match self.named(tensor, Role::of(&tensor.name), is_tied) {
+                Some(dtype) => Freedom::Named(dtype),
+                None => Freedom::Free,
+            }
+        };
+        tensors.iter().map(of).collect()
     }
 
     /// The first command-line flag, besides the type, that this recipe needs; `None` if it only has a type.

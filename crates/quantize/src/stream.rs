@@ -9,7 +9,7 @@
 use crate::exact::{OnGrid, exact_types};
 use crate::importance::{ImportanceOptions, TensorImportance, WeightedRows};
 use crate::loss::Loss;
-use crate::progress::Progress;
+use crate::progress::{NoProgress, Progress};
 use crate::recipe::{Choice, ModelFacts, Recipe};
 use crate::report::{Report, TensorReport};
 use crate::resume::{Resumed, open_writer, take_over};
@@ -69,10 +69,7 @@ pub fn quantize_with(
     importance: Option<&ImportanceOptions>,
     progress: &dyn Progress,
 ) -> Result<Report> {
-    let Description::Gguf(metadata) = source.description() else {
-        let problem = format!("expected a GGUF file, found {}", source.format());
-        return Err(Error::new(source.path(), problem).help("convert it first with `trueup convert`"));
-    };
+    let metadata = expect_gguf(source)?;
     let tensors = source.tensors();
     let facts = ModelFacts { has_importance: importance.is_some(), ..ModelFacts::new(metadata, tensors) };
     let choices = options
@@ -115,6 +112,34 @@ pub fn quantize_with(
     source.unchanged().map_err(|error| writer.explain(error))?;
     writer.finish()?;
     Ok(report)
+}
+
+/// The keys of a GGUF file.
+pub(crate) fn expect_gguf(source: &dyn Checkpoint) -> Result<&Metadata> {
+    let Description::Gguf(metadata) = source.description() else {
+        let problem = format!("expected a GGUF file, found {}", source.format());
+        return Err(Error::new(source.path(), problem).help("convert it first with `trueup convert`"));
+    };
+    Ok(metadata)
+}
+
+/// Bytes of the file that [`quantize_with`] would write, with its keys and padding.
+///
+/// # Errors
+/// As [`quantize_with`], before it writes.
+pub fn file_bytes(source: &dyn Checkpoint, options: &Options, importance: Option<&ImportanceOptions>) -> Result<u64> {
+    let options = Options { dry_run: true, resume: false, ..options.clone() };
+    let report = quantize_with(source, source.path(), &options, importance, &NoProgress)?;
+    let metadata = describe(expect_gguf(source)?, &report, &options, importance);
+    let dtype = |line: &TensorReport| DType::from_name(line.dtype).unwrap_or(DType::F32);
+    let info = |line: &TensorReport| TensorInfo {
+        name: line.name.clone(),
+        shape: line.shape.clone(),
+        dtype: dtype(line),
+        bytes: line.bytes,
+    };
+    let infos: Vec<TensorInfo> = report.tensors.iter().map(info).collect();
+    Ok(GgufPlan::new(source.path(), &metadata, &infos, None)?.bytes())
 }
 
 /// One tensor on its way.
@@ -251,6 +276,10 @@ fn describe(
         if let Some(number) = scheme.file_type() {
             metadata.insert("general.file_type", number);
         }
+    }
+    if options.recipe.has_assigned() {
+        // No published mixture has these types; other programs then count the tensors.
+        metadata.remove("general.file_type");
     }
     importance.iter().for_each(|importance| importance.describe(&mut metadata));
     if options.layout == Layout::Split {

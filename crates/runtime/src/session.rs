@@ -18,6 +18,7 @@ mod division;
 mod encode;
 mod held;
 mod options;
+mod rest;
 
 use crate::device::{Device, Step, Tensor};
 use crate::error::{Error, Result};
@@ -37,6 +38,7 @@ use division::Division;
 use options::Sizes;
 pub(crate) use options::longer;
 pub use options::{CONTEXT_DEFAULT, SessionOptions};
+use rest::Start;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_models::Stage;
@@ -242,7 +244,17 @@ impl Session {
     /// Fails where an entry names no token of the vocabulary or no sequence, or where a sequence would outgrow the
     /// context; nothing is computed then. Fails with [`Error::NoRoom`] where there is no memory. Sequences hold what
     /// they held before, or nothing where rows of the cache were lost.
-    pub fn compute(&mut self, entries: &[Entry], mut observer: Option<&mut dyn Observer>) -> Result<Logits> {
+    pub fn compute(&mut self, entries: &[Entry], observer: Option<&mut dyn Observer>) -> Result<Logits> {
+        self.compute_rest(entries, None, observer)
+    }
+
+    /// Computes tokens, from a later layer on if `start` says so.
+    fn compute_rest(
+        &mut self,
+        entries: &[Entry],
+        start: Option<Start>,
+        mut observer: Option<&mut dyn Observer>,
+    ) -> Result<Logits> {
         self.check(entries)?;
         let mut logits = Logits { width: self.sizes.result_size, values: Vec::new() };
         let rows = entries.iter().filter(|entry| entry.wants_logits).count();
@@ -259,30 +271,18 @@ impl Session {
         }
         let lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
         let texts = if self.model().model().spec().is_bidirectional() { texts(entries) } else { Vec::new() };
+        let (mut done, width) = (0, self.model().model().spec().hidden_size());
         for chunk in self.chunks(entries, &texts) {
             let observer = observer.as_mut().map(|observer| &mut **observer as &mut dyn Observer);
-            if let Err(error) = self.compute_chunk(chunk, observer, &mut logits.values) {
+            let start =
+                start.map(|start| Start { stream: &start.stream[done * width..][..chunk.len() * width], ..start });
+            done += chunk.len();
+            if let Err(error) = self.compute_chunk(chunk, start, observer, &mut logits.values) {
                 lengths.iter().enumerate().for_each(|(sequence, len)| self.cut(sequence, *len));
                 return Err(error);
             }
         }
         Ok(logits)
-    }
-
-    /// Computes a whole text in sequence 0, which then is empty again, and gives the rows of all its tokens, or its one
-    /// row.
-    ///
-    /// # Errors
-    /// As [`Session::compute`], and for a text without tokens.
-    pub fn compute_text(&mut self, ids: &[u32]) -> Result<Logits> {
-        if ids.is_empty() {
-            return Err(Error::Request("expected at least one token, found an empty text".to_owned()));
-        }
-        self.truncate(0, 0);
-        let entries: Vec<Entry> = ids.iter().map(|id| Entry { token: *id, sequence: 0, wants_logits: true }).collect();
-        let rows = self.compute(&entries, None);
-        self.truncate(0, 0);
-        rows
     }
 
     /// Computes one token and forgets it: code, memory and clock speed are then as they will be.
@@ -375,10 +375,15 @@ impl Session {
     fn compute_chunk(
         &mut self,
         entries: &[Entry],
+        start: Option<Start>,
         observer: Option<&mut dyn Observer>,
         logits: &mut Vec<f64>,
     ) -> Result<()> {
         let mut batch = PlacedBatch::new(entries, &self.tokens, TextRules::of(self.model().model().spec()));
+        if let Some(start) = start {
+            batch.stage = Stage::Rest { first_layer: start.first_layer };
+            batch.stream = start.stream.to_vec();
+        }
         if self.sizes.has_encoder {
             batch.sources = entries.iter().map(|entry| self.sources[entry.sequence]).collect();
             batch.stage = self.sizes.decoder(batch.sources.iter().copied().max().unwrap_or(0));

@@ -30,6 +30,7 @@ pub struct Weights {
 type Uploaded = HashMap<(usize, String), Held>;
 
 /// A weight on a device.
+#[derive(Clone)]
 struct Held {
     tensor: Tensor,
     is_mapped: bool,
@@ -63,6 +64,22 @@ impl Weights {
         let with_layers = devices.len();
         devices.extend(fallback);
         Weights { model, devices, with_layers, homes: Mutex::default(), uploaded: Mutex::default() }
+    }
+
+    /// The same devices with another file of the model, which differs in the weights of these names only. The others are
+    /// shared, as far as they are on devices already.
+    pub fn with_changed(&self, model: Arc<ModelFile>, changed: &[String]) -> Weights {
+        let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut uploaded = self.uploaded().clone();
+        uploaded.retain(|(_, name), _| !changed.contains(name));
+        let devices = self.devices.clone();
+        Weights {
+            model,
+            devices,
+            with_layers: self.with_layers,
+            homes: Mutex::new(homes),
+            uploaded: Mutex::new(uploaded),
+        }
     }
 
     /// The model's file.

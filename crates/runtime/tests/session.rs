@@ -18,6 +18,8 @@ mod mapped;
 mod relatives;
 #[path = "session/requests.rs"]
 mod requests;
+#[path = "session/rest.rs"]
+mod rest;
 #[path = "session/room.rs"]
 mod room;
 #[path = "session/shifting.rs"]

@@ -120,6 +120,7 @@ impl Inputs {
             Input::MaskSource => self.mask_source(ty),
             Input::Buckets => self.distances(ty, false),
             Input::BucketsText => self.distances(ty, true),
+            Input::Stream => unreachable!("verified graphs begin with the embedding"),
             Input::OutputRows => HostTensor::indices(&self.outputs()),
             Input::StateSources => self.slots(ty, |position| position == 0),
             Input::StateTargets => self.slots(ty, |_| false),

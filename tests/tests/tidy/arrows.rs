@@ -14,7 +14,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("quantize", &["blocks", "formats"]),
     ("convert", &["blocks", "formats", "graph", "models", "quantize", "tokenizer"]),
     ("runtime", &["blocks", "formats", "graph", "guard", "models", "tokenizer"]),
-    ("quality", &["formats", "graph", "runtime", "tokenizer"]),
+    ("quality", &["blocks", "formats", "graph", "quantize", "runtime", "tokenizer"]),
     ("verify", &["blocks", "formats", "graph", "models", "runtime", "tokenizer"]),
     (
         "trueup",

@@ -144,7 +144,12 @@ pub fn run(arguments: Arguments) -> Result {
         }
         let options = FlmOptions::of_conversion(&arguments.output, options, arguments.check)?;
         let report = to_flm(source.as_ref(), &arguments.output, &options, &Bar::new("convert"))?;
-        losses::print(&report, &arguments.output, options.dry_run, &How { json: arguments.json, report: None })?;
+        losses::print(
+            &report,
+            &arguments.output,
+            options.dry_run,
+            &How { json: arguments.json, report: None, target: None },
+        )?;
         return Ok(Code::Done);
     }
     let bar = Bar::new("convert");

@@ -1,5 +1,7 @@
 //! `trueup quantize`: writes a model with smaller types, and reports the error of each tensor.
 
+mod goal;
+
 use crate::command::recipe::{ImportanceArguments, RecipeArguments};
 use crate::failure::{Code, Failure, Result};
 use crate::losses::{self, How};
@@ -8,6 +10,7 @@ use crate::progress::Bar;
 use crate::target::{self, Targets};
 use crate::value;
 use clap::{ArgGroup, Args, ValueEnum};
+use goal::{GoalArguments, Job};
 use std::path::{Path, PathBuf};
 use trueup::attestation::Attestation;
 use trueup::blocks::DType;
@@ -19,6 +22,8 @@ const EXAMPLES: &str = "\
 Examples:
   trueup quantize -b 4 model.gguf model-q4_0.gguf
   trueup quantize --type q4_k_m --imatrix imatrix.gguf model.gguf model-q4_k_m.gguf
+  trueup quantize --target 4.5bpw --corpus text.txt model.gguf model-4.5bpw.gguf
+  trueup quantize --max-kl 0.02 --corpus text.txt model.gguf small.gguf
   trueup quantize --type q8_0 --rule 'ffn_down=f16' model.gguf out.gguf --report errors.json
   trueup quantize -b 8 model.flm model-int8.flm
   trueup quantize -b 4 --layout split model.gguf npu.gguf
@@ -27,7 +32,7 @@ Examples:
 /// Arguments of `trueup quantize`.
 #[derive(Args)]
 #[command(
-    group = ArgGroup::new("what").args(["bits", "scheme", "layout"]).required(true).multiple(true),
+    group = ArgGroup::new("what").args(["bits", "scheme", "layout", "target", "max_kl"]).required(true).multiple(true),
     after_long_help = EXAMPLES
 )]
 pub struct Arguments {
@@ -40,6 +45,8 @@ pub struct Arguments {
     bits: Option<String>,
     #[arg(long = "type", value_name = "TYPE", help = type_help(), value_parser = value::scheme)]
     scheme: Option<Scheme>,
+    #[command(flatten)]
+    goal: GoalArguments,
     #[command(flatten)]
     recipe: RecipeArguments,
     #[command(flatten)]
@@ -104,7 +111,20 @@ pub fn run(arguments: Arguments) -> Result {
     }
     check_targets(&arguments, source.as_ref())?;
     let importance = arguments.importance.open()?;
-    let how = How { json: arguments.json, report: arguments.report.clone() };
+    let how = How { json: arguments.json, report: arguments.report.clone(), target: None };
+    if arguments.goal.is_given() {
+        return arguments.goal.run(Job {
+            input: &arguments.input,
+            output: &arguments.output,
+            source,
+            recipe: options.recipe,
+            importance,
+            imatrix: arguments.importance.imatrix.as_deref(),
+            threads: arguments.threads,
+            dry_run: arguments.dry_run,
+            how,
+        });
+    }
     let report = if is_flm(&arguments.output) {
         let flags = [("--imatrix", importance.is_some()), ("--attest", arguments.attest.is_some())];
         if let Some((flag, _)) = flags.into_iter().find(|(_, is_given)| *is_given) {

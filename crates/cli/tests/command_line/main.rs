@@ -21,6 +21,7 @@ mod operators;
 mod quality;
 mod ranges;
 mod resuming;
+mod targeting;
 mod tokenizing;
 mod tracing;
 mod trueup;

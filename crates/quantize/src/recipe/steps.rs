@@ -66,16 +66,14 @@ impl Recipe {
 
     /// Steps 2 to 5: the type that an option, a rule or the scheme asks for.
     pub(super) fn wanted(&self, tensor: &TensorInfo, subject: &Subject, is_tied: bool) -> Wanted {
-        let explicit = |dtype| Wanted { dtype, note: String::new(), is_explicit: true };
-        let rule = self.rule(tensor).map(|rule| rule.dtype);
-        let is_named = tensor.name != "token_embd.weight" && rule.is_some();
-        let is_output = subject.role == Role::Output || is_tied && subject.role == Role::TokenEmbedding;
-        let of_embedding = self.token_embedding.filter(|_| subject.role == Role::TokenEmbedding && !is_named);
-        let of_output = self.output.filter(|_| subject.role == Role::Output);
-        if let Some(dtype) = of_embedding.or(of_output).or(rule).or(self.output.filter(|_| is_output)) {
-            return explicit(dtype);
+        if let Some(dtype) = self.named(tensor, subject.role, is_tied) {
+            return Wanted { dtype, note: String::new(), is_explicit: true };
         }
         let plain = |dtype| Wanted { dtype, note: String::new(), is_explicit: false };
+        if let Some(dtype) = self.assigned.get(&tensor.name) {
+            return plain(*dtype);
+        }
+        let is_output = is_output(subject.role, is_tied);
         let Some(scheme) = self.scheme else { return plain(tensor.dtype) };
         if self.pure || !scheme.base.is_quantized() {
             return plain(scheme.base);
@@ -84,6 +82,15 @@ impl Recipe {
         let is_other = dtype != scheme.base;
         let note = if is_other { format!("{scheme} uses {dtype} for {tensors}") } else { String::new() };
         Wanted { dtype, note, is_explicit: false }
+    }
+
+    /// The type that an option or a rule of the user names for the tensor.
+    pub(super) fn named(&self, tensor: &TensorInfo, role: Role, is_tied: bool) -> Option<DType> {
+        let rule = self.rule(tensor).map(|rule| rule.dtype);
+        let is_named = tensor.name != "token_embd.weight" && rule.is_some();
+        let of_embedding = self.token_embedding.filter(|_| role == Role::TokenEmbedding && !is_named);
+        let of_output = self.output.filter(|_| role == Role::Output);
+        of_embedding.or(of_output).or(rule).or(self.output.filter(|_| is_output(role, is_tied)))
     }
 
     /// Step 6: a type whose blocks divide the rows.
@@ -117,4 +124,9 @@ impl Recipe {
     fn rule(&self, tensor: &TensorInfo) -> Option<&Rule> {
         self.rules.iter().find(|rule| rule.pattern.is_match(&tensor.name))
     }
+}
+
+/// Whether the tensor is the output head, alone or as the token embedding.
+fn is_output(role: Role, is_tied: bool) -> bool {
+    role == Role::Output || is_tied && role == Role::TokenEmbedding
 }

@@ -70,6 +70,8 @@ pub(super) struct PlacedBatch {
     pub stage: Stage,
     /// Tokens of the encoder's text of each token's sequence, in a model with an encoder.
     pub sources: Vec<usize>,
+    /// The residual stream of each token before the first layer, in [`Stage::Rest`].
+    pub stream: Vec<f32>,
     buckets: Option<Buckets>,
 }
 
@@ -104,6 +106,7 @@ impl PlacedBatch {
             streams: 1,
             stage: Stage::Decoder { source: 0 },
             sources: Vec::new(),
+            stream: Vec::new(),
             buckets: rules.buckets,
         }
     }
@@ -123,6 +126,10 @@ impl PlacedBatch {
             Input::TokenTypes | Input::WholeBatch => each(|_| 0),
             Input::PoolBatch => integers(self.outputs.iter().map(|_| 0)),
             Input::PoolShares => self.shares(dtype),
+            Input::Stream if dtype == DType::F64 => {
+                self.stream.iter().flat_map(|x| f64::from(*x).to_le_bytes()).collect()
+            }
+            Input::Stream => self.stream.iter().flat_map(|x| x.to_le_bytes()).collect(),
             Input::MaskText => vec![0; self.tokens.len() * self.tokens.len() * size_of::<f32>()],
             Input::MaskSource => self.mask_source(),
             Input::Buckets => self.buckets_backwards(),

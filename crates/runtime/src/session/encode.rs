@@ -2,13 +2,29 @@
 
 use super::batch::{Entry, PlacedBatch, TextRules};
 use super::bound::Buffers;
-use super::{Run, Session, longer};
+use super::{Logits, Run, Session, longer};
 use crate::error::{Error, Result};
 use crate::observer::Observer;
 use std::collections::HashMap;
 use trueup_models::Stage;
 
 impl Session {
+    /// Computes a whole text in sequence 0, which then is empty again, and gives the rows of all its tokens, or its one
+    /// row.
+    ///
+    /// # Errors
+    /// As [`Session::compute`], and for a text without tokens.
+    pub fn compute_text(&mut self, ids: &[u32]) -> Result<Logits> {
+        if ids.is_empty() {
+            return Err(Error::Request("expected at least one token, found an empty text".to_owned()));
+        }
+        self.truncate(0, 0);
+        let entries: Vec<Entry> = ids.iter().map(|id| Entry { token: *id, sequence: 0, wants_logits: true }).collect();
+        let rows = self.compute(&entries, None);
+        self.truncate(0, 0);
+        rows
+    }
+
     /// The encoder reads a text for a sequence, whose tokens look at it from then on. The sequence is empty afterwards.
     ///
     /// # Errors

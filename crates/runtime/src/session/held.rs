@@ -83,7 +83,7 @@ impl Session {
         let again = |token: &u32| Entry { token: *token, sequence, wants_logits: false };
         let again: Vec<Entry> = held.iter().map(again).collect();
         for chunk in again.chunks(self.sizes.prompt_chunk) {
-            if let Err(error) = self.compute_chunk(chunk, None, &mut Vec::new()) {
+            if let Err(error) = self.compute_chunk(chunk, None, None, &mut Vec::new()) {
                 // Rows of the cache with other factors are lost.
                 self.tokens[sequence] = if has_changed { Vec::new() } else { held };
                 self.divisions[sequence].truncate(self.tokens[sequence].len());

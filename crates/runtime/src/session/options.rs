@@ -183,6 +183,7 @@ impl Sizes {
             Stage::Encoder => tokens,
             Stage::Decoder { .. } if spec.is_bidirectional() => tokens,
             Stage::Decoder { source } => capacity.max(source),
+            Stage::Rest { .. } => capacity,
         };
         let (widest, heads_width) = (spec.widest_row(seen), spec.widest_cache_row());
         let cache_rows = self.room.saturating_mul(self.sequences);

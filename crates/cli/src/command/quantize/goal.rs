@@ -1,0 +1,218 @@
+//! `trueup quantize --target` and `--max-kl`: types that are chosen by measurements on a text.
+
+use crate::command::place::{note_tokenizer, open_model};
+use crate::failure::{Code, Failure, Result};
+use crate::losses::{self, How, Outcome};
+use crate::progress::{Bar, group_bar};
+use crate::target::{Targets, is_same};
+use crate::value::{self, TargetSize};
+use clap::{ArgGroup, Args};
+use indicatif::ProgressBar;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use trueup::formats::{Checkpoint, flm::is_flm, quote};
+use trueup::quality::{Corpus, Goal, MeasuredWith, Measurements, TargetInput, TargetPlan, TargetStep, Tuner};
+use trueup::quantize::{ImportanceOptions, Recipe, quantize_with};
+use trueup::runtime::{DeviceOptions, ModelFile, open_devices, open_fallback};
+use trueup::text;
+
+/// Tokens of a chunk, if the model allows them.
+const CHUNK: usize = 512;
+
+/// Arguments for a target.
+#[derive(Args)]
+#[command(group = ArgGroup::new("goal").args(["target", "max_kl"]))]
+pub struct GoalArguments {
+    /// Choose the types that give the best quality in a file of at most this size: 300M, 4.6GiB or 4.5bpw
+    ///
+    /// The size counts the whole file, with its metadata and padding; bpw is bits per weight. K, M and G are powers of
+    /// 1024. The KL divergence that each type costs is measured on the text of --corpus.
+    #[arg(long, value_name = "SIZE", value_parser = value::target_size, requires = "corpus",
+        conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume", "attest", "max_kl"])]
+    target: Option<TargetSize>,
+    /// Choose the types that give the smallest file with a KL divergence from MODEL of at most X nats
+    #[arg(long, value_name = "X", value_parser = value::positive, requires = "corpus", allow_negative_numbers = true,
+        conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume", "attest"])]
+    max_kl: Option<f64>,
+    /// Text that --target and --max-kl measure on
+    #[arg(long, value_name = "FILE", requires = "goal")]
+    corpus: Option<PathBuf>,
+    /// Measure on at most N chunks of 512 tokens of the text [default: 4]
+    #[arg(long, value_name = "N", value_parser = value::tokens, requires = "corpus", allow_negative_numbers = true)]
+    chunks: Option<usize>,
+    /// File that keeps the measurements for other targets [default: next to the output, named after the model]
+    ///
+    /// An interrupted run continues from it. Measurements of another model, text, importance matrix or device are
+    /// refused.
+    #[arg(long, value_name = "FILE", requires = "corpus")]
+    measurements: Option<PathBuf>,
+    /// Device that measures [default: cpu]
+    #[arg(long, visible_alias = "dev", value_name = "DEVICE", requires = "corpus")]
+    device: Option<String>,
+}
+
+/// What is quantized, and how.
+pub struct Job<'a> {
+    pub input: &'a Path,
+    pub output: &'a Path,
+    pub source: Box<dyn Checkpoint>,
+    pub recipe: Recipe,
+    pub importance: Option<ImportanceOptions>,
+    pub imatrix: Option<&'a Path>,
+    pub threads: Option<usize>,
+    pub dry_run: bool,
+    pub how: How,
+}
+
+impl GoalArguments {
+    /// Whether a target was given.
+    pub fn is_given(&self) -> bool {
+        self.target.is_some() || self.max_kl.is_some()
+    }
+
+    /// Measures, chooses the types, writes the file and measures it.
+    pub fn run(&self, job: Job) -> Result {
+        if is_flm(job.output) {
+            return Err(Failure::new("--target, --max-kl: expected GGUF output, found .flm output; use -b"));
+        }
+        let Some(corpus_path) = &self.corpus else {
+            return Err(Failure::new("--corpus is missing; pass a text file to measure on"));
+        };
+        let (source, importance) = (Arc::from(job.source), job.importance.map(Arc::new));
+        let read: Vec<&Path> = [Some(corpus_path.as_path()), job.imatrix].into_iter().flatten().collect();
+        self.check_paths(&source, job.output, &job.how, &read)?;
+        let model = open_model(job.input)?;
+        model.expect_generation()?;
+        model.expect_no_encoder("quantize --target", "use --type")?;
+        let corpus = self.corpus(&model, corpus_path)?;
+        let positions = corpus.chunks() * corpus.scored();
+        let options = DeviceOptions { threads: job.threads, ..DeviceOptions::default() };
+        let device = self.device.as_deref().unwrap_or("cpu");
+        let mut tuner = Tuner::new(TargetInput {
+            source: source.clone(),
+            model,
+            importance: importance.clone(),
+            recipe: job.recipe,
+            corpus,
+            devices: open_devices(device, &[], &options)?,
+            fallback: open_fallback(device, &options)?,
+            threads: job.threads,
+        })?;
+        let goal = self.goal(&tuner)?;
+        let (path, mut known) = self.measurements(&tuner, job.input, job.output)?;
+        let bar = group_bar(tuner.groups());
+        tuner.measure(&mut known, &mut |known| Ok(known.write(&path)?), &mut |step| show(&bar, step))?;
+        let plan = tuner.plan(&known, goal, &mut |step| show(&bar, step))?;
+        bar.finish_and_clear();
+        let options = trueup::quantize::Options { dry_run: job.dry_run, ..tuner.options(plan.types.clone()) };
+        let report = quantize_with(&*source, job.output, &options, importance.as_deref(), &Bar::new("quantize"))?;
+        let mut outcome = outcome(&plan, goal, &tuner, positions, &path);
+        if !job.dry_run {
+            outcome.file_bytes = fs::metadata(job.output).map_or(plan.bytes, |facts| facts.len());
+            let bar = group_bar(tuner.groups());
+            let written = Arc::new(ModelFile::open(job.output)?);
+            outcome.measured_kl = Some(tuner.divergence_of_file(written, &mut |step| show(&bar, step))?);
+            bar.finish_and_clear();
+        }
+        losses::print(&report, job.output, job.dry_run, &How { target: Some(outcome), ..job.how })?;
+        Ok(Code::Done)
+    }
+
+    /// Outputs must differ from each other and from all inputs.
+    fn check_paths(&self, source: &Arc<dyn Checkpoint>, output: &Path, how: &How, read: &[&Path]) -> Result<()> {
+        let outputs = [Some(output), self.measurements.as_deref(), how.report.as_deref()];
+        Targets::files(outputs.into_iter().flatten()).check(&source.sources(), read)
+    }
+
+    fn corpus(&self, model: &ModelFile, path: &Path) -> Result<Corpus> {
+        let tokenizer = model.tokenizer()?;
+        note_tokenizer(tokenizer);
+        let text = text::read_text(path)?;
+        let size = CHUNK.min(model.model().spec().context_length());
+        let (found, needed) = (tokenizer.encode(&text, true)?.len(), 2 * size);
+        let shown = quote(&path.to_string_lossy());
+        if found < needed {
+            return Err(Failure::new(format!(
+                "{shown}: expected at least {needed} tokens (2 chunks of {size}), found {found}; use a longer text"
+            )));
+        }
+        Corpus::new(tokenizer, &text, size, Some(self.chunks.unwrap_or(4)))
+            .map_err(|error| Failure::new(format!("{shown}: {error}")))
+    }
+
+    fn goal(&self, tuner: &Tuner) -> Result<Goal> {
+        let Some(target) = self.target else { return Ok(Goal::Divergence(self.max_kl.unwrap_or_default())) };
+        let (bytes, (smallest, largest)) = (target.bytes(tuner.parameters()), tuner.sizes());
+        if (smallest..=largest).contains(&bytes) {
+            return Ok(Goal::Bytes(bytes));
+        }
+        let bpw = |bytes: u64| format!("{bytes} bytes ({:.3}bpw)", bits_per_weight(bytes, tuner));
+        Err(Failure::new(match bytes < smallest {
+            true => format!(
+                "--target: expected at least {}, the smallest possible file, found {}",
+                bpw(smallest),
+                bpw(bytes)
+            ),
+            false => format!(
+                "--target: expected at most {}, the largest useful file, found {}; use a smaller target, or --type",
+                bpw(largest),
+                bpw(bytes)
+            ),
+        }))
+    }
+
+    /// The file with the measurements, and what it holds.
+    fn measurements(&self, tuner: &Tuner, input: &Path, output: &Path) -> Result<(PathBuf, Measurements)> {
+        let with = tuner.measured_with()?;
+        let path = self.measurements.clone().unwrap_or_else(|| default_path(input, output, &with));
+        let known = match path.exists() {
+            true => Measurements::read(&path, &with)?,
+            false => Measurements::new(with),
+        };
+        if is_same(&path, output) {
+            return Err(Failure::new("--measurements: this path is also the output model; choose another path"));
+        }
+        Ok((path, known))
+    }
+}
+
+/// Next to the output: the name of the model and what the measurements depend on.
+fn default_path(input: &Path, output: &Path, with: &MeasuredWith) -> PathBuf {
+    let stem = input.file_stem().unwrap_or_default().to_string_lossy();
+    output.with_file_name(format!("{stem}-{}.measurements.json", with.short_hash()))
+}
+
+fn outcome(plan: &TargetPlan, goal: Goal, tuner: &Tuner, positions: usize, measurements: &Path) -> Outcome {
+    let (target_bytes, max_kl) = match goal {
+        Goal::Bytes(bytes) => (Some(bytes), None),
+        Goal::Divergence(kl) => (None, Some(kl)),
+    };
+    Outcome {
+        target_bytes,
+        max_kl,
+        file_bytes: plan.bytes,
+        bits_per_weight: bits_per_weight(plan.bytes, tuner),
+        predicted_kl: plan.predicted_kl,
+        measured_kl: None,
+        positions,
+        measurements: measurements.to_string_lossy().into_owned(),
+    }
+}
+
+fn bits_per_weight(bytes: u64, tuner: &Tuner) -> f64 {
+    8.0 * bytes as f64 / tuner.parameters().max(1) as f64
+}
+
+/// Shows what is done.
+fn show(bar: &ProgressBar, step: TargetStep) {
+    match step {
+        TargetStep::Reference => bar.set_message("computing the predictions of the model"),
+        TargetStep::Groups(done, _) => {
+            bar.set_message("measuring types");
+            bar.set_position(done as u64);
+        }
+        TargetStep::Try(number) => bar.set_message(format!("measuring allocation {number}")),
+        TargetStep::Result => bar.set_message("measuring the file"),
+    }
+}

@@ -1,0 +1,518 @@
+//! The types with the best quality at a target size, or with the smallest size at a target quality.
+//!
+//! ```text
+//! source ─ reference predictions ─┐
+//!        ─ all groups in q8_0: base ─ residual streams
+//!                                 └─ one group in another type, from its layer on ─ KL divergence ─▶ Measurements
+//! Measurements ─ costs of all types of all groups ─ allocation within the budget ─▶ TargetPlan
+//! ```
+//!
+//! The base is computed in q8_0 because that is fast and loses little. What is measured of a group is the difference of
+//! two divergences from the source's predictions, at the same positions. So the noise of rounded activations, which both
+//! have, cancels out in the mean.
+
+mod allocation;
+mod divergence;
+mod groups;
+mod measurements;
+mod passes;
+mod search;
+mod sensitivity;
+
+pub use allocation::{Choice, allocate, cost};
+pub use measurements::{MeasuredWith, Measurements, hash_files};
+
+use crate::corpus::Corpus;
+use crate::statistics::{Estimate, Moments};
+use divergence::Prediction;
+use groups::{Group, groups};
+use measurements::{Measured, hash_numbers};
+use passes::{From, Streams, divergences, predictions};
+use search::Search;
+use sensitivity::needed_errors;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use trueup_blocks::DType;
+use trueup_formats::{Checkpoint, Description, LAYOUT_KEY, TensorInfo};
+use trueup_quantize::{Encoder, ImportanceOptions, Layout, ModelFacts, Options, Recipe, file_bytes};
+use trueup_runtime::device::Device;
+use trueup_runtime::{Error, ModelFile, Result, Session, SessionOptions, Weights};
+
+/// The most allocations that are measured for a limit of the KL divergence.
+const TRIES_MAX: usize = 10;
+
+/// An allocation this close below the limit of the KL divergence ends the search.
+const CLOSE: f64 = 0.98;
+
+/// What is quantized, and what it is measured with.
+pub struct TargetInput {
+    /// The GGUF file; tensors in the split-scale layout are joined.
+    pub source: Arc<dyn Checkpoint>,
+    /// The same file as a model.
+    pub model: Arc<ModelFile>,
+    /// The importance matrix that is used, if any.
+    pub importance: Option<Arc<ImportanceOptions>>,
+    /// Rules and options for single tensors, without a type for all.
+    pub recipe: Recipe,
+    /// The text.
+    pub corpus: Corpus,
+    /// The devices that compute.
+    pub devices: Vec<Arc<dyn Device>>,
+    /// The device that computes what they cannot.
+    pub fallback: Option<Arc<dyn Device>>,
+    /// Threads that encode; `None` is one per core.
+    pub threads: Option<usize>,
+}
+
+/// What is to be reached.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Goal {
+    /// A file of at most so many bytes.
+    Bytes(u64),
+    /// A KL divergence of at most so many nats.
+    Divergence(f64),
+}
+
+/// Work that begins or goes on, for a progress display.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TargetStep {
+    /// The model is computed with the types of the source.
+    Reference,
+    /// Groups are measured: how many are done, and how many there are.
+    Groups(usize, usize),
+    /// An allocation is measured: its number, from 1.
+    Try(usize),
+    /// The written file is measured.
+    Result,
+}
+
+/// Types for all groups.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TargetPlan {
+    /// The types of the tensors, by their names.
+    pub types: BTreeMap<String, DType>,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// The KL divergence that the measurements predict.
+    pub predicted_kl: f64,
+}
+
+/// Measures a model and finds types for it.
+pub struct Tuner {
+    input: TargetInput,
+    groups: Vec<Group>,
+    /// Bytes of the file that do not depend on the types.
+    fixed_bytes: u64,
+    reference: Option<Vec<Prediction>>,
+}
+
+/// The first error of tensors that are encoded when a device asks for them.
+type Fault = Arc<Mutex<Option<trueup_formats::Error>>>;
+
+impl Tuner {
+    /// Checks the rules and the importance matrix.
+    ///
+    /// # Errors
+    /// Rules that match nothing, and an importance matrix that does not fit.
+    pub fn new(input: TargetInput) -> Result<Tuner> {
+        let tensors = input.source.tensors();
+        let Description::Gguf(metadata) = input.source.description() else {
+            return Err(Error::Request("expected a GGUF file; convert the model with `trueup convert`".to_owned()));
+        };
+        let facts = ModelFacts { has_importance: input.importance.is_some(), ..ModelFacts::new(metadata, tensors) };
+        let groups = groups(tensors, &input.recipe.freedom(tensors, &facts));
+        if groups.iter().all(|group| group.candidates.len() == 1) {
+            return Err(Error::Request(
+                "expected tensors that can get several types, found none; use --type instead of a target".to_owned(),
+            ));
+        }
+        let mut tuner = Tuner { input, groups, fixed_bytes: 0, reference: None };
+        let smallest = vec![0; tuner.groups.len()];
+        let source = &*tuner.input.source;
+        let whole = file_bytes(source, &tuner.options(tuner.types(&smallest)), tuner.input.importance.as_deref())?;
+        tuner.fixed_bytes = whole.saturating_sub(tuner.group_bytes(&smallest));
+        Ok(tuner)
+    }
+
+    /// What measurements depend on.
+    ///
+    /// # Errors
+    /// I/O.
+    pub fn measured_with(&self) -> Result<MeasuredWith> {
+        let TargetInput { source, importance, corpus, devices, .. } = &self.input;
+        let tokens = corpus.ids().len();
+        let devices: Vec<String> = devices.iter().map(|device| device.about().name).collect();
+        let bos = corpus.input(0).first().copied().unwrap_or(0);
+        let numbers = [corpus.context() as u32, bos].into_iter().chain(corpus.ids().iter().copied());
+        Ok(MeasuredWith {
+            model: hash_files(&source.sources())?,
+            corpus: hash_numbers(numbers),
+            imatrix: importance.as_deref().map(|file| hash_files(&[file.file.source()])).transpose()?,
+            device: devices.join(","),
+            tokens,
+        })
+    }
+
+    /// How many groups there are.
+    pub fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// The sizes of the smallest and of the largest file that types can give.
+    pub fn sizes(&self) -> (u64, u64) {
+        let largest: Vec<usize> = self.groups.iter().map(|group| group.candidates.len() - 1).collect();
+        (self.bytes(&vec![0; self.groups.len()]), self.bytes(&largest))
+    }
+
+    /// Weights of the model, for sizes in bits per weight.
+    pub fn parameters(&self) -> u64 {
+        self.input.source.tensors().iter().map(TensorInfo::elements).fold(0, u64::saturating_add)
+    }
+
+    /// Measures what `known` does not hold yet. `save` is called after each group.
+    ///
+    /// # Errors
+    /// Failures of devices, files and of `save`, weights that are not finite, and logits that are not finite.
+    pub fn measure(
+        &mut self,
+        known: &mut Measurements,
+        save: &mut dyn FnMut(&Measurements) -> Result<()>,
+        tell: &mut dyn FnMut(TargetStep),
+    ) -> Result<()> {
+        let is_complete = |group: &Group| known.groups.get(&group.name).is_some_and(|found| found.is_complete(group));
+        let missing: Vec<usize> = (0..self.groups.len()).filter(|number| !is_complete(&self.groups[*number])).collect();
+        if missing.is_empty() && known.base_kl.is_some() {
+            return Ok(());
+        }
+        self.compute_reference(tell)?;
+        let reference = self.reference.take().unwrap_or_default();
+        let done = self.measure_groups(known, &reference, missing, save, tell);
+        self.reference = Some(reference);
+        done
+    }
+
+    fn measure_groups(
+        &self,
+        known: &mut Measurements,
+        reference: &[Prediction],
+        mut missing: Vec<usize>,
+        save: &mut dyn FnMut(&Measurements) -> Result<()>,
+        tell: &mut dyn FnMut(TargetStep),
+    ) -> Result<()> {
+        let all = self.groups.len();
+        tell(TargetStep::Groups(all - missing.len(), all));
+        let types = self.groups.iter().flat_map(|group| group.tensors.iter().map(|tensor| (*tensor, group.base())));
+        let (model, fault) = self.made(types.collect(), HashMap::new())?;
+        let weights = Arc::new(self.weights(model));
+        let mut streams = Streams::default();
+        let mut session = self.session(weights.clone(), &fault)?;
+        let corpus = &self.input.corpus;
+        let base = divergences(&mut session, corpus, reference, None, Some(&mut streams), &mut || ())?;
+        check(&fault)?;
+        drop(session);
+        known.base_kl = Some(mean(&base).value as f32);
+        // Streams before earlier layers are not needed any more.
+        missing.sort_by_key(|number| self.first_layer(&self.groups[*number]));
+        for (place, number) in missing.iter().enumerate() {
+            let group = &self.groups[*number];
+            streams.forget_before(self.first_layer(group));
+            let mut measured = known.groups.get(&group.name).cloned().unwrap_or_default();
+            self.measure_group(group, &mut measured, (&weights, &streams), (reference, &base))?;
+            known.groups.insert(group.name.clone(), measured);
+            save(known)?;
+            tell(TargetStep::Groups(all - missing.len() + place + 1, all));
+        }
+        Ok(())
+    }
+
+    fn measure_group(
+        &self,
+        group: &Group,
+        measured: &mut Measured,
+        (weights, streams): (&Arc<Weights>, &Streams),
+        (reference, base): (&[Prediction], &[f64]),
+    ) -> Result<()> {
+        let TargetInput { source, importance, corpus, threads, .. } = &self.input;
+        let encoder = Encoder::new(&**source, importance.as_deref(), *threads)?;
+        let anchors = group.anchors();
+        for dtype in needed_errors(group) {
+            let (mut changed, mut error) = (HashMap::new(), 0.0);
+            for tensor in &group.tensors {
+                let encoded = encoder.encode(*tensor, dtype)?;
+                error += encoded.error;
+                changed.insert(*tensor, encoded.bytes);
+            }
+            measured.errors.insert(dtype.name().to_owned(), (error as f32).min(f32::MAX));
+            if !anchors.contains(&dtype) || measured.kl.contains_key(dtype.name()) {
+                continue;
+            }
+            let names = self.graph_names(group, weights.model());
+            let types = self.groups.iter().flat_map(|group| group.tensors.iter().map(|tensor| (*tensor, group.base())));
+            let types = types.chain(group.tensors.iter().map(|tensor| (*tensor, dtype))).collect();
+            let (model, fault) = self.made(types, changed)?;
+            let weights = Arc::new(weights.with_changed(Arc::new(model), &names));
+            let mut session = self.session(weights.clone(), &fault)?;
+            let (layer, width) = (self.first_layer(group), weights.model().model().spec().hidden_size());
+            let from = streams.before(layer, corpus, width).map(|stream| From { layer, stream });
+            let found = divergences(&mut session, corpus, reference, from, None, &mut || ())?;
+            check(&fault)?;
+            let differences: Vec<f64> = found.iter().zip(base).map(|(found, base)| found - base).collect();
+            let difference = mean(&differences);
+            measured.kl.insert(dtype.name().to_owned(), [difference.value as f32, difference.error as f32]);
+        }
+        Ok(())
+    }
+
+    /// The types that reach a goal, by the measurements. For a limit of the KL divergence, allocations are measured
+    /// until one is close below the limit.
+    ///
+    /// # Errors
+    /// A goal that cannot be reached; measurements that are not complete.
+    pub fn plan(&mut self, known: &Measurements, goal: Goal, tell: &mut dyn FnMut(TargetStep)) -> Result<TargetPlan> {
+        let costs = self.costs(known)?;
+        match goal {
+            Goal::Bytes(bytes) => self.plan_of_size(known, &costs, bytes),
+            Goal::Divergence(most) => self.plan_of_divergence(known, &costs, most, tell),
+        }
+    }
+
+    fn plan_of_size(&self, known: &Measurements, costs: &[Vec<f64>], most: u64) -> Result<TargetPlan> {
+        let (smallest, largest) = self.sizes();
+        if most < smallest || most > largest {
+            let (size, word) = if most < smallest { (smallest, "smallest") } else { (largest, "largest useful") };
+            return Err(Error::Request(format!(
+                "--target: expected {smallest} to {largest} bytes, found {most}; the {word} file of this model has {size} \
+                 bytes"
+            )));
+        }
+        let tensors = self.input.source.tensors();
+        let option =
+            |group: &Group, dtype: DType, cost: f64| Choice { weight: group.bytes(dtype, tensors) as f64, cost };
+        let options = self.options_of(costs, option);
+        let chosen = allocate(&options, (most - self.fixed_bytes) as f64);
+        let chosen = chosen.ok_or_else(|| Error::Request("--target: no types fit; use a larger target".to_owned()))?;
+        Ok(self.plan_of(known, costs, &chosen))
+    }
+
+    fn plan_of_divergence(
+        &mut self,
+        known: &Measurements,
+        costs: &[Vec<f64>],
+        most: f64,
+        tell: &mut dyn FnMut(TargetStep),
+    ) -> Result<TargetPlan> {
+        self.compute_reference(tell)?;
+        let tensors = self.input.source.tensors().to_vec();
+        let option =
+            |group: &Group, dtype: DType, cost: f64| Choice { weight: cost, cost: group.bytes(dtype, &tensors) as f64 };
+        let options = self.options_of(costs, option);
+        let least = |group: &Vec<Choice>| group.iter().map(|choice| choice.weight).fold(f64::INFINITY, f64::min);
+        // Sums in another order may be rounded up.
+        let floor = options.iter().map(least).sum::<f64>() + 1e-9;
+        let mut search = Search::new(floor, most - known.base_kl.map_or(0.0, f64::from));
+        let mut best: Option<TargetPlan> = None;
+        let mut tried: Vec<(BTreeMap<String, DType>, f64)> = Vec::new();
+        for number in 1..=TRIES_MAX {
+            let Some(chosen) = allocate(&options, search.limit()) else { break };
+            let plan = self.plan_of(known, costs, &chosen);
+            let found = match tried.iter().find(|(types, _)| *types == plan.types) {
+                Some((_, found)) => *found,
+                None => {
+                    tell(TargetStep::Try(number));
+                    self.divergence_of_types(&plan.types)?.value
+                }
+            };
+            tried.push((plan.types.clone(), found));
+            if found <= most && best.as_ref().is_none_or(|best| plan.bytes < best.bytes) {
+                best = Some(plan);
+            }
+            if (CLOSE * most..=most).contains(&found) {
+                break;
+            }
+            search.learn(found, most);
+        }
+        let smallest_found = tried.iter().map(|(_, found)| *found).fold(f64::INFINITY, f64::min);
+        best.ok_or_else(|| {
+            Error::Request(format!(
+                "--max-kl: expected a KL divergence that this model can reach, found {most}; the smallest that was \
+                 measured is {smallest_found:.6}"
+            ))
+        })
+    }
+
+    /// The KL divergence of the source with these types, which are encoded in memory.
+    ///
+    /// # Errors
+    /// Failures of devices and files.
+    pub fn divergence_of_types(&mut self, types: &BTreeMap<String, DType>) -> Result<Estimate> {
+        self.compute_reference(&mut |_| ())?;
+        let tensors = self.input.source.tensors();
+        let numbered = tensors.iter().enumerate().filter_map(|(number, info)| Some((number, *types.get(&info.name)?)));
+        let (model, fault) = self.made(numbered.collect(), HashMap::new())?;
+        let mut session = self.session(Arc::new(self.weights(model)), &fault)?;
+        let found = self.divergence_in(&mut session);
+        check(&fault)?;
+        found
+    }
+
+    /// The KL divergence of a file from the source.
+    ///
+    /// # Errors
+    /// A model with another vocabulary, and failures of devices and files.
+    pub fn divergence_of_file(&mut self, model: Arc<ModelFile>, tell: &mut dyn FnMut(TargetStep)) -> Result<Estimate> {
+        self.compute_reference(tell)?;
+        tell(TargetStep::Result);
+        let weights = Weights::over(model, self.input.devices.clone(), self.input.fallback.clone());
+        let mut session = self.session(Arc::new(weights), &Fault::default())?;
+        self.divergence_in(&mut session)
+    }
+
+    fn divergence_in(&self, session: &mut Session) -> Result<Estimate> {
+        let reference = self.reference.as_deref().unwrap_or_default();
+        divergences(session, &self.input.corpus, reference, None, None, &mut || ()).map(|found| mean(&found))
+    }
+
+    /// The options of a quantization with these types.
+    pub fn options(&self, types: BTreeMap<String, DType>) -> Options {
+        Options {
+            recipe: self.input.recipe.clone().assigned(types),
+            layout: Layout::Block,
+            threads: self.input.threads,
+            dry_run: false,
+            resume: false,
+        }
+    }
+
+    fn compute_reference(&mut self, tell: &mut dyn FnMut(TargetStep)) -> Result<()> {
+        if self.reference.is_none() {
+            tell(TargetStep::Reference);
+            let TargetInput { model, devices, fallback, corpus, .. } = &self.input;
+            let weights = Weights::over(model.clone(), devices.clone(), fallback.clone());
+            let mut session = self.session(Arc::new(weights), &Fault::default())?;
+            self.reference = Some(predictions(&mut session, corpus, &mut || ())?);
+        }
+        Ok(())
+    }
+
+    /// The layer that a pass begins with when a group changes.
+    fn first_layer(&self, group: &Group) -> usize {
+        let last = self.input.model.model().spec().layer_count().saturating_sub(1);
+        match group.layer {
+            Some(layer) => layer.min(last),
+            None if group.name.starts_with("output.") => last,
+            None => 0,
+        }
+    }
+
+    /// The names that graphs have for the tensors of a group.
+    fn graph_names(&self, group: &Group, model: &ModelFile) -> Vec<String> {
+        let tensors = self.input.source.tensors();
+        let stored: Vec<&str> = group.tensors.iter().map(|number| tensors[*number].name.as_str()).collect();
+        let slices = model.model().slices().iter().filter(|slice| stored.contains(&slice.stored.as_str()));
+        slices.map(|slice| slice.name.clone()).chain(stored.iter().map(|name| (*name).to_owned())).collect()
+    }
+
+    /// The model with other types: bytes that are `known`, and all others encoded when a device asks for them.
+    fn made(&self, types: HashMap<usize, DType>, known: HashMap<usize, Vec<u8>>) -> Result<(ModelFile, Fault)> {
+        let TargetInput { source, importance, threads, .. } = &self.input;
+        let Description::Gguf(metadata) = source.description() else {
+            return Err(Error::Request("expected a GGUF file".to_owned()));
+        };
+        let mut metadata = metadata.clone();
+        metadata.remove(LAYOUT_KEY);
+        let mut tensors = source.tensors().to_vec();
+        for (number, dtype) in &types {
+            let info = &tensors[*number];
+            tensors[*number] = TensorInfo::new(info.name.clone(), &info.shape, *dtype)?;
+        }
+        let numbers: HashMap<String, usize> =
+            tensors.iter().enumerate().map(|(number, info)| (info.name.clone(), number)).collect();
+        let (fault, source, importance, threads) = (Fault::default(), source.clone(), importance.clone(), *threads);
+        let found = fault.clone();
+        let make = move |info: &TensorInfo| {
+            let number = numbers.get(&info.name).copied().unwrap_or(usize::MAX);
+            if let Some(bytes) = known.get(&number) {
+                return bytes.clone();
+            }
+            let encoder = Encoder::new(&*source, importance.as_deref(), threads);
+            match encoder.and_then(|encoder| encoder.encode(number, info.dtype)) {
+                Ok(encoded) => encoded.bytes,
+                Err(error) => {
+                    found.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    vec![0; info.bytes as usize]
+                }
+            }
+        };
+        let model = ModelFile::made(self.input.source.path(), metadata, tensors, Box::new(make))?;
+        Ok((model, fault))
+    }
+
+    fn weights(&self, model: ModelFile) -> Weights {
+        Weights::over(Arc::new(model), self.input.devices.clone(), self.input.fallback.clone())
+    }
+
+    fn session(&self, weights: Arc<Weights>, fault: &Fault) -> Result<Session> {
+        let options = SessionOptions { context: Some(self.input.corpus.context()), ..SessionOptions::default() };
+        let session = Session::new(weights, &options)?;
+        check(fault)?;
+        Ok(session)
+    }
+
+    /// What each candidate of each group costs.
+    fn costs(&self, known: &Measurements) -> Result<Vec<Vec<f64>>> {
+        let of = |group: &Group| {
+            let measured = known.groups.get(&group.name).filter(|measured| measured.is_complete(group));
+            measured.map(|measured| measured.costs(group))
+        };
+        let costs: Option<Vec<Vec<f64>>> = self.groups.iter().map(of).collect();
+        costs.ok_or_else(|| Error::Request("the measurements are not complete; measure again".to_owned()))
+    }
+
+    fn options_of(&self, costs: &[Vec<f64>], option: impl Fn(&Group, DType, f64) -> Choice) -> Vec<Vec<Choice>> {
+        let of = |(group, costs): (&Group, &Vec<f64>)| {
+            group.candidates.iter().zip(costs).map(|(dtype, cost)| option(group, *dtype, *cost)).collect()
+        };
+        self.groups.iter().zip(costs).map(of).collect()
+    }
+
+    fn plan_of(&self, known: &Measurements, costs: &[Vec<f64>], chosen: &[usize]) -> TargetPlan {
+        let base = known.base_kl.map_or(0.0, f64::from);
+        let more: f64 = costs.iter().zip(chosen).map(|(costs, option)| costs[*option]).sum();
+        let predicted_kl = (base + more).max(0.0);
+        TargetPlan { types: self.types(chosen), bytes: self.bytes(chosen), predicted_kl }
+    }
+
+    fn types(&self, chosen: &[usize]) -> BTreeMap<String, DType> {
+        let tensors = self.input.source.tensors();
+        let of = |(group, option): (&Group, &usize)| {
+            let dtype = group.candidates[*option];
+            group.tensors.iter().map(|number| (tensors[*number].name.clone(), dtype)).collect::<Vec<_>>()
+        };
+        self.groups.iter().zip(chosen).flat_map(of).collect()
+    }
+
+    fn bytes(&self, chosen: &[usize]) -> u64 {
+        self.fixed_bytes.saturating_add(self.group_bytes(chosen))
+    }
+
+    fn group_bytes(&self, chosen: &[usize]) -> u64 {
+        let tensors = self.input.source.tensors();
+        let of = |(group, option): (&Group, &usize)| group.bytes(group.candidates[*option], tensors);
+        self.groups.iter().zip(chosen).map(of).fold(0, u64::saturating_add)
+    }
+}
+
+/// Fails if a tensor could not be encoded.
+fn check(fault: &Fault) -> Result<()> {
+    match fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(error) => Err(error.into()),
+        None => Ok(()),
+    }
+}
+
+/// The mean with its standard error.
+fn mean(values: &[f64]) -> Estimate {
+    let mut moments = Moments::default();
+    values.iter().for_each(|value| moments.add(*value as f32));
+    moments.mean(values.len().max(1))
+}

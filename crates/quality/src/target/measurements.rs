@@ -1,0 +1,228 @@
+//! The file with the measurements of a model, from which allocations for other sizes follow without new passes.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::Path;
+use trueup_formats::{AtomicFile, Error, Result, SourceFile};
+
+/// The version of the file and of the way in which is measured.
+const VERSION: u32 = 1;
+
+/// What the file says it is.
+const FORMAT: &str = "trueup measurements for target sizes";
+
+/// No file is larger.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes that are hashed at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// What measurements depend on.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredWith {
+    /// SHA-256 of the model's files.
+    pub model: String,
+    /// SHA-256 of the tokens of the corpus, with the length of the chunks.
+    pub corpus: String,
+    /// SHA-256 of the importance matrix, if one was used.
+    pub imatrix: Option<String>,
+    /// The device that computed.
+    pub device: String,
+    /// Tokens that were computed.
+    pub tokens: usize,
+}
+
+impl MeasuredWith {
+    /// A few digits that differ if anything differs.
+    pub fn short_hash(&self) -> String {
+        let text = serde_json::to_string(self).unwrap_or_default();
+        let mut hash = hexadecimal(&Sha256::digest(text.as_bytes()));
+        hash.truncate(8);
+        hash
+    }
+}
+
+/// All measurements.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measurements {
+    format: String,
+    version: u32,
+    /// What they depend on.
+    pub measured_with: MeasuredWith,
+    /// KL divergence of the model with all groups in their base types.
+    pub(super) base_kl: Option<f32>,
+    /// By the names of the tensors of a group.
+    pub(super) groups: BTreeMap<String, Measured>,
+}
+
+/// What was measured of a group.
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Measured {
+    /// The sum of squared errors of the weights, by type.
+    pub errors: BTreeMap<String, f32>,
+    /// What the KL divergence gains when the group changes from its base type, and the standard error, by type.
+    pub kl: BTreeMap<String, [f32; 2]>,
+}
+
+impl Measurements {
+    /// Without any measurement.
+    pub fn new(measured_with: MeasuredWith) -> Measurements {
+        let (format, version) = (FORMAT.to_owned(), VERSION);
+        Measurements { format, version, measured_with, base_kl: None, groups: BTreeMap::new() }
+    }
+
+    /// Reads a file that must hold measurements of this model, corpus, importance matrix and device.
+    ///
+    /// # Errors
+    /// A file that is damaged, or of something else.
+    pub fn read(path: &Path, expected: &MeasuredWith) -> Result<Measurements> {
+        const HELP: &str = "choose another file with --measurements, or delete this one to measure again";
+        let error = |problem: String| Error::new(path, problem).help(HELP);
+        let source = SourceFile::open(path)?;
+        if source.bytes() > FILE_BYTES_MAX {
+            return Err(error(format!("expected at most {FILE_BYTES_MAX} bytes, found {}", source.bytes())));
+        }
+        let mut bytes = vec![0; source.bytes() as usize];
+        source.read_at(0, &mut bytes)?;
+        let value: serde_json::Value = serde_json::from_slice(&bytes)
+            .map_err(|cause| error(format!("expected measurements as JSON, found an error: {cause}")))?;
+        let text = |key: &str| value.get(key).and_then(serde_json::Value::as_str);
+        if text("format") != Some(FORMAT) {
+            return Err(error(format!("expected the format `{FORMAT}`, found other JSON")));
+        }
+        let version = value.get("version").and_then(serde_json::Value::as_u64);
+        if version != Some(VERSION.into()) {
+            let found = version.map_or_else(|| "none".to_owned(), |version| version.to_string());
+            return Err(error(format!("expected version {VERSION} of the format, found {found}")));
+        }
+        let measurements: Measurements = serde_json::from_value(value)
+            .map_err(|cause| error(format!("expected measurements, found an error: {cause}")))?;
+        if let Some(problem) = measurements.damage() {
+            return Err(error(problem));
+        }
+        match difference(&measurements.measured_with, expected) {
+            None => Ok(measurements),
+            Some(what) => Err(error(format!("expected measurements with the same {what}, found another one"))),
+        }
+    }
+
+    /// Writes the file; its name always refers to a whole one.
+    ///
+    /// # Errors
+    /// I/O.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| Error::new(path, error.to_string()))?;
+        let mut file = AtomicFile::create(path, &[])?;
+        file.write_all(text.as_bytes())?;
+        file.commit()
+    }
+
+    /// What no measurement can be.
+    fn damage(&self) -> Option<String> {
+        let fault = |at: &str, value: f32| Some(format!("{at}: expected a finite number of at least 0, found {value}"));
+        if let Some(value) = self.base_kl.filter(|kl| !kl.is_finite()) {
+            return Some(format!("base_kl: expected a finite number, found {value}"));
+        }
+        self.groups.iter().find_map(|(name, group)| {
+            let error = group.errors.values().find(|error| !error.is_finite() || **error < 0.0);
+            let kl = group.kl.values().find(|[kl, spread]| !kl.is_finite() || !spread.is_finite() || *spread < 0.0);
+            error.copied().or(kl.map(|[_, spread]| *spread)).and_then(|value| fault(name, value))
+        })
+    }
+}
+
+/// The first thing in which measurements differ from what is expected.
+fn difference(found: &MeasuredWith, expected: &MeasuredWith) -> Option<&'static str> {
+    let pairs = [
+        ("model", found.model != expected.model),
+        ("corpus and --chunks", found.corpus != expected.corpus || found.tokens != expected.tokens),
+        ("importance matrix", found.imatrix != expected.imatrix),
+        ("device", found.device != expected.device),
+    ];
+    pairs.into_iter().find(|(_, differs)| *differs).map(|(what, _)| what)
+}
+
+/// SHA-256 of files, one after the other.
+///
+/// # Errors
+/// I/O.
+pub fn hash_files(files: &[&SourceFile]) -> Result<String> {
+    let mut hasher = Sha256::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    for file in files {
+        let mut offset = 0;
+        while offset < file.bytes() {
+            let bytes = PIECE_BYTES.min((file.bytes() - offset) as usize);
+            file.read_at(offset, &mut piece[..bytes])?;
+            hasher.update(&piece[..bytes]);
+            offset += bytes as u64;
+        }
+    }
+    Ok(hexadecimal(&hasher.finalize()))
+}
+
+/// SHA-256 of numbers.
+pub(super) fn hash_numbers(numbers: impl Iterator<Item = u32>) -> String {
+    let mut hasher = Sha256::new();
+    numbers.for_each(|number| hasher.update(number.to_le_bytes()));
+    hexadecimal(&hasher.finalize())
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn with(model: &str) -> MeasuredWith {
+        let text = str::to_owned;
+        MeasuredWith { model: text(model), corpus: text("c"), imatrix: None, device: text("cpu"), tokens: 2048 }
+    }
+
+    #[test]
+    fn files_are_read_as_they_were_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.json");
+        let mut measurements = Measurements::new(with("a"));
+        let errors = (1..200).map(|number| (format!("t{number}"), 1.0 / number as f32)).collect();
+        measurements.groups.insert("g".to_owned(), Measured { errors, ..Measured::default() });
+        measurements.base_kl = Some(-1.234_567_9e-5);
+        measurements.write(&path).unwrap();
+        assert_eq!(Measurements::read(&path, &with("a")).unwrap(), measurements);
+        let error = Measurements::read(&path, &with("b")).unwrap_err().to_string();
+        assert!(
+            error.contains("expected measurements with the same model, found another one; choose another"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn damaged_files_are_refused_in_one_sentence() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.json");
+        let good = serde_json::to_string(&Measurements::new(with("a"))).unwrap();
+        let infinite = good.replace("\"base_kl\":null", "\"base_kl\":1e39");
+        let negative = good.replace("\"groups\":{}", "\"groups\":{\"g\":{\"errors\":{\"q8_0\":-1.0},\"kl\":{}}}");
+        let newer = good.replace("\"version\":1", "\"version\":2");
+        let cases = [
+            ("", "found an error"),
+            (&good[..40], "found an error"),
+            ("[1]", "found other JSON"),
+            (&newer, "expected version 1 of the format, found 2"),
+            (&infinite, "base_kl: expected a finite number"),
+            (&negative, "g: expected a finite number of at least 0, found -1"),
+        ];
+        for (text, expected) in cases {
+            fs::write(&path, text).unwrap();
+            let error = Measurements::read(&path, &with("a")).unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("delete this one") && !error.contains('\n'), "{error}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Passes of a corpus through a model, from the embedding or from a layer on.
+
+use super::divergence::Prediction;
+use crate::corpus::Corpus;
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use trueup_graph::Node;
+use trueup_runtime::{Entry, Error, Observer, Result, Seen, Session};
+
+/// Numbers in the logits that are computed at once.
+const LOGITS_MAX: usize = 1 << 24;
+
+/// The most positions whose logits are computed at once.
+const POSITIONS_MAX: usize = 256;
+
+/// The result of a layer in most models.
+const LAYER_RESULT: &str = "l_out";
+
+/// The residual stream before a layer, for each chunk of the corpus.
+pub(super) type Stream = Vec<Vec<f32>>;
+
+/// The residual streams of a pass, by the layers that they are before.
+#[derive(Default)]
+pub(super) struct Streams {
+    by_layer: BTreeMap<usize, Stream>,
+    chunk: usize,
+}
+
+impl Streams {
+    /// The stream before a layer; `None` if a computation cannot begin there.
+    pub fn before(&self, layer: usize, corpus: &Corpus, width: usize) -> Option<&Stream> {
+        let stream = self.by_layer.get(&layer)?;
+        let is_whole = stream.len() == corpus.chunks()
+            && stream.iter().all(|chunk| chunk.len() == width * corpus.first_unscored());
+        is_whole.then_some(stream)
+    }
+
+    /// Forgets the streams before earlier layers.
+    pub fn forget_before(&mut self, layer: usize) {
+        self.by_layer.retain(|known, _| *known >= layer);
+    }
+}
+
+impl Observer for Streams {
+    fn wants(&self, node: &Node) -> bool {
+        node.layer.is_some_and(|layer| node.name == format!("{LAYER_RESULT}-{layer}"))
+    }
+
+    fn saw(&mut self, seen: &Seen<'_>) -> Result<()> {
+        let Some(layer) = seen.node().layer else { return Ok(()) };
+        let stream = self.by_layer.entry(layer + 1).or_default();
+        stream.resize_with(self.chunk + 1, Vec::new);
+        stream[self.chunk].extend(seen.output()?.values().iter().map(|value| *value as f32));
+        Ok(())
+    }
+
+    fn poisons(&self) -> bool {
+        false
+    }
+}
+
+/// Where a pass begins.
+#[derive(Clone, Copy)]
+pub(super) struct From<'s> {
+    pub layer: usize,
+    pub stream: &'s Stream,
+}
+
+/// Computes the corpus, and gives what `of` makes of the logits of each scored position. `streams` keeps the residual
+/// streams of a pass from the embedding on. `tell` is called after each chunk.
+///
+/// # Errors
+/// Failures of devices, and of `of`.
+pub(super) fn pass<T: Send>(
+    session: &mut Session,
+    corpus: &Corpus,
+    from: Option<From>,
+    mut streams: Option<&mut Streams>,
+    of: impl Fn(usize, &[f32]) -> Result<T> + Sync,
+    tell: &mut dyn FnMut(),
+) -> Result<Vec<T>> {
+    let width = session.model().model().spec().hidden_size();
+    let vocabulary = session.model().model().spec().vocabulary_size();
+    let piece = (LOGITS_MAX / vocabulary.max(1)).clamp(1, POSITIONS_MAX);
+    let mut results = Vec::with_capacity(corpus.chunks() * corpus.scored());
+    for chunk in 0..corpus.chunks() {
+        let input = &corpus.input(chunk)[..corpus.first_unscored()];
+        session.truncate(0, 0);
+        session.expect_length(0, input.len());
+        if let Some(streams) = &mut streams {
+            streams.chunk = chunk;
+        }
+        let ends = (corpus.first()..input.len()).step_by(piece).chain([input.len()]);
+        let mut start = 0;
+        for end in ends {
+            let wants_logits = start >= corpus.first();
+            let entries: Vec<Entry> =
+                input[start..end].iter().map(|token| Entry { token: *token, sequence: 0, wants_logits }).collect();
+            let logits = match from {
+                Some(From { layer, stream }) => {
+                    session.compute_from(layer, &stream[chunk][start * width..end * width], &entries)?
+                }
+                None => {
+                    session.compute(&entries, streams.as_deref_mut().map(|streams| streams as &mut dyn Observer))?
+                }
+            };
+            if wants_logits {
+                let first = chunk * corpus.scored() + start - corpus.first();
+                let rows = (0..logits.rows()).into_par_iter();
+                let one = |row: usize| {
+                    let floats: Vec<f32> = logits.row(row).iter().map(|logit| *logit as f32).collect();
+                    of(first + row, &floats)
+                };
+                results.extend(rows.map(one).collect::<Result<Vec<T>>>()?);
+            }
+            start = end;
+        }
+        tell();
+    }
+    Ok(results)
+}
+
+/// The predictions of a model at all scored positions.
+///
+/// # Errors
+/// As [`pass`], and logits that are not finite.
+pub(super) fn predictions(session: &mut Session, corpus: &Corpus, tell: &mut dyn FnMut()) -> Result<Vec<Prediction>> {
+    let of = |position: usize, logits: &[f32]| Prediction::new(logits).ok_or_else(|| not_finite(corpus, position));
+    pass(session, corpus, None, None, of, tell)
+}
+
+/// The KL divergence from the predictions of the reference at all scored positions.
+///
+/// # Errors
+/// As [`pass`], and logits that are not finite.
+pub(super) fn divergences(
+    session: &mut Session,
+    corpus: &Corpus,
+    reference: &[Prediction],
+    from: Option<From>,
+    streams: Option<&mut Streams>,
+    tell: &mut dyn FnMut(),
+) -> Result<Vec<f64>> {
+    let of = |position: usize, logits: &[f32]| {
+        reference[position].divergence(logits).ok_or_else(|| not_finite(corpus, position))
+    };
+    pass(session, corpus, from, streams, of, tell)
+}
+
+fn not_finite(corpus: &Corpus, position: usize) -> Error {
+    let (chunk, position) = (position / corpus.scored(), corpus.first() + position % corpus.scored());
+    Error::Request(format!(
+        "chunk {chunk}, position {position}: the logits of the model are not finite; run `trueup verify` on it to find \
+         the cause"
+    ))
+}

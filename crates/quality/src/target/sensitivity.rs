@@ -1,0 +1,136 @@
+//! What each type of a group costs, from what was measured of a few types.
+//!
+//! The KL divergence that a group causes grows with the square of the errors of its weights. A type between two measured
+//! ones is interpolated by its error, on logarithmic scales. Types outside of the measured ones are proportional to their
+//! error.
+
+use super::groups::Group;
+use super::measurements::Measured;
+use trueup_blocks::DType;
+
+/// A measured type.
+#[derive(Clone, Copy)]
+struct Anchor {
+    error: f64,
+    kl: f64,
+}
+
+impl Measured {
+    /// Whether all that is needed of a group was measured.
+    pub fn is_complete(&self, group: &Group) -> bool {
+        let has_errors = needed_errors(group).all(|dtype| self.errors.contains_key(dtype.name()));
+        has_errors && group.anchors().iter().all(|dtype| self.kl.contains_key(dtype.name()))
+    }
+
+    /// What each candidate adds to the KL divergence of the model with the base types, in the order of the candidates.
+    pub fn costs(&self, group: &Group) -> Vec<f64> {
+        let base = self.error(group, group.base());
+        let mut anchors: Vec<Anchor> = group.anchors().iter().filter_map(|dtype| self.anchor(*dtype, base)).collect();
+        anchors.sort_by(|a, b| a.error.total_cmp(&b.error));
+        // A larger error does not cost less.
+        for place in 1..anchors.len() {
+            anchors[place].kl = anchors[place].kl.max(anchors[place - 1].kl);
+        }
+        let of_base = interpolated(&anchors, base);
+        group.candidates.iter().map(|dtype| interpolated(&anchors, self.error(group, *dtype)) - of_base).collect()
+    }
+
+    /// The error of a type; the source's has none.
+    fn error(&self, group: &Group, dtype: DType) -> f64 {
+        if dtype == group.source {
+            return 0.0;
+        }
+        self.errors.get(dtype.name()).map_or(0.0, |error| f64::from(*error))
+    }
+
+    /// A measured type, with its whole divergence: what was measured is the difference from the base type.
+    fn anchor(&self, dtype: DType, base: f64) -> Option<Anchor> {
+        let error = f64::from(*self.errors.get(dtype.name())?);
+        let [kl, spread] = self.kl.get(dtype.name())?.map(f64::from);
+        // Differences within the noise may be negative.
+        let kl = kl.max(spread / 2.0);
+        let share = if error > 0.0 { (base / error).min(0.5) } else { 0.0 };
+        Some(Anchor { error, kl: kl / (1.0 - share) })
+    }
+}
+
+/// The types whose errors are needed: all candidates and the base type, unless they are the source's.
+pub(super) fn needed_errors(group: &Group) -> impl Iterator<Item = DType> {
+    let base = Some(group.base()).filter(|base| !group.candidates.contains(base));
+    group.candidates.iter().copied().chain(base).filter(|dtype| *dtype != group.source)
+}
+
+/// The divergence at an error; anchors are in the order of their errors.
+fn interpolated(anchors: &[Anchor], error: f64) -> f64 {
+    let (Some(first), Some(last)) = (anchors.first(), anchors.last()) else { return 0.0 };
+    let proportional = |anchor: &Anchor| if anchor.error > 0.0 { anchor.kl * error / anchor.error } else { anchor.kl };
+    if error <= first.error {
+        return proportional(first);
+    }
+    if error >= last.error {
+        return proportional(last);
+    }
+    let between = anchors.windows(2).find(|pair| error < pair[1].error);
+    let Some([low, high]) = between.and_then(|pair| pair.first_chunk()) else { return proportional(last) };
+    if low.kl <= 0.0 || low.error <= 0.0 {
+        return low.kl + (high.kl - low.kl) * (error - low.error) / (high.error - low.error);
+    }
+    let share = libm::log(error / low.error) / libm::log(high.error / low.error);
+    low.kl * libm::pow(high.kl / low.kl, share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(candidates: &[DType]) -> Group {
+        let (name, tensors) = ("g".to_owned(), vec![0]);
+        Group { name, tensors, source: DType::F16, candidates: candidates.to_vec(), layer: Some(0) }
+    }
+
+    fn measured(errors: &[(DType, f32)], kl: &[(DType, [f32; 2])]) -> Measured {
+        let errors = errors.iter().map(|(dtype, error)| (dtype.name().to_owned(), *error)).collect();
+        let kl = kl.iter().map(|(dtype, kl)| (dtype.name().to_owned(), *kl)).collect();
+        Measured { errors, kl }
+    }
+
+    #[test]
+    fn one_measured_type_gives_all_others_by_their_errors() {
+        let group = group(&[DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::F16]);
+        let errors = [(DType::Q4_0, 100.0), (DType::Q5_0, 25.0), (DType::Q8_0, 1.0)];
+        let measured = measured(&errors, &[(DType::Q4_0, [0.99, 0.001])]);
+        assert!(measured.is_complete(&group));
+        let costs = measured.costs(&group);
+        let expected = [0.99, 0.24, 0.0, -0.01];
+        assert!(costs.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6), "{costs:?}");
+    }
+
+    #[test]
+    fn types_between_two_measured_ones_are_interpolated() {
+        let group = group(&[DType::Q2K, DType::Q3K, DType::Q4K, DType::Q8_0, DType::F16]);
+        assert_eq!(group.anchors(), [DType::Q2K, DType::Q4K]);
+        let errors = [(DType::Q2K, 100.0), (DType::Q3K, 10.0), (DType::Q4K, 1.0), (DType::Q8_0, 0.0)];
+        let costs = measured(&errors, &[(DType::Q2K, [1.0, 0.0]), (DType::Q4K, [0.01, 0.0])]).costs(&group);
+        let expected = [1.0, 0.1, 0.01, 0.0, 0.0];
+        assert!(costs.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6), "{costs:?}");
+    }
+
+    #[test]
+    fn differences_within_the_noise_count_as_half_of_it() {
+        let group = group(&[DType::Q4_0, DType::Q8_0, DType::F16]);
+        let errors = [(DType::Q4_0, 100.0), (DType::Q8_0, 0.0)];
+        let measured = measured(&errors, &[(DType::Q4_0, [-0.5, 0.002])]);
+        assert_eq!(measured.costs(&group).map_first(), 0.001f32);
+        assert!(!Measured::default().is_complete(&group));
+    }
+
+    trait First {
+        fn map_first(&self) -> f32;
+    }
+
+    impl First for Vec<f64> {
+        fn map_first(&self) -> f32 {
+            self[0] as f32
+        }
+    }
+}
