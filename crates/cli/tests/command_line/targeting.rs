@@ -246,5 +246,5 @@ fn measurements_of_something_else_are_refused_and_kept() {
         .refuses(&["expected measurements with the same corpus and --chunks, found another one"]);
     trueup(&[&call[..], &["--measurements", &setting.model]].concat())
         .refuses(&["this file is an input of the command"]);
-    trueup(&[&call[..], &["--measurements", &output]].concat()).refuses(&["this output is the same file"]);
+    trueup(&[&call[..], &["--measurements", &output]].concat()).refuses(&["this path is given for two outputs"]);
 }
