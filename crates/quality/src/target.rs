@@ -8,8 +8,7 @@
 //! ```
 //!
 //! The base is computed in q8_0 because that is fast and loses little. What is measured of a group is the difference of
-//! two divergences from the source's predictions, at the same positions. So the noise of rounded activations, which both
-//! have, cancels out in the mean.
+//! two divergences from the source's predictions at the same positions: the noise of rounded activations cancels out.
 
 mod allocation;
 mod divergence;
@@ -67,9 +66,9 @@ pub struct TargetInput {
 /// What is to be reached.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// A file of at most so many bytes.
+    /// The most bytes of the file.
     Bytes(u64),
-    /// A KL divergence of at most so many nats.
+    /// The largest KL divergence, in nats.
     Divergence(f64),
 }
 
@@ -279,10 +278,8 @@ impl Tuner {
     fn plan_of_size(&self, known: &Measurements, costs: &[Vec<f64>], most: u64) -> Result<TargetPlan> {
         let (smallest, largest) = self.sizes();
         if most < smallest || most > largest {
-            let (size, word) = if most < smallest { (smallest, "smallest") } else { (largest, "largest useful") };
             return Err(Error::Request(format!(
-                "--target: expected {smallest} to {largest} bytes, found {most}; the {word} file of this model has {size} \
-                 bytes"
+                "expected a target of {smallest} to {largest} bytes, found {most}; use a target in this range"
             )));
         }
         let tensors = self.input.source.tensors();
@@ -290,7 +287,7 @@ impl Tuner {
             |group: &Group, dtype: DType, cost: f64| Choice { weight: group.bytes(dtype, tensors) as f64, cost };
         let options = self.options_of(costs, option);
         let chosen = allocate(&options, (most - self.fixed_bytes) as f64);
-        let chosen = chosen.ok_or_else(|| Error::Request("--target: no types fit; use a larger target".to_owned()))?;
+        let chosen = chosen.ok_or_else(|| Error::Request("no types fit the target; use a larger one".to_owned()))?;
         Ok(self.plan_of(known, costs, &chosen))
     }
 
@@ -334,7 +331,7 @@ impl Tuner {
         let smallest_found = tried.iter().map(|(_, found)| *found).fold(f64::INFINITY, f64::min);
         best.ok_or_else(|| {
             Error::Request(format!(
-                "--max-kl: expected a KL divergence that this model can reach, found {most}; the smallest that was \
+                "expected a KL divergence that types of this model can reach, found {most}; the smallest that was \
                  measured is {smallest_found:.6}"
             ))
         })

@@ -78,8 +78,8 @@ fn x_ln_x(x: f64) -> f64 {
     if x > 0.0 { x * libm::log(x) } else { 0.0 }
 }
 
-/// `e^x` for `x` up to 0, with a relative error below 3e-7: a polynomial on half an octave around 0, times a power of 2.
-/// `libm::exp` takes several times as long, and vocabularies are large.
+/// `e^x` for `x` up to 0, with a relative error below 3e-7: a polynomial near 0, times a power of 2. `libm::exp` takes
+/// several times as long, and vocabularies are large.
 fn exponential(x: f32) -> f32 {
     if x < -87.0 {
         return 0.0;

@@ -22,7 +22,7 @@ const QUANTIZED: [DType; 13] = [
     DType::Q8_0,
 ];
 
-/// GGUF files start each tensor at a multiple of so many bytes.
+/// Tensors of a GGUF file start at multiples of this number of bytes.
 const ALIGNMENT: u64 = 32;
 
 /// Bits per weight of the type that is measured first.

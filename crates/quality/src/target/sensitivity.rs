@@ -1,7 +1,7 @@
 //! What each type of a group costs, from what was measured of a few types.
 //!
-//! The KL divergence that a group causes grows with the square of the errors of its weights. A type between two measured
-//! ones is interpolated by its error, on logarithmic scales. Types outside of the measured ones are proportional to their
+//! The KL divergence that a group causes grows with the square of the errors of its weights. A type between two
+//! measured ones is interpolated by its error, on logarithmic scales. Types outside of them are proportional to their
 //! error.
 
 use super::groups::Group;
