@@ -2,8 +2,8 @@
 """Make an f16 model from a quantized GGUF file, to measure `trueup quantize --target` without an f16 checkpoint.
 
 A dequantized file still lies on the grid of its types, which the same types then reproduce without an error. So each
-weight is moved at random by up to half of the distance between two neighbouring values of its block of 32. This costs
-about as much quality as the quantization did, and leaves weights that favour no type.
+weight is moved at random by up to half of the distance between two neighboring values of its block of 32. This costs
+about as much quality as the quantization did, and leaves weights that favor no type.
 
     python scripts/target_models.py MODEL-q4_1.gguf model-f16.gguf
 
