@@ -31,7 +31,7 @@ pub struct RecipeParameters {
 const PATTERN_BYTES_MAX: usize = 32 << 20;
 
 impl Recipe {
-    /// The settings of the recipe.
+    /// The settings of the recipe. Types that are assigned to single tensors by name are not among them.
     pub fn parameters(&self) -> RecipeParameters {
         let name = |dtype: DType| dtype.name().to_owned();
         RecipeParameters {
