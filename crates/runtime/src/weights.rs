@@ -66,7 +66,7 @@ impl Weights {
         Weights { model, devices, with_layers, homes: Mutex::default(), uploaded: Mutex::default() }
     }
 
-    /// The same devices with another file of the model, which differs in the weights of these names only. The others are
+    /// The same devices with another file of the model that differs in the weights of these names only. The others are
     /// shared, as far as they are on devices already.
     pub fn with_changed(&self, model: Arc<ModelFile>, changed: &[String]) -> Weights {
         let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner).clone();
