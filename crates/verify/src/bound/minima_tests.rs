@@ -58,7 +58,7 @@ impl Weights {
         }
     }
 
-    /// One of eight: scales and minima of six bits at bytes 4 to 15, two fields to a byte where they are above the third.
+    /// One of eight. Scales and minima of six bits are in bytes 4 to 15; those of sub-blocks 4 to 7 are in two parts.
     fn of_sub_block(dtype: DType, bytes: &[u8], j: usize) -> Weights {
         let half = |at: usize| half::f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32();
         let (fields, fifths) = (&bytes[4..16], &bytes[16..48]);

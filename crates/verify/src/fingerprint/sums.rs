@@ -205,8 +205,8 @@ fn sub_block_len(row: &[f64], minima: &[f64]) -> usize {
     row.len().div_ceil(minima.len().max(1)).max(1)
 }
 
-/// Both products of each sub-block above a minimum, as kernels have them that sum blocks in integers: the minimum's with
-/// sums of `summed` in f32.
+/// Both products of each sub-block above a minimum, in kernels that sum blocks in integers. The product of the minimum
+/// is with sums of `summed` in f32.
 fn parts(weights: &[f64], minima: &[f64], row: &Row, summed: &[f64]) -> Vec<f64> {
     let len = sub_block_len(weights, minima);
     let blocks = weights.chunks(len).zip(row.values.chunks(len));

@@ -1,9 +1,9 @@
 //! Products of a packed tile of sixteen rows, of types whose blocks consist of sub-blocks, with quantized activations.
 //!
-//! The codes of a sub-block are multiplied and summed in integers, exactly. The result, which f32 holds exactly, enters
-//! the row's f32 sum by one fused multiply-add with `scale of the sub-block * scale of the activations`, rounded to f32,
-//! sub-block after sub-block. If sub-blocks have minima, one more adds the minimum times the sum of the activations,
-//! which is rounded to f32.
+//! The codes of a sub-block are multiplied and summed in integers, exactly, and f32 holds the result exactly. It enters
+//! the row's f32 sum by one fused multiply-add. The other factor is `scale of the sub-block * scale of activations`,
+//! rounded to f32. Sub-blocks follow one after the other. If they have minima, one more fused multiply-add adds the
+//! minimum times the sum of the activations, which is rounded to f32.
 
 use super::kernel;
 use super::quantize::ActivationBlock;
@@ -17,7 +17,8 @@ use half::f16;
 
 kernel! {
     /// `sums[t + tokens * p][r] = row r of tile p . x_t`, for consecutive tiles of one length in format `F` and up to
-    /// [`TILE`](super::TILE) tokens, whose activations lie side by side: block `b` of token `t` is `xs[b * tokens + t]`.
+    /// [`TILE`](super::TILE) tokens. Activations of tokens are side by side: block `b` of token `t` is
+    /// `xs[b * tokens + t]`.
     fn sub_block_product [const F: usize, const S: usize, const G: usize] (
         panels: &[PanelBlock<S, G>],
         xs: &[ActivationBlock],
@@ -132,7 +133,8 @@ fn codes<const F: usize, const S: usize, const G: usize>(
     codes
 }
 
-/// Words whose sums of products with codes fit 16 bits, if pairs of bytes are added there: 2 * 127 * the largest code each.
+/// Words whose sums of products with codes fit 16 bits if pairs of bytes are added there: each sum is at most 2 * 127
+/// times the largest code.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other instructions add in 32 bits"))]
 pub(super) const fn words_in_16_bits<const F: usize>() -> usize {
     match Format::<F>::CODE_MAX {
@@ -144,8 +146,8 @@ pub(super) const fn words_in_16_bits<const F: usize>() -> usize {
     }
 }
 
-/// The tiles one by one, each with its tokens' sums. Panics if the numbers of activations and sums do not match those of
-/// tiles and tokens.
+/// The tiles one by one, each with its tokens' sums. Panics if the numbers of activations and sums do not match the
+/// numbers of tiles and tokens.
 pub(super) fn each_panel<'a, const F: usize, const S: usize, const G: usize>(
     panels: &'a [PanelBlock<S, G>],
     xs: &[ActivationBlock],

@@ -1,5 +1,7 @@
-//! Products of packed tiles of types with sub-blocks: as in `avx2/sub_block_product.rs`, with `vpdpbusd`, which multiplies
-//! unsigned by signed bytes. Numbers of the codebook are used with 128 added, which the start of the sums subtracts.
+//! Products of packed tiles of types with sub-blocks: as in `avx2/sub_block_product.rs`, with `vpdpbusd`.
+//!
+//! It multiplies unsigned by signed bytes. Numbers of the codebook are used with 128 added, which the start of the sums
+//! subtracts.
 
 use super::super::avx2::panel_product::repeat;
 use super::super::avx2::store;

@@ -1,7 +1,7 @@
 //! Products of packed tiles of types with sub-blocks: as in `panel_product.rs`, sub-block after sub-block.
 //!
-//! `sdot` multiplies signed bytes: codes are used as they are stored, at most 63, and numbers of the codebook with their
-//! sign.
+//! `sdot` multiplies signed bytes: codes, at most 63, are used as they are stored, and numbers of the codebook with
+//! their sign.
 
 use super::super::panel_product::Tokens;
 use super::super::quantize::ActivationBlock;
