@@ -167,8 +167,8 @@ impl Recipe {
         !self.assigned.is_empty()
     }
 
-    /// What can become of each tensor, in their order: whether it can be quantized, and the type that an option or a rule
-    /// gives it.
+    /// What can become of each tensor, in their order: whether it can be quantized, and the type that an option or a
+    /// rule gives it.
     pub fn freedom(&self, tensors: &[TensorInfo], facts: &ModelFacts) -> Vec<Freedom> {
         let is_tied = !tensors.iter().any(|tensor| Role::of(&tensor.name) == Role::Output);
         let of = |tensor: &TensorInfo| {
