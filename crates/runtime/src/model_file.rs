@@ -54,8 +54,8 @@ pub struct ModelFile {
     tensors: Vec<TensorInfo>,
     /// Where each is, by its name.
     places: HashMap<String, Stored>,
-    /// If the file is temporary: the model that it was made from, and what removes it.
-    temporary: Option<(PathBuf, TemporaryFile)>,
+    /// If the file was temporary: the model that it was made from. The file is mapped and has no name any more.
+    temporary: Option<PathBuf>,
 }
 
 /// A tensor, or some rows of one, of the file.
@@ -135,17 +135,18 @@ impl ModelFile {
         })
     }
 
-    /// Opens a temporary file as [`ModelFile::open_for_other_tokenizer`] does. The file is removed with the model.
-    /// [`ModelFile::path`] and messages name `source`, the model that the file was made from.
+    /// Opens a temporary file as [`ModelFile::open_for_other_tokenizer`] does, and removes it: the
+    /// model needs only the map, and a process that is killed leaves nothing. [`ModelFile::path`] and messages name `source`, the model that the file was made from.
     pub fn open_temporary(file: TemporaryFile, source: impl Into<PathBuf>) -> Result<ModelFile> {
         let opened = ModelFile::open_for_other_tokenizer(file.path())?;
-        Ok(ModelFile { temporary: Some((source.into(), file)), ..opened })
+        drop(file);
+        Ok(ModelFile { temporary: Some(source.into()), ..opened })
     }
 
     /// The file that was opened, or the name of a model that is in none.
     pub fn path(&self) -> &Path {
         match (&self.temporary, &self.source) {
-            (Some((path, _)), _) => path,
+            (Some(path), _) => path,
             (None, Source::File { file, .. }) => file.model().path(),
             (None, Source::Made { name, .. }) => name,
         }
@@ -316,6 +317,8 @@ impl ModelFile {
     /// Fails when the file, or what its name leads to, changed since it was opened.
     pub fn unchanged(&self) -> Result<()> {
         match &self.source {
+            // It has no name, so only its contents can be looked at.
+            Source::File { file, .. } if self.temporary.is_some() => Ok(file.unwritten()?),
             Source::File { file, .. } => Ok(file.model().unchanged()?),
             Source::Made { .. } => Ok(()),
         }

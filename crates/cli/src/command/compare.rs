@@ -6,7 +6,7 @@ use crate::failure::{Code, Failure, Result};
 use crate::output;
 use crate::progress::chunk_bar;
 use crate::table::{Column, Side, table};
-use crate::target::Targets;
+use crate::target::{Targets, is_same};
 use crate::value;
 use clap::Args;
 use serde_json::json;
@@ -102,17 +102,20 @@ pub struct Arguments {
 /// Runs `trueup compare`.
 pub fn run(arguments: Arguments) -> Result {
     let against = Against::open(&arguments)?;
-    check_inputs(&arguments, &against)?;
     let conversion = Conversion { folder: arguments.temp_dir.clone(), threads: arguments.place.threads() };
+    conversion.check()?;
+    let text = check_inputs(&arguments, &against)?;
+    // A conversion takes long: what can fail before it does.
+    let devices = arguments.place.open()?;
     let opened = ModelWithTokenizer::of(open(&conversion, &arguments.model)?);
     let model = opened.model.clone();
     let tokenizer = opened.tokenizer()?;
     note_tokenizer(tokenizer);
-    let other = against.model(&conversion)?;
+    let other = against.model(&conversion, &arguments.model, &model)?;
     let options = arguments.place.session(1);
-    let corpus = corpus(&arguments, &model, tokenizer, &against, options.context)?;
+    let corpus = corpus(&arguments, &text, &model, tokenizer, &against)?;
     let options = SessionOptions { context: Some(corpus.context()), ..options };
-    let weights = arguments.place.weights(model.clone())?;
+    let weights = arguments.place.weights_on(devices, model.clone())?;
     let mut session = arguments.place.open_session(weights.clone(), &options)?;
     let mut reference = against.session(&arguments.place, other, &weights, &options)?;
     let mut writer = writer(&arguments, &model, &corpus)?;
@@ -184,14 +187,13 @@ impl Against {
         Ok(Against::Model(path.clone()))
     }
 
-    /// The reference, if it is another model.
-    fn model(&self, conversion: &Conversion) -> Result<Option<Arc<ModelFile>>> {
-        let Against::Model(path) = self else { return Ok(None) };
-        let model = open(conversion, path).map_err(|failure| {
-            let problem = failure.sentence().unwrap_or_default();
-            Failure::new(format!("--against: expected a model or a file of logits: {problem}"))
-        })?;
-        Ok(Some(model))
+    /// The reference, if it is a model: `opened` itself if its path, `known`, is the same.
+    fn model(&self, conversion: &Conversion, known: &Path, opened: &Arc<ModelFile>) -> Result<Option<Arc<ModelFile>>> {
+        match self {
+            Against::Model(path) if is_same(path, known) => Ok(Some(opened.clone())),
+            Against::Model(path) => open(conversion, path).map(Some).map_err(no_reference),
+            Against::Nothing | Against::Itself | Against::Logits(_) => Ok(None),
+        }
     }
 
     /// A session of the reference, if it is a model.
@@ -225,22 +227,43 @@ fn shown(path: &Path) -> String {
     quote(&path.to_string_lossy())
 }
 
+/// The failure to open the reference.
+fn no_reference(failure: Failure) -> Failure {
+    let problem = failure.sentence().unwrap_or_default();
+    Failure::new(format!("--against: expected a model or a file of logits: {problem}"))
+}
+
 fn no_corpus() -> Failure {
     Failure::new("--corpus is missing; pass a text file to measure on")
 }
 
-/// Checks that there is a corpus, and the outputs, before any work.
-fn check_inputs(arguments: &Arguments, against: &Against) -> Result<()> {
-    if arguments.corpus.is_none() && !matches!(against, Against::Logits(_)) {
+/// Checks the outputs and reads the corpus before any work. The text is empty if the reference has the tokens.
+fn check_inputs(arguments: &Arguments, against: &Against) -> Result<String> {
+    let is_corpus_needed = !matches!(against, Against::Logits(_));
+    if !is_corpus_needed && (arguments.corpus.is_some() || arguments.place.session(1).context.is_some()) {
+        let option = if arguments.corpus.is_some() { "--corpus" } else { "-c" };
+        let problem = "the file of logits contains the tokens and their chunks";
+        return Err(Failure::new(format!("{option}: {problem}; remove the option")));
+    }
+    if is_corpus_needed && arguments.corpus.is_none() {
         return Err(no_corpus());
     }
+    check_targets(arguments, against)?;
+    Ok(arguments.corpus.as_deref().map(text::read_text).transpose()?.unwrap_or_default())
+}
+
+/// Checks the outputs.
+fn check_targets(arguments: &Arguments, against: &Against) -> Result<()> {
     let targets = [&arguments.json, &arguments.html, &arguments.save_logits].map(Option::as_deref);
     if targets.iter().all(Option::is_none) {
         return Ok(());
     }
     let checkpoint = formats::open(&arguments.model, &OpenOptions::default())?;
     let other = match against {
-        Against::Model(other) => Some(formats::open(other, &OpenOptions::default())?),
+        Against::Model(other) => {
+            let opened = formats::open(other, &OpenOptions::default());
+            Some(opened.map_err(|error| no_reference(error.into()))?)
+        }
         Against::Nothing | Against::Itself | Against::Logits(_) => None,
     };
     let mut sources = checkpoint.sources();
@@ -255,27 +278,21 @@ fn check_inputs(arguments: &Arguments, against: &Against) -> Result<()> {
 /// The chunks of the text, or those of the reference's file.
 fn corpus(
     arguments: &Arguments,
+    text: &str,
     model: &ModelFile,
     tokenizer: &Tokenizer,
     against: &Against,
-    context: Option<usize>,
 ) -> Result<Corpus> {
     let vocabulary = tokenizer.vocabulary();
     let bos = vocabulary.special().bos.filter(|_| vocabulary.adds_bos());
     match (against, &arguments.corpus) {
-        (Against::Logits(file), corpus) => {
-            if corpus.is_some() || context.is_some() {
-                let option = if corpus.is_some() { "--corpus" } else { "-c" };
-                let problem = "the file of logits contains the tokens and their chunks";
-                return Err(Failure::new(format!("{option}: {problem}; remove the option")));
-            }
+        (Against::Logits(file), _) => {
             text::check_ids(tokenizer, file.ids())?;
             Ok(Corpus::of_ids(file.ids().to_vec(), file.shape().context, bos, arguments.chunks)?)
         }
         (_, Some(file)) => {
-            let context = chunk_size(model, context)?;
-            let text = text::read_text(file)?;
-            Corpus::new(tokenizer, &text, context, arguments.chunks)
+            let context = chunk_size(model, arguments.place.session(1).context)?;
+            Corpus::new(tokenizer, text, context, arguments.chunks)
                 .map_err(|error| Failure::new(format!("{}: {error}", shown(file))))
         }
         (_, None) => Err(no_corpus()),

@@ -10,6 +10,9 @@ use trueup::convert::{Options, convert};
 use trueup::formats::{self, Checkpoint, Description, OpenOptions, TemporaryFile, free_disk_bytes, quote};
 use trueup::runtime::ModelFile;
 
+/// Name of the temporary file, in a directory made for it.
+const TEMPORARY_NAME: &str = "trueup-model.gguf";
+
 /// How a model is converted.
 pub struct Conversion {
     /// Directory of the temporary file; by default that of the system.
@@ -21,7 +24,7 @@ pub struct Conversion {
 impl Conversion {
     /// Opens a GGUF file, or converts a model in another format. Every matrix keeps its type, as with `trueup convert`.
     ///
-    /// The temporary file is removed when the model is dropped.
+    /// The temporary file is removed as soon as the model is open.
     pub fn open(&self, path: &Path) -> Result<Arc<ModelFile>> {
         match formats::open(path, &OpenOptions::default()) {
             Ok(source) if matches!(source.description(), Description::Json(_)) => self.convert(path, source.as_ref()),
@@ -31,14 +34,21 @@ impl Conversion {
         }
     }
 
+    /// Fails if the given directory does not exist, whether or not a model is converted.
+    pub fn check(&self) -> Result<()> {
+        match &self.folder {
+            Some(folder) if !folder.is_dir() => Err(no_folder(folder)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     fn convert(&self, path: &Path, source: &dyn Checkpoint) -> Result<Arc<ModelFile>> {
         let folder = self.folder.clone().unwrap_or_else(std::env::temp_dir);
         let shown_folder = quote(&folder.to_string_lossy());
         if !folder.is_dir() {
-            let problem = "expected a directory for the temporary GGUF file, found none";
-            return Err(Failure::new(format!("{shown_folder}: {problem}; pass another one with --temp-dir DIR")));
+            return Err(no_folder(&folder));
         }
-        let file = TemporaryFile::create(&folder, "trueup-", ".gguf")
+        let file = TemporaryFile::create(&folder, TEMPORARY_NAME)
             .map_err(|error| Failure::new(format!("{error}; pass another directory with --temp-dir DIR")))?;
         let options = Options { threads: self.threads, dry_run: true, ..Options::default() };
         let bytes = convert(source, file.path(), &options, &Bar::new("convert"))?.bytes;
@@ -56,4 +66,10 @@ impl Conversion {
         model.model().notes().iter().for_each(|note| output::note(note));
         Ok(Arc::new(model))
     }
+}
+
+fn no_folder(folder: &Path) -> Failure {
+    let folder = quote(&folder.to_string_lossy());
+    let problem = "expected a directory for the temporary GGUF file, found none";
+    Failure::new(format!("{folder}: {problem}; pass another one with --temp-dir DIR"))
 }

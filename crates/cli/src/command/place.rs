@@ -304,12 +304,30 @@ enum Switch {
     Off,
 }
 
+/// The devices of a [`Place`].
+pub struct Opened {
+    devices: Vec<Arc<dyn Device>>,
+    /// Computes the operators that the devices lack. `None` if they lack none.
+    fallback: Option<Arc<dyn Device>>,
+}
+
 impl Place {
     /// Places the weights of a model on the devices.
     pub fn weights(&self, model: Arc<ModelFile>) -> Result<Arc<Weights>> {
         self.shares.expect_use(&model)?;
-        let (devices, fallback) =
-            (self.shares.open(&self.device, &self.machine)?, self.shares.fallback(&self.device, &self.machine)?);
+        self.weights_on(self.open()?, model)
+    }
+
+    /// Opens the devices.
+    pub fn open(&self) -> Result<Opened> {
+        let devices = self.shares.open(&self.device, &self.machine)?;
+        Ok(Opened { devices, fallback: self.shares.fallback(&self.device, &self.machine)? })
+    }
+
+    /// Places the weights of a model on devices that are open.
+    pub fn weights_on(&self, opened: Opened, model: Arc<ModelFile>) -> Result<Arc<Weights>> {
+        self.shares.expect_use(&model)?;
+        let Opened { devices, fallback } = opened;
         note_weight_types(&model, &devices);
         Ok(Arc::new(Weights::over(model, devices, fallback)))
     }

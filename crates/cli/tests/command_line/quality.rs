@@ -105,8 +105,18 @@ fn checkpoints_are_converted_to_a_temporary_file() {
         assert_eq!(number(&report, "/result/figures/against/kl/maximum"), 0.0);
         assert!(is_clean());
     }
-    // Refused after the conversion, before it, and by it.
-    compared(&[&model, "--against", &folder, "--device", "cuda:99", "-q"]).refuses(&["cuda:99"]);
+    // One path is converted once.
+    let answer = compared(&[&folder, "--against", &format!("{folder}/."), "--json", "-"]).exits(0);
+    assert_eq!(answer.stderr.matches("is converted to a temporary GGUF file").count(), 1, "{}", answer.stderr);
+    assert_eq!(number(&answer.json(), "/result/figures/against/kl/maximum"), 0.0);
+    // Refused before the conversion, and by it.
+    let missing = scratch.path("missing");
+    let refused_early = |arguments: &[&str], word: &str| {
+        let answer = trueup(&[&["compare", &folder, "--temp-dir", &temporary], arguments].concat()).refuses(&[word]);
+        assert!(!answer.stderr.contains("is converted to"), "{}", answer.stderr);
+    };
+    refused_early(&["--corpus", &corpus, "--device", "cuda:99"], "cuda:99");
+    refused_early(&["--corpus", &missing], "missing");
     let inside = format!("{folder}/config.json");
     compared(&[&model, "--against", &folder, "--html", &inside, "-q"]).refuses(&["config.json"]);
     let broken = scratch.path("broken");
@@ -114,10 +124,13 @@ fn checkpoints_are_converted_to_a_temporary_file() {
     fs::copy(fixture.join("config.json"), format!("{broken}/config.json")).expect("a copy");
     compared(&[&model, "--against", &broken, "-q"])
         .refuses(&["--against: expected a model or a file of logits: ", "broken"]);
+    compared(&[&model, "--against", &missing, "--json", "-", "-q"])
+        .refuses(&["--against: expected a model or a file of logits: ", "missing"]);
     assert!(is_clean());
-    let missing = scratch.path("missing");
-    trueup(&["compare", &folder, "--corpus", &corpus, "--temp-dir", &missing])
-        .refuses(&["expected a directory for the temporary GGUF file, found none; pass another one with --temp-dir"]);
+    for model in [&folder, &model] {
+        let problem = "expected a directory for the temporary GGUF file, found none; pass another one with --temp-dir";
+        trueup(&["compare", model, "--corpus", &corpus, "--temp-dir", &missing]).refuses(&[problem]);
+    }
 }
 
 #[test]

@@ -1,17 +1,20 @@
-//! The partial files that this process has open, so that a signal can remove them.
+//! The partial files and temporary directories that this process has open, so that a signal can remove them.
 
+use super::stale;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::NamedTempFile;
 
-static LIVE: Mutex<Live> = Mutex::new(Live { paths: Vec::new(), ended: false });
+static LIVE: Mutex<Live> = Mutex::new(Live { paths: Vec::new(), folders: Vec::new(), ended: false });
 
 /// Held while complete files get their names, so that a signal does not come in between.
 static NAMING: Mutex<()> = Mutex::new(());
 
 struct Live {
     paths: Vec<PathBuf>,
+    /// Temporary directories.
+    folders: Vec<PathBuf>,
     /// Set when the process is about to end: no partial file may appear any more.
     ended: bool,
 }
@@ -19,6 +22,27 @@ struct Live {
 /// One entry of the list; leaves it when dropped.
 #[derive(Debug)]
 pub(super) struct LivePartial(PathBuf);
+
+/// A temporary directory in the list. It is removed when dropped, and then leaves the list.
+#[derive(Debug)]
+pub(super) struct LiveFolder(PathBuf);
+
+impl LiveFolder {
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+/// Creates a directory and lists it, in one step as seen by [`remove_all`].
+pub(super) fn create_folder(create: impl FnOnce() -> io::Result<PathBuf>) -> io::Result<LiveFolder> {
+    let mut live = lock();
+    if live.ended {
+        return Err(ending());
+    }
+    let path = create()?;
+    live.folders.push(path.clone());
+    Ok(LiveFolder(path))
+}
 
 /// Creates a file and lists it, in one step as seen by [`remove_all`].
 pub(super) fn create(create: impl FnOnce() -> io::Result<NamedTempFile>) -> io::Result<(NamedTempFile, LivePartial)> {
@@ -42,7 +66,7 @@ fn ending() -> io::Error {
     io::Error::new(io::ErrorKind::Interrupted, "the program is ending")
 }
 
-/// Removes every listed file.
+/// Removes every listed file and directory.
 pub(super) fn remove_all() {
     let _naming = NAMING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut live = lock();
@@ -51,11 +75,19 @@ pub(super) fn remove_all() {
         // One that was renamed a moment ago is no longer there: it is complete.
         let _ = std::fs::remove_file(path);
     }
+    live.folders.drain(..).for_each(|path| stale::remove_folder(&path));
 }
 
 impl Drop for LivePartial {
     fn drop(&mut self) {
         lock().paths.retain(|path| *path != self.0);
+    }
+}
+
+impl Drop for LiveFolder {
+    fn drop(&mut self) {
+        stale::remove_folder(&self.0);
+        lock().folders.retain(|path| *path != self.0);
     }
 }
 

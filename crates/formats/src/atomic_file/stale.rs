@@ -1,9 +1,10 @@
 //! Partial files that a killed process left behind.
 
-use super::standing::{lock_regular, remove_own};
+use super::standing::{has_name, lock_regular, open_folder, remove_own, try_lock};
 use super::{NAME_BYTES_MAX, RANDOM_CHARS};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The end of every partial file's name.
@@ -21,6 +22,30 @@ pub(super) fn remove(folder: &Path, prefix: &OsStr) {
 /// The same of all files that a split model of this stem may have had, whatever their count.
 pub(super) fn remove_split(folder: &Path, stem: &OsStr) {
     remove_where(folder, |name| is_split_partial(name, stem.as_bytes()));
+}
+
+/// Removes the temporary directories `PREFIX RANDOM .partial` of a folder that belong to this user and are not locked.
+pub(super) fn remove_folders(folder: &Path, prefix: &OsStr) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let is_meant = |name: &OsStr| {
+        let random = name.as_bytes().strip_prefix(prefix.as_bytes());
+        random.and_then(|random| random.strip_suffix(SUFFIX.as_bytes())).is_some_and(is_random)
+    };
+    for path in entries.flatten().filter(|entry| is_meant(&entry.file_name())).map(|entry| entry.path()) {
+        let Ok(open) = open_folder(&path) else { continue };
+        let is_ours = open.metadata().is_ok_and(|facts| facts.uid() == rustix::process::geteuid().as_raw());
+        if is_ours && try_lock(&open).is_ok_and(|locked| locked) && has_name(&open, &path) {
+            remove_folder(&path);
+        }
+    }
+}
+
+/// Removes a temporary directory with its files. A directory in which there are other directories stays.
+pub(super) fn remove_folder(path: &Path) {
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        let _ = std::fs::remove_file(entry.path());
+    }
+    let _ = std::fs::remove_dir(path);
 }
 
 fn remove_where(folder: &Path, is_meant: impl Fn(&[u8]) -> bool) {

@@ -35,6 +35,12 @@ pub(super) fn look(path: &Path, access: OFlags) -> io::Result<Standing> {
     }
 }
 
+/// Opens a directory, but not through a link.
+pub(super) fn open_folder(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(File::from(rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty()))?))
+}
+
 /// Whether the lock of a file could be had; `false` when someone else has it.
 pub(super) fn try_lock(file: &File) -> io::Result<bool> {
     match rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
