@@ -135,8 +135,9 @@ impl ModelFile {
         })
     }
 
-    /// Opens a temporary file as [`ModelFile::open_for_other_tokenizer`] does, and removes it: the
-    /// model needs only the map, and a process that is killed leaves nothing. [`ModelFile::path`] and messages name `source`, the model that the file was made from.
+    /// Opens a temporary file as [`ModelFile::open_for_other_tokenizer`] does, and removes it: the model needs only the
+    /// map, and a process that is killed leaves nothing. [`ModelFile::path`] and messages name `source`, the model that
+    /// the file was made from.
     pub fn open_temporary(file: TemporaryFile, source: impl Into<PathBuf>) -> Result<ModelFile> {
         let opened = ModelFile::open_for_other_tokenizer(file.path())?;
         drop(file);
