@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The base is computed in q8_0 because that is fast and loses little. What is measured of a group is the difference of
-//! two divergences from the source's predictions at the same positions: the noise of rounded activations cancels out.
+//! two divergences from the source's predictions at the same positions. Types that are quantized also round the inputs
+//! of their matrices: this is in both divergences, so it is credited to floating-point types separately.
 
 mod allocation;
 mod divergence;
@@ -26,19 +27,24 @@ use crate::statistics::{Estimate, Moments};
 use divergence::Prediction;
 use groups::{Group, groups};
 use measurements::{Measured, hash_numbers};
-use passes::{From, Streams, divergences, predictions};
+use passes::{From, Streams, check_memory, divergences, predictions};
 use search::Search;
-use sensitivity::needed_errors;
+use sensitivity::{UNFIT_ERROR, credit_floats, needed_errors};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use trueup_blocks::DType;
-use trueup_formats::{Checkpoint, Description, LAYOUT_KEY, TensorInfo};
-use trueup_quantize::{Encoder, ImportanceOptions, Layout, ModelFacts, Options, Recipe, file_bytes};
+use trueup_formats::{Checkpoint, Description, LAYOUT_KEY, TensorInfo, listed};
+use trueup_quantize::{
+    Encoder, Freedom, ImportanceOptions, Layout, ModelFacts, Options, Recipe, choices_of, file_bytes,
+};
 use trueup_runtime::device::Device;
 use trueup_runtime::{Error, ModelFile, Result, Session, SessionOptions, Weights};
 
 /// The most allocations that are measured for a limit of the KL divergence.
 const TRIES_MAX: usize = 10;
+
+/// The most allocations that are computed for it; some are the same.
+const ROUNDS_MAX: usize = 40;
 
 /// An allocation this close below the limit of the KL divergence ends the search.
 const CLOSE: f64 = 0.98;
@@ -112,14 +118,23 @@ impl Tuner {
     /// Checks the rules and the importance matrix.
     ///
     /// # Errors
-    /// Rules that match nothing, and an importance matrix that does not fit.
+    /// Rules that match nothing, an importance matrix that does not fit, and a text that needs too much memory.
     pub fn new(input: TargetInput) -> Result<Tuner> {
         let tensors = input.source.tensors();
         let Description::Gguf(metadata) = input.source.description() else {
             return Err(Error::Request("expected a GGUF file; convert the model with `trueup convert`".to_owned()));
         };
         let facts = ModelFacts { has_importance: input.importance.is_some(), ..ModelFacts::new(metadata, tensors) };
-        let groups = groups(tensors, &input.recipe.freedom(tensors, &facts));
+        check_memory(&input.model, &input.corpus)?;
+        // A type that is named may not fit the rows.
+        let choices = choices_of(&*input.source, &input.recipe, input.importance.is_some())?;
+        let fitted = |(freedom, dtype): (Freedom, DType)| match freedom {
+            Freedom::Named(_) => Freedom::Named(dtype),
+            Freedom::Free | Freedom::Kept => freedom,
+        };
+        let freedom = input.recipe.freedom(tensors, &facts).into_iter();
+        let freedom: Vec<Freedom> = freedom.zip(choices.iter().map(|choice| choice.dtype)).map(fitted).collect();
+        let groups = groups(tensors, &freedom);
         if groups.iter().all(|group| group.candidates.len() == 1) {
             return Err(Error::Request(
                 "expected tensors that can get several types, found none; use --type instead of a target".to_owned(),
@@ -127,10 +142,25 @@ impl Tuner {
         }
         let mut tuner = Tuner { input, groups, fixed_bytes: 0, reference: None };
         let smallest = vec![0; tuner.groups.len()];
-        let source = &*tuner.input.source;
-        let whole = file_bytes(source, &tuner.options(tuner.types(&smallest)), tuner.input.importance.as_deref())?;
-        tuner.fixed_bytes = whole.saturating_sub(tuner.group_bytes(&smallest));
+        // Refuses an importance matrix that does not fit before anything is measured.
+        tuner.bytes_of_file(tuner.types(&tuner.weighted()))?;
+        let (whole, of_groups) = (tuner.bytes_of_file(tuner.types(&smallest))?, tuner.group_bytes(&smallest));
+        tuner.fixed_bytes = whole.checked_sub(of_groups).ok_or_else(|| {
+            Error::Request(format!("expected a file of at least {of_groups} bytes, found {whole}; use --type"))
+        })?;
         Ok(tuner)
+    }
+
+    /// For each group, a type that uses an importance matrix, if it has one.
+    fn weighted(&self) -> Vec<usize> {
+        let is_used = |dtype: &DType| dtype.codec().is_some_and(|codec| codec.uses_importance);
+        self.groups.iter().map(|group| group.candidates.iter().position(is_used).unwrap_or(0)).collect()
+    }
+
+    /// Bytes of the file with these types.
+    fn bytes_of_file(&self, types: BTreeMap<String, DType>) -> Result<u64> {
+        let TargetInput { source, importance, .. } = &self.input;
+        Ok(file_bytes(&**source, &self.options(types), importance.as_deref())?)
     }
 
     /// What measurements depend on.
@@ -138,7 +168,7 @@ impl Tuner {
     /// # Errors
     /// I/O.
     pub fn measured_with(&self) -> Result<MeasuredWith> {
-        let TargetInput { source, importance, corpus, devices, .. } = &self.input;
+        let TargetInput { source, importance, recipe, corpus, devices, .. } = &self.input;
         let tokens = corpus.ids().len();
         let devices: Vec<String> = devices.iter().map(|device| device.about().name).collect();
         let bos = corpus.input(0).first().copied().unwrap_or(0);
@@ -147,6 +177,9 @@ impl Tuner {
             model: hash_files(&source.sources())?,
             corpus: hash_numbers(numbers),
             imatrix: importance.as_deref().map(|file| hash_files(&[file.file.source()])).transpose()?,
+            imatrix_exact: importance.as_deref().is_some_and(|importance| importance.exact),
+            allow_partial_imatrix: importance.as_deref().is_some_and(|importance| importance.allow_partial),
+            recipe: recipe.parameters(),
             device: devices.join(","),
             tokens,
         })
@@ -166,6 +199,18 @@ impl Tuner {
     /// Weights of the model, for sizes in bits per weight.
     pub fn parameters(&self) -> u64 {
         self.input.source.tensors().iter().map(TensorInfo::elements).fold(0, u64::saturating_add)
+    }
+
+    /// What a user should know about types that cannot be used: one sentence each.
+    pub fn notes(&self, known: &Measurements) -> Vec<String> {
+        let of = |group: &Group| {
+            let measured = known.groups.get(&group.name)?;
+            let unfit = group.candidates.iter().filter(|dtype| measured.is_unfit(**dtype));
+            let unfit: Vec<String> = unfit.map(|dtype| dtype.to_string()).collect();
+            let types = listed(&unfit, ", ");
+            (!unfit.is_empty()).then(|| format!("{}: weights are too large for {types}", group.name))
+        };
+        self.groups.iter().filter_map(of).collect()
     }
 
     /// Measures what `known` does not hold yet. `save` is called after each group.
@@ -236,12 +281,19 @@ impl Tuner {
         let anchors = group.anchors();
         for dtype in needed_errors(group) {
             let (mut changed, mut error) = (HashMap::new(), 0.0);
+            let may_not_fit = dtype != group.base() && group.candidates.len() > 1;
             for tensor in &group.tensors {
-                let encoded = encoder.encode(*tensor, dtype)?;
-                error += encoded.error;
-                changed.insert(*tensor, encoded.bytes);
+                let encoded = match may_not_fit {
+                    true => encoder.encode_if_it_fits(*tensor, dtype)?,
+                    false => Some(encoder.encode(*tensor, dtype)?),
+                };
+                error += encoded.as_ref().map_or(f64::INFINITY, |encoded| encoded.error);
+                changed.extend(encoded.map(|encoded| (*tensor, encoded.bytes)));
             }
-            measured.errors.insert(dtype.name().to_owned(), (error as f32).min(f32::MAX));
+            if error.is_infinite() && anchors.contains(&dtype) {
+                measured.kl.insert(dtype.name().to_owned(), [UNFIT_ERROR, 0.0]);
+            }
+            measured.errors.insert(dtype.name().to_owned(), (error as f32).min(UNFIT_ERROR));
             if !anchors.contains(&dtype) || measured.kl.contains_key(dtype.name()) {
                 continue;
             }
@@ -269,10 +321,18 @@ impl Tuner {
     /// A goal that cannot be reached; measurements that are not complete.
     pub fn plan(&mut self, known: &Measurements, goal: Goal, tell: &mut dyn FnMut(TargetStep)) -> Result<TargetPlan> {
         let costs = self.costs(known)?;
-        match goal {
-            Goal::Bytes(bytes) => self.plan_of_size(known, &costs, bytes),
-            Goal::Divergence(most) => self.plan_of_divergence(known, &costs, most, tell),
+        let plan = match goal {
+            Goal::Bytes(bytes) => self.plan_of_size(known, &costs, bytes)?,
+            Goal::Divergence(most) => self.plan_of_divergence(known, &costs, most, tell)?,
+        };
+        // A file without quantized tensors has one key less.
+        let (bytes, planned) = (self.bytes_of_file(plan.types.clone())?, plan.bytes);
+        if bytes > planned {
+            return Err(Error::Request(format!(
+                "expected types that need at most {planned} bytes, found {bytes}; use another target, or --type"
+            )));
         }
+        Ok(TargetPlan { bytes, ..plan })
     }
 
     fn plan_of_size(&self, known: &Measurements, costs: &[Vec<f64>], most: u64) -> Result<TargetPlan> {
@@ -309,12 +369,15 @@ impl Tuner {
         let mut search = Search::new(floor, most - known.base_kl.map_or(0.0, f64::from));
         let mut best: Option<TargetPlan> = None;
         let mut tried: Vec<(BTreeMap<String, DType>, f64)> = Vec::new();
-        for number in 1..=TRIES_MAX {
+        let mut number = 0;
+        for _ in 0..ROUNDS_MAX {
             let Some(chosen) = allocate(&options, search.limit()) else { break };
             let plan = self.plan_of(known, costs, &chosen);
             let found = match tried.iter().find(|(types, _)| *types == plan.types) {
                 Some((_, found)) => *found,
+                None if number == TRIES_MAX => break,
                 None => {
+                    number += 1;
                     tell(TargetStep::Try(number));
                     self.divergence_of_types(&plan.types)?.value
                 }
@@ -462,7 +525,10 @@ impl Tuner {
             measured.map(|measured| measured.costs(group))
         };
         let costs: Option<Vec<Vec<f64>>> = self.groups.iter().map(of).collect();
-        costs.ok_or_else(|| Error::Request("the measurements are not complete; measure again".to_owned()))
+        let missing = || Error::Request("the measurements are not complete; measure again".to_owned());
+        let mut costs = costs.ok_or_else(missing)?;
+        credit_floats(&self.groups, &mut costs, known.base_kl.map_or(0.0, f64::from));
+        Ok(costs)
     }
 
     fn options_of(&self, costs: &[Vec<f64>], option: impl Fn(&Group, DType, f64) -> Choice) -> Vec<Vec<Choice>> {

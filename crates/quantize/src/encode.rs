@@ -1,5 +1,6 @@
 //! Single tensors in another type, in memory: the bytes that a quantized file would have, and their error.
 
+use crate::exact::exact_types_of_change;
 use crate::importance::{ImportanceOptions, WeightedRows};
 use crate::stream::expect_gguf;
 use crate::transcode::{Rooms, Transcoder};
@@ -51,6 +52,19 @@ impl<'a> Encoder<'a> {
     /// # Errors
     /// A tensor that cannot be decoded, a weight that is not finite or too large for the type, and I/O.
     pub fn encode(&self, tensor: usize, dtype: DType) -> Result<Encoded> {
+        self.encoded(tensor, dtype, false)
+    }
+
+    /// The same, but `None` if a weight is too large for the type.
+    ///
+    /// # Errors
+    /// As [`Encoder::encode`], except for a weight that is too large.
+    pub fn encode_if_it_fits(&self, tensor: usize, dtype: DType) -> Result<Option<Encoded>> {
+        let encoded = self.encoded(tensor, dtype, true)?;
+        Ok(Some(encoded).filter(|encoded| encoded.error.is_finite()))
+    }
+
+    fn encoded(&self, tensor: usize, dtype: DType, may_not_fit: bool) -> Result<Encoded> {
         let path = self.source.path();
         let missing = || Error::new(path, format!("has no tensor number {tensor}"));
         let info = self.source.tensors().get(tensor).ok_or_else(missing)?;
@@ -67,7 +81,14 @@ impl<'a> Encoder<'a> {
             true => (0..total / row).map(|number| number * row..(number + 1) * row).collect(),
             false => chunk_ranges(total, row).collect(),
         };
-        let work = Work { encoder: self, info, tensor, dtype, used: used.as_deref(), all: all.as_deref() };
+        let is_reference = self.importance.is_some_and(|importance| importance.exact);
+        let exact_types = match is_reference {
+            true => None,
+            false => exact_types_of_change(self.source, tensor, dtype, self.threads)?,
+        };
+        let is_exact = exact_types.is_some_and(|types| types.is_other_exact());
+        let (used, all) = (used.as_deref(), all.as_deref());
+        let work = Work { encoder: self, info, tensor, dtype, used, all, is_exact, may_not_fit };
         let (mut bytes, mut error) = (Vec::with_capacity(bytes_of(total, dtype) as usize), 0.0);
         let done = |_: &Range<u64>, (part, part_error): Part| {
             bytes.extend_from_slice(&part);
@@ -88,6 +109,10 @@ struct Work<'w> {
     used: Option<&'w [f32]>,
     /// The importance that weighs errors.
     all: Option<&'w [f32]>,
+    /// Whether the type stores all weights without loss.
+    is_exact: bool,
+    /// Whether a weight that is too large makes the error infinite instead of failing.
+    may_not_fit: bool,
 }
 
 impl Work<'_> {
@@ -99,16 +124,20 @@ impl Work<'_> {
         let mut bytes = vec![0; bytes_of(elements, *dtype) as usize];
         let transcoder = Transcoder::new(info.dtype, *dtype);
         let done = match self.used {
+            _ if self.is_exact => transcoder.transcode_exact(&source, &mut bytes, rooms, &mut DeviationSums::default()),
             Some(importance) => {
                 let rows = WeightedRows::new(info, chunk, importance);
                 transcoder.transcode_weighted(&source, &mut bytes, rooms, &rows, &mut DeviationSums::default())
             }
             None => transcoder.transcode(&source, &mut bytes, rooms, None),
         };
-        done.map_err(|unfit| {
+        if let Err(unfit) = done {
+            if self.may_not_fit && unfit.is_too_large() {
+                return Ok((bytes, f64::INFINITY));
+            }
             let element = chunk.start + unfit.place;
-            unfit.in_tensor(self.encoder.source.path(), info, element)
-        })?;
+            return Err(unfit.in_tensor(self.encoder.source.path(), info, element));
+        }
         let error = if transcoder.is_copy() { 0.0 } else { self.error(chunk, &source, &bytes) };
         Ok((bytes, error))
     }

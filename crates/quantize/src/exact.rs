@@ -51,6 +51,11 @@ impl ExactTypes {
         self.grids.first().copied()
     }
 
+    /// Whether the other type stores all weights without loss.
+    pub fn is_other_exact(&self) -> bool {
+        self.smallest().is_some() && self.other.is_some()
+    }
+
     /// Looks at more weights: whole blocks, in the type of the source.
     pub fn look_at(&mut self, bytes: &[u8]) {
         let Some(codec) = self.source.codec() else { return self.grids.clear() };
@@ -112,7 +117,21 @@ pub fn exact_types(
     exact_types_of(types, samples, chunk_ranges(total, row), read, (threads, source.path()))
 }
 
-/// The same for weights that are read by `read`: first `samples`, which are few, then `chunks`, which are all.
+/// The same for a tensor that changes to `dtype`; `None` unless it changes from floats to blocks.
+///
+/// # Errors
+/// I/O.
+pub(crate) fn exact_types_of_change(
+    source: &dyn Checkpoint,
+    tensor: usize,
+    dtype: DType,
+    threads: Option<usize>,
+) -> Result<Option<ExactTypes>> {
+    let is_encoded = dtype.is_quantized() && source.tensors()[tensor].dtype.is_float();
+    is_encoded.then(|| exact_types(source, tensor, Some(dtype), threads)).transpose()
+}
+
+/// The exact types of weights that are read by `read`: first `samples`, which are few, then `chunks`, which are all.
 ///
 /// # Errors
 /// Those of `read`.
@@ -164,7 +183,7 @@ pub struct OnGrid {
 impl OnGrid {
     /// Adds the next tensor, with what was found about it; `None` if it was not looked at.
     pub fn push(&mut self, name: &str, choice: &Choice, types: Option<&ExactTypes>) {
-        let found = types.and_then(|types| Some((types.smallest()?, types.other.is_some())));
+        let found = types.and_then(|types| Some((types.smallest()?, types.is_other_exact())));
         let is_exact = matches!(found, Some((_, true)));
         self.exact.push(is_exact);
         match found {

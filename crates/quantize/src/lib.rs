@@ -30,6 +30,6 @@ pub use recipe::{Choice, Freedom, ModelFacts, Recipe, RecipeParameters, Rule, Ru
 pub use recipe::{stays_f32, written_type, written_types};
 pub use report::{Report, TensorReport};
 pub use resume::{Resumed, open_writer, take_over};
-pub use stream::{Layout, Options, file_bytes, quantize, quantize_with};
+pub use stream::{Layout, Options, choices_of, file_bytes, quantize, quantize_with};
 pub use transcode::{Rooms, Transcoder, Unfit, decode_exact, piece_bytes};
 pub use walk::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, first_bytes, walk, walk_with};

@@ -6,10 +6,10 @@
 //!
 //! The measures are added up in the order of chunks, so neither bytes nor report depend on the number of threads.
 
-use crate::exact::{OnGrid, exact_types};
+use crate::exact::{OnGrid, exact_types_of_change};
 use crate::importance::{ImportanceOptions, TensorImportance, WeightedRows};
 use crate::loss::Loss;
-use crate::progress::{NoProgress, Progress};
+use crate::progress::Progress;
 use crate::recipe::{Choice, ModelFacts, Recipe};
 use crate::report::{Report, TensorReport};
 use crate::resume::{Resumed, open_writer, take_over};
@@ -71,11 +71,7 @@ pub fn quantize_with(
 ) -> Result<Report> {
     let metadata = expect_gguf(source)?;
     let tensors = source.tensors();
-    let facts = ModelFacts { has_importance: importance.is_some(), ..ModelFacts::new(metadata, tensors) };
-    let choices = options
-        .recipe
-        .choose(tensors, &facts)
-        .map_err(|fault| Error::new(source.path(), fault.0).help("nothing was written"))?;
+    let choices = choices_of(source, &options.recipe, importance.is_some())?;
     let targets: Vec<Target> =
         tensors.iter().zip(&choices).map(|(tensor, choice)| Target::new(tensor, choice, options)).collect();
     refuse_unreadable(source, &targets)?;
@@ -114,6 +110,17 @@ pub fn quantize_with(
     Ok(report)
 }
 
+/// What happens to each tensor of a GGUF file, in their order.
+///
+/// # Errors
+/// A source that is not a GGUF file, and those of [`Recipe::choose`].
+pub fn choices_of(source: &dyn Checkpoint, recipe: &Recipe, has_importance: bool) -> Result<Vec<Choice>> {
+    let tensors = source.tensors();
+    let facts = ModelFacts { has_importance, ..ModelFacts::new(expect_gguf(source)?, tensors) };
+    let choices = recipe.choose(tensors, &facts);
+    choices.map_err(|fault| Error::new(source.path(), fault.0).help("nothing was written"))
+}
+
 /// The keys of a GGUF file.
 pub(crate) fn expect_gguf(source: &dyn Checkpoint) -> Result<&Metadata> {
     let Description::Gguf(metadata) = source.description() else {
@@ -128,17 +135,17 @@ pub(crate) fn expect_gguf(source: &dyn Checkpoint) -> Result<&Metadata> {
 /// # Errors
 /// As [`quantize_with`], before it writes.
 pub fn file_bytes(source: &dyn Checkpoint, options: &Options, importance: Option<&ImportanceOptions>) -> Result<u64> {
-    let options = Options { dry_run: true, resume: false, ..options.clone() };
-    let report = quantize_with(source, source.path(), &options, importance, &NoProgress)?;
-    let metadata = describe(expect_gguf(source)?, &report, &options, importance);
-    let dtype = |line: &TensorReport| DType::from_name(line.dtype).unwrap_or(DType::F32);
-    let info = |line: &TensorReport| TensorInfo {
-        name: line.name.clone(),
-        shape: line.shape.clone(),
-        dtype: dtype(line),
-        bytes: line.bytes,
-    };
-    let infos: Vec<TensorInfo> = report.tensors.iter().map(info).collect();
+    let metadata = expect_gguf(source)?;
+    let choices = choices_of(source, &options.recipe, importance.is_some())?;
+    let tensors = source.tensors();
+    let targets: Vec<Target> =
+        tensors.iter().zip(&choices).map(|(tensor, choice)| Target::new(tensor, choice, options)).collect();
+    refuse_unreadable(source, &targets)?;
+    if let Some(importance) = importance {
+        importance.prepare(tensors, &choices)?;
+    }
+    let metadata = describe(metadata, &report_of(&targets, options), options, importance);
+    let infos: Vec<TensorInfo> = targets.iter().flat_map(|target| target.infos.iter().cloned()).collect();
     Ok(GgufPlan::new(source.path(), &metadata, &infos, None)?.bytes())
 }
 
@@ -199,8 +206,7 @@ fn refuse_unreadable(source: &dyn Checkpoint, targets: &[Target]) -> Result<()> 
 fn look_for_grids(source: &dyn Checkpoint, targets: &[Target], threads: Option<usize>) -> Result<OnGrid> {
     let mut on_grid = OnGrid::default();
     for (number, Target { source: tensor, choice, .. }) in targets.iter().enumerate() {
-        let is_encoded = choice.dtype.is_quantized() && tensor.dtype.is_float();
-        let types = is_encoded.then(|| exact_types(source, number, Some(choice.dtype), threads)).transpose()?;
+        let types = exact_types_of_change(source, number, choice.dtype, threads)?;
         on_grid.push(&tensor.name, choice, types.as_ref());
     }
     Ok(on_grid)

@@ -235,6 +235,11 @@ impl Transcoder {
 }
 
 impl Unfit {
+    /// Whether the element is finite, but too large for the new type.
+    pub fn is_too_large(&self) -> bool {
+        self.help.starts_with(KEEP)
+    }
+
     /// The same, with its place counted from so many elements before.
     fn after(self, elements: usize) -> Unfit {
         Unfit { place: self.place + elements as u64, ..self }
@@ -242,7 +247,7 @@ impl Unfit {
 
     /// As [`Unfit::in_tensor`], for a command without rules for types.
     pub fn in_checkpoint_tensor(mut self, path: &Path, tensor: &TensorInfo, element: u64) -> Error {
-        if self.help.starts_with(KEEP) {
+        if self.is_too_large() {
             self.help = format!("convert without --type, then {}", self.help);
         }
         self.in_tensor(path, tensor, element)

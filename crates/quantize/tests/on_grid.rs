@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Metadata};
 use trueup_formats::{Checkpoint, Gguf, TensorInfo};
-use trueup_quantize::{Layout, NoProgress, Options, Recipe, Report, decode_exact, exact_types, quantize};
+use trueup_quantize::{Encoder, Layout, NoProgress, Options, Recipe, Report};
+use trueup_quantize::{decode_exact, exact_types, file_bytes, quantize};
 
 /// A number from 0 to 1 for each place.
 fn noise(place: usize) -> f32 {
@@ -139,4 +140,38 @@ fn ordinary_weights_have_the_bytes_of_the_codec_and_no_note() {
     let mut found = vec![0; expected.len()];
     target.read(0, 0, &mut found).expect("it is read");
     assert!(found == expected);
+}
+
+#[test]
+fn single_tensors_get_the_bytes_of_the_file() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let path = grids(scratch.path());
+    let source = Gguf::open(&path).expect("a file");
+    let encoder = Encoder::new(&source, None, Some(2)).expect("a GGUF file");
+    for dtype in [DType::Q4_0, DType::Q5_0, DType::Q4K] {
+        let recipe = Recipe::new(Some(dtype)).pure(true);
+        let (_, target) = quantized(&path, recipe.clone());
+        for (tensor, info) in target.tensors().iter().enumerate() {
+            let mut bytes = vec![0; info.bytes as usize];
+            target.read(tensor, 0, &mut bytes).expect("it is read");
+            let encoded = encoder.encode(tensor, dtype).expect("it is encoded");
+            assert!(encoded.bytes == bytes, "{}: {dtype}", info.name);
+        }
+        let options = Options { recipe, layout: Layout::Block, threads: None, dry_run: false, resume: false };
+        let expected = fs::metadata(target.path()).expect("a file").len();
+        assert_eq!(file_bytes(&source, &options, None).expect("a plan"), expected, "{dtype}");
+    }
+}
+
+#[test]
+fn weights_that_are_too_large_for_a_type_are_found() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let mut weights: Vec<f32> = (0..2 * 768).map(|place| noise(place) - 0.5).collect();
+    weights[800] = 1e6;
+    let source = Gguf::open(file(scratch.path(), &[(NAMES[0], weights)])).expect("a file");
+    let encoder = Encoder::new(&source, None, None).expect("a GGUF file");
+    let fits = |dtype: DType| encoder.encode_if_it_fits(0, dtype).expect("it is read").is_some();
+    assert_eq!([DType::F16, DType::Q4_0, DType::Q8_0].map(fits), [false, false, true]);
+    let error = encoder.encode(0, DType::F16).err().expect("it does not fit").to_string();
+    assert!(error.contains("too large for f16"), "{error}");
 }

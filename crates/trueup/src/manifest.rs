@@ -10,7 +10,9 @@
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
-use trueup_formats::{Checkpoint, Error, Result, SourceFile, hexadecimal, quote};
+use trueup_formats::{Checkpoint, Error, Result, hexadecimal, quote};
+
+pub use trueup_formats::hash_file;
 
 /// Approximate size of the part of a tensor that is in memory; rounded up to a whole number of blocks.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -39,22 +41,6 @@ pub fn hash_tensors_on(checkpoint: &dyn Checkpoint, threads: Option<usize>) -> R
     let pool =
         pool.map_err(|error| Error::new(checkpoint.path(), format!("cannot be hashed on {threads} threads: {error}")))?;
     pool.install(|| hash_tensors(checkpoint))
-}
-
-/// The SHA-256 of a file, as 64 lower-case hexadecimal digits.
-pub fn hash_file(file: &SourceFile) -> Result<String> {
-    let mut chunk = vec![0; CHUNK_BYTES];
-    let mut hasher = Sha256::new();
-    let (mut offset, mut left) = (0_u64, file.bytes());
-    while left > 0 {
-        let bytes = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
-        let Some(piece) = chunk.get_mut(..bytes) else { unreachable!("{bytes} bytes of a chunk") };
-        file.read_at(offset, piece)?;
-        hasher.update(&*piece);
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        (offset, left) = (offset.saturating_add(bytes), left.saturating_sub(bytes));
-    }
-    Ok(hexadecimal(&hasher.finalize()))
 }
 
 fn hash_tensor(checkpoint: &dyn Checkpoint, tensor: usize) -> Result<TensorHash> {

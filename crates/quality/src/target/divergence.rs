@@ -8,7 +8,7 @@
 const TAIL: f64 = 1e-4;
 
 /// The most tokens that are kept.
-const TOKENS_MAX: usize = 1 << 14;
+pub(super) const TOKENS_MAX: usize = 1 << 14;
 
 /// The prediction of the reference at one position.
 #[derive(Clone, PartialEq, Debug)]

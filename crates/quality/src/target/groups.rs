@@ -81,7 +81,7 @@ impl Group {
     }
 }
 
-/// The groups of a file, in the order of their first tensors.
+/// The groups of a file, in the order of their first tensors. A type that is named fits its tensor.
 pub(super) fn groups(tensors: &[TensorInfo], freedom: &[Freedom]) -> Vec<Group> {
     let mut groups: Vec<(String, Group)> = Vec::new();
     for (number, (tensor, freedom)) in tensors.iter().zip(freedom).enumerate() {
@@ -120,14 +120,15 @@ fn place(name: &str) -> String {
     format!("{layer} {together}")
 }
 
-/// The types that a tensor can get, from the smallest: types with fewer bits whose blocks divide its rows, and its own
-/// type, or f16 if that has more than 16 bits.
+/// The types that a tensor can get: only `named`, which fits it, if an option or a rule names it. Otherwise, from
+/// the smallest: types with fewer bits whose blocks divide its rows, and its own type, or f16 if that has more than 16
+/// bits.
 fn candidates(tensor: &TensorInfo, named: Option<DType>) -> Vec<DType> {
     let columns = tensor.shape.first().copied().unwrap_or(1);
     let fits =
         |dtype: &DType| dtype.bits_per_weight() < tensor.dtype.bits_per_weight() && dtype.row_bytes(columns).is_some();
     if let Some(dtype) = named {
-        return vec![if fits(&dtype) { dtype } else { tensor.dtype }];
+        return vec![dtype];
     }
     let largest = if matches!(tensor.dtype, DType::F32 | DType::F64) { DType::F16 } else { tensor.dtype };
     let mut all: Vec<DType> = QUANTIZED.into_iter().filter(fits).chain([largest]).collect();

@@ -4,19 +4,17 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
-use trueup_formats::{AtomicFile, Error, Result, SourceFile};
+use trueup_formats::{AtomicFile, Error, Result, SourceFile, hash_file, hexadecimal, json};
+use trueup_quantize::RecipeParameters;
 
 /// The version of the file and of the way in which is measured.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What the file says it is.
 const FORMAT: &str = "trueup measurements for target sizes";
 
 /// No file is larger.
 const FILE_BYTES_MAX: u64 = 64 << 20;
-
-/// Bytes that are hashed at once.
-const PIECE_BYTES: usize = 1 << 20;
 
 /// What measurements depend on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -28,6 +26,12 @@ pub struct MeasuredWith {
     pub corpus: String,
     /// SHA-256 of the importance matrix, if one was used.
     pub imatrix: Option<String>,
+    /// Whether the importance matrix is used with `--imatrix-exact`.
+    pub imatrix_exact: bool,
+    /// Whether it is used with `--allow-partial-imatrix`.
+    pub allow_partial_imatrix: bool,
+    /// The rules and options that fix the types of tensors.
+    pub recipe: RecipeParameters,
     /// The device that computed.
     pub device: String,
     /// Tokens that were computed.
@@ -82,14 +86,8 @@ impl Measurements {
     pub fn read(path: &Path, expected: &MeasuredWith) -> Result<Measurements> {
         const HELP: &str = "choose another file with --measurements, or delete this one to measure again";
         let error = |problem: String| Error::new(path, problem).help(HELP);
-        let source = SourceFile::open(path)?;
-        if source.bytes() > FILE_BYTES_MAX {
-            return Err(error(format!("expected at most {FILE_BYTES_MAX} bytes, found {}", source.bytes())));
-        }
-        let mut bytes = vec![0; source.bytes() as usize];
-        source.read_at(0, &mut bytes)?;
-        let value: serde_json::Value = serde_json::from_slice(&bytes)
-            .map_err(|cause| error(format!("expected measurements as JSON, found an error: {cause}")))?;
+        let bytes = SourceFile::open(path)?.read_all(FILE_BYTES_MAX).map_err(|cause| cause.help(HELP))?;
+        let value: serde_json::Value = json::typed(path, &bytes).map_err(|cause| cause.help(HELP))?;
         let text = |key: &str| value.get(key).and_then(serde_json::Value::as_str);
         if text("format") != Some(FORMAT) {
             return Err(error(format!("expected the format `{FORMAT}`, found other JSON")));
@@ -106,7 +104,7 @@ impl Measurements {
         }
         match difference(&measurements.measured_with, expected) {
             None => Ok(measurements),
-            Some(what) => Err(error(format!("expected measurements with the same {what}, found another one"))),
+            Some(what) => Err(error(format!("expected measurements with the same {what}, found other ones"))),
         }
     }
 
@@ -141,28 +139,24 @@ fn difference(found: &MeasuredWith, expected: &MeasuredWith) -> Option<&'static 
         ("model", found.model != expected.model),
         ("corpus and --chunks", found.corpus != expected.corpus || found.tokens != expected.tokens),
         ("importance matrix", found.imatrix != expected.imatrix),
+        ("--imatrix-exact", found.imatrix_exact != expected.imatrix_exact),
+        ("--allow-partial-imatrix", found.allow_partial_imatrix != expected.allow_partial_imatrix),
+        ("rules and options for the types of tensors", found.recipe != expected.recipe),
         ("device", found.device != expected.device),
     ];
     pairs.into_iter().find(|(_, differs)| *differs).map(|(what, _)| what)
 }
 
-/// SHA-256 of files, one after the other.
+/// SHA-256 of a file; of several files, that of their hashes.
 ///
 /// # Errors
 /// I/O.
 pub fn hash_files(files: &[&SourceFile]) -> Result<String> {
-    let mut hasher = Sha256::new();
-    let mut piece = vec![0; PIECE_BYTES];
-    for file in files {
-        let mut offset = 0;
-        while offset < file.bytes() {
-            let bytes = PIECE_BYTES.min((file.bytes() - offset) as usize);
-            file.read_at(offset, &mut piece[..bytes])?;
-            hasher.update(&piece[..bytes]);
-            offset += bytes as u64;
-        }
+    let mut hashes = files.iter().map(|file| hash_file(file)).collect::<Result<Vec<String>>>()?;
+    match hashes.len() {
+        1 => Ok(hashes.remove(0)),
+        _ => Ok(hexadecimal(&Sha256::digest(hashes.concat().as_bytes()))),
     }
-    Ok(hexadecimal(&hasher.finalize()))
 }
 
 /// SHA-256 of numbers.
@@ -172,10 +166,6 @@ pub(super) fn hash_numbers(numbers: impl Iterator<Item = u32>) -> String {
     hexadecimal(&hasher.finalize())
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,7 +173,16 @@ mod tests {
 
     fn with(model: &str) -> MeasuredWith {
         let text = str::to_owned;
-        MeasuredWith { model: text(model), corpus: text("c"), imatrix: None, device: text("cpu"), tokens: 2048 }
+        MeasuredWith {
+            model: text(model),
+            corpus: text("c"),
+            imatrix: None,
+            imatrix_exact: false,
+            allow_partial_imatrix: false,
+            recipe: RecipeParameters::default(),
+            device: text("cpu"),
+            tokens: 2048,
+        }
     }
 
     #[test]
@@ -198,9 +197,14 @@ mod tests {
         assert_eq!(Measurements::read(&path, &with("a")).unwrap(), measurements);
         let error = Measurements::read(&path, &with("b")).unwrap_err().to_string();
         assert!(
-            error.contains("expected measurements with the same model, found another one; choose another"),
+            error.contains("expected measurements with the same model, found other ones; choose another"),
             "{error}"
         );
+        let rules = RecipeParameters { rules: vec!["ffn=q4_0".to_owned()], ..RecipeParameters::default() };
+        let ruled = MeasuredWith { recipe: rules, ..with("a") };
+        assert_ne!(ruled.short_hash(), with("a").short_hash());
+        let error = Measurements::read(&path, &ruled).unwrap_err().to_string();
+        assert!(error.contains("the same rules and options for the types of tensors, found other ones"), "{error}");
     }
 
     #[test]
@@ -210,12 +214,14 @@ mod tests {
         let good = serde_json::to_string(&Measurements::new(with("a"))).unwrap();
         let infinite = good.replace("\"base_kl\":null", "\"base_kl\":1e39");
         let negative = good.replace("\"groups\":{}", "\"groups\":{\"g\":{\"errors\":{\"q8_0\":-1.0},\"kl\":{}}}");
-        let newer = good.replace("\"version\":1", "\"version\":2");
+        let newer = good.replace("\"version\":2", "\"version\":3");
+        let twice = good.replace("\"version\":2", "\"version\":2,\"version\":2");
         let cases = [
-            ("", "found an error"),
-            (&good[..40], "found an error"),
+            ("", "found the end of the file"),
+            (&good[..40], "found the end of the file"),
+            (&twice, "occurs twice"),
             ("[1]", "found other JSON"),
-            (&newer, "expected version 1 of the format, found 2"),
+            (&newer, "expected version 2 of the format, found 3"),
             (&infinite, "base_kl: expected a finite number"),
             (&negative, "g: expected a finite number of at least 0, found -1"),
         ];

@@ -1,17 +1,20 @@
 //! Passes of a corpus through a model, from the embedding or from a layer on.
 
-use super::divergence::Prediction;
+use super::divergence::{Prediction, TOKENS_MAX};
 use crate::corpus::Corpus;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use trueup_graph::Node;
-use trueup_runtime::{Entry, Error, Observer, Result, Seen, Session};
+use trueup_runtime::{Entry, Error, ModelFile, Observer, Result, Seen, Session};
 
 /// Numbers in the logits that are computed at once.
 const LOGITS_MAX: usize = 1 << 24;
 
 /// The most positions whose logits are computed at once.
 const POSITIONS_MAX: usize = 256;
+
+/// Memory that the residual streams and the predictions may need, in bytes.
+const MEMORY_MAX: u64 = 16 << 30;
 
 /// The result of a layer in most models.
 const LAYER_RESULT: &str = "l_out";
@@ -153,4 +156,40 @@ fn not_finite(corpus: &Corpus, position: usize) -> Error {
         "chunk {chunk}, position {position}: the logits of the model are not finite; run `trueup verify` on it to find \
          the cause"
     ))
+}
+
+/// Refuses a text whose residual streams and predictions need too much memory.
+pub(super) fn check_memory(model: &ModelFile, corpus: &Corpus) -> Result<()> {
+    let spec = model.model().spec();
+    let streams = [spec.layer_count(), spec.hidden_size(), corpus.first_unscored(), size_of::<f32>()];
+    let predictions = [spec.vocabulary_size().min(TOKENS_MAX), corpus.scored(), 2 * size_of::<f32>()];
+    let (most, found) = (chunks_max(&[&streams, &predictions]), corpus.chunks() as u64);
+    if found > most {
+        let memory = MEMORY_MAX >> 30;
+        return Err(Error::Request(format!(
+            "--chunks: expected at most {most} chunks, which need {memory} GiB of memory with this model, \
+             found {found}; use fewer"
+        )));
+    }
+    Ok(())
+}
+
+/// The most chunks that fit into the memory, if each needs the sum of these products; at least 1.
+fn chunks_max(products: &[&[usize]]) -> u64 {
+    let product = |factors: &&[usize]| factors.iter().fold(1, |all: u64, factor| all.saturating_mul(*factor as u64));
+    let of_chunk = products.iter().map(product).fold(0, u64::saturating_add);
+    (MEMORY_MAX / of_chunk.max(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_limited_by_their_memory() {
+        // 80 layers of 8192 numbers: 1.3 GB for each chunk of 512 tokens.
+        assert_eq!(chunks_max(&[&[80, 8192, 511, 4], &[16_384, 255, 8]]), 12);
+        assert_eq!(chunks_max(&[&[6, 64, 255, 4], &[512, 127, 8]]), 18_840);
+        assert_eq!(chunks_max(&[&[usize::MAX, usize::MAX]]), 1);
+    }
 }

@@ -32,7 +32,10 @@ impl Search {
             self.high = Some(self.high.map_or(self.limit, |high| high.min(self.limit)));
         }
         // A bit below what proportion says, so that the next one is low enough.
-        let next = self.floor + above_floor * if found <= most { ratio * 0.995 } else { ratio * 0.97 };
+        let proportional = self.floor + above_floor * if found <= most { ratio * 0.995 } else { ratio * 0.97 };
+        // At the floor nothing is proportional: as if the prediction of the difference were exact.
+        let is_at_floor = found <= most && above_floor < 0.05 * (most - found);
+        let next = if is_at_floor { self.limit + (most - found) } else { proportional };
         let is_between = self.low.is_none_or(|low| next > low) && self.high.is_none_or(|high| next < high);
         self.limit = match (self.low, self.high) {
             _ if is_between => next,
@@ -47,6 +50,24 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The divergence is larger than the limit as soon as the prediction is a bit above the floor.
+    #[test]
+    fn searches_leave_a_floor_with_a_small_divergence() {
+        for most in [1e-5, 5e-4, 2e-3] {
+            let measured = |x: f64| if x <= -0.02 { 1e-9 } else { 1.8 * (x + 0.02) };
+            let mut search = Search::new(-0.02, most - 0.03);
+            let mut best: f64 = 0.0;
+            for _ in 0..10 {
+                let found = measured(search.limit());
+                if found <= most {
+                    best = best.max(found);
+                }
+                search.learn(found, most);
+            }
+            assert!(best > 0.9 * most && best <= most, "{best} for {most}");
+        }
+    }
 
     /// Measured divergences are not proportional to the prediction.
     #[test]

@@ -8,6 +8,12 @@ use super::groups::Group;
 use super::measurements::Measured;
 use trueup_blocks::DType;
 
+/// The cost of a type that a weight is too large for: no useful model has this divergence.
+const UNFIT_COST: f64 = 1e6;
+
+/// The error of such a type.
+pub(super) const UNFIT_ERROR: f32 = f32::MAX;
+
 /// A measured type.
 #[derive(Clone, Copy)]
 struct Anchor {
@@ -32,7 +38,16 @@ impl Measured {
             anchors[place].kl = anchors[place].kl.max(anchors[place - 1].kl);
         }
         let of_base = interpolated(&anchors, base);
-        group.candidates.iter().map(|dtype| interpolated(&anchors, self.error(group, *dtype)) - of_base).collect()
+        let cost = |dtype: &DType| match self.is_unfit(*dtype) {
+            true => UNFIT_COST,
+            false => (interpolated(&anchors, self.error(group, *dtype)) - of_base).min(UNFIT_COST),
+        };
+        group.candidates.iter().map(cost).collect()
+    }
+
+    /// Whether a weight is too large for the type.
+    pub fn is_unfit(&self, dtype: DType) -> bool {
+        self.errors.get(dtype.name()) == Some(&UNFIT_ERROR)
     }
 
     /// The error of a type; the source's has none.
@@ -51,6 +66,27 @@ impl Measured {
         let kl = kl.max(spread / 2.0);
         let share = if error > 0.0 { (base / error).min(0.5) } else { 0.0 };
         Some(Anchor { error, kl: kl / (1.0 - share) })
+    }
+}
+
+/// Lowers the costs of floating-point types in groups whose base is quantized, because a quantized type also rounds the
+/// inputs of its matrices. What this adds to the divergence of the base is what the errors of the weights do not
+/// explain; the groups have equal shares in it.
+pub(super) fn credit_floats(groups: &[Group], costs: &mut [Vec<f64>], base_kl: f64) {
+    let is_rounded = |group: &Group| group.base().is_quantized() && !group.source.is_quantized();
+    let rounded = groups.iter().filter(|group| is_rounded(group)).count();
+    let floats = |group: &Group| group.candidates.iter().position(|dtype| !dtype.is_quantized());
+    let places: Vec<Option<usize>> = groups
+        .iter()
+        .zip(&*costs)
+        .map(|(group, costs)| floats(group).filter(|place| is_rounded(group) && costs[*place] <= 0.0))
+        .collect();
+    let explained: f64 = places.iter().zip(&*costs).filter_map(|(place, costs)| Some(-costs[(*place)?])).sum();
+    let share = (base_kl - explained).max(0.0) / rounded.max(1) as f64;
+    for (place, costs) in places.iter().zip(costs) {
+        if let Some(place) = place {
+            costs[*place] -= share;
+        }
     }
 }
 
@@ -122,6 +158,32 @@ mod tests {
         let measured = measured(&errors, &[(DType::Q4_0, [-0.5, 0.002])]);
         assert_eq!(measured.costs(&group).map_first(), 0.001f32);
         assert!(!Measured::default().is_complete(&group));
+    }
+
+    #[test]
+    fn types_that_weights_are_too_large_for_are_never_the_best() {
+        let group = group(&[DType::Q4_0, DType::Q8_0, DType::F16]);
+        let group = Group { source: DType::F32, ..group };
+        let errors = [(DType::Q4_0, 100.0), (DType::Q8_0, 1.0), (DType::F16, UNFIT_ERROR)];
+        let measured = measured(&errors, &[(DType::Q4_0, [0.99, 0.001])]);
+        let costs = measured.costs(&group);
+        assert!(measured.is_unfit(DType::F16) && !measured.is_unfit(DType::Q8_0));
+        assert!(costs[1].abs() < 1e-6 && costs[2] == UNFIT_COST, "{costs:?}");
+    }
+
+    #[test]
+    fn a_model_in_the_types_of_the_source_has_no_divergence() {
+        let free = group(&[DType::Q4_0, DType::Q8_0, DType::F16]);
+        let named = group(&[DType::Q6K]);
+        let groups = [free.clone(), named, free];
+        let mut costs = vec![vec![1.0, 0.0, -0.01], vec![0.5], vec![0.8, 0.0, -0.03]];
+        credit_floats(&groups, &mut costs, 0.06);
+        let all = 0.06 + costs[0][2] + costs[2][2];
+        assert!(all.abs() < 1e-12 && costs[0][..2] == [1.0, 0.0] && costs[1] == [0.5], "{costs:?}");
+        // Errors of weights explain more than was measured.
+        let mut costs = vec![vec![1.0, 0.0, -0.05], vec![0.5], vec![0.8, 0.0, -0.03]];
+        credit_floats(&groups, &mut costs, 0.06);
+        assert_eq!((costs[0][2], costs[2][2]), (-0.05, -0.03));
     }
 
     trait First {

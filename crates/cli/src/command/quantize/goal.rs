@@ -3,6 +3,7 @@
 use crate::command::place::{note_tokenizer, open_model};
 use crate::failure::{Code, Failure, Result};
 use crate::losses::{self, How, Outcome};
+use crate::output;
 use crate::progress::{Bar, group_bar};
 use crate::target::{Targets, is_same};
 use crate::value::{self, TargetSize};
@@ -43,8 +44,8 @@ pub struct GoalArguments {
     chunks: Option<usize>,
     /// File that keeps the measurements for other targets [default: next to the output, named after the model]
     ///
-    /// An interrupted run continues from it. Measurements of another model, text, importance matrix or device are
-    /// refused.
+    /// An interrupted run continues from it. Measurements with another model, text, importance matrix, rule or device
+    /// are refused.
     #[arg(long, value_name = "FILE", requires = "corpus")]
     measurements: Option<PathBuf>,
     /// Device that measures [default: cpu]
@@ -103,6 +104,7 @@ impl GoalArguments {
         let (path, mut known) = self.measurements(&tuner, job.input, job.output)?;
         let bar = group_bar(tuner.groups());
         tuner.measure(&mut known, &mut |known| Ok(known.write(&path)?), &mut |step| show(&bar, step))?;
+        tuner.notes(&known).iter().for_each(|note| output::note(note));
         let plan = tuner.plan(&known, goal, &mut |step| show(&bar, step))?;
         bar.finish_and_clear();
         let options = trueup::quantize::Options { dry_run: job.dry_run, ..tuner.options(plan.types.clone()) };
@@ -110,13 +112,16 @@ impl GoalArguments {
         let mut outcome = outcome(&plan, goal, &tuner, positions, &path);
         if !job.dry_run {
             outcome.file_bytes = fs::metadata(job.output).map_or(plan.bytes, |facts| facts.len());
+            outcome.bits_per_weight = bits_per_weight(outcome.file_bytes, &tuner);
             let bar = group_bar(tuner.groups());
             let written = Arc::new(ModelFile::open(job.output)?);
             outcome.measured_kl = Some(tuner.divergence_of_file(written, &mut |step| show(&bar, step))?);
             bar.finish_and_clear();
         }
+        let missed = missed(&outcome);
         losses::print(&report, job.output, job.dry_run, &How { target: Some(outcome), ..job.how })?;
-        Ok(Code::Done)
+        missed.iter().for_each(|sentence| output::error(sentence));
+        Ok(if missed.is_some() { Code::Mismatch } else { Code::Done })
     }
 
     /// Outputs must differ from each other and from all inputs.
@@ -200,6 +205,20 @@ fn outcome(plan: &TargetPlan, goal: Goal, tuner: &Tuner, positions: usize, measu
     }
 }
 
+/// How the written file misses its goal; `None` if it does not.
+fn missed(outcome: &Outcome) -> Option<String> {
+    let too_large = outcome.target_bytes.filter(|most| outcome.file_bytes > *most).map(|most| {
+        format!("--target: expected a file of at most {most} bytes, wrote {}; use a smaller target", outcome.file_bytes)
+    });
+    let found = outcome.measured_kl.as_ref().map_or(0.0, |kl| kl.value);
+    let too_different = outcome.max_kl.filter(|most| found > *most).map(|most| {
+        format!(
+            "--max-kl: expected a KL divergence of at most {most}, the written file has {found}; use a smaller limit"
+        )
+    });
+    too_large.or(too_different)
+}
+
 fn bits_per_weight(bytes: u64, tuner: &Tuner) -> f64 {
     8.0 * bytes as f64 / tuner.parameters().max(1) as f64
 }
@@ -214,5 +233,32 @@ fn show(bar: &ProgressBar, step: TargetStep) {
         }
         TargetStep::Try(number) => bar.set_message(format!("measuring allocation {number}")),
         TargetStep::Result => bar.set_message("measuring the file"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup::quality::Estimate;
+
+    #[test]
+    fn goals_that_are_missed_are_reported() {
+        let outcome = |target_bytes, max_kl| Outcome {
+            target_bytes,
+            max_kl,
+            file_bytes: 1000,
+            bits_per_weight: 4.5,
+            predicted_kl: 0.04,
+            measured_kl: Some(Estimate { value: 0.05, error: 0.001 }),
+            positions: 10,
+            measurements: String::new(),
+        };
+        assert_eq!((missed(&outcome(Some(1000), None)), missed(&outcome(None, Some(0.05)))), (None, None));
+        let sentence = missed(&outcome(Some(999), None)).unwrap();
+        assert!(sentence.contains("at most 999 bytes, wrote 1000"), "{sentence}");
+        let sentence = missed(&outcome(None, Some(0.049))).unwrap();
+        assert!(sentence.contains("at most 0.049, the written file has 0.05"), "{sentence}");
+        let planned = Outcome { measured_kl: None, ..outcome(None, Some(0.01)) };
+        assert_eq!(missed(&planned), None);
     }
 }
