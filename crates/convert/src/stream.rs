@@ -73,6 +73,11 @@ pub fn convert_with(
     importance: Option<&ImportanceOptions>,
     progress: &dyn Progress,
 ) -> Result<Report> {
+    let idle = options.recipe.idle_flag(importance.is_some());
+    if let Some(flag) = idle {
+        let problem = format!("{flag}: expected a quantized type, found none, so the option has no effect");
+        return Err(Error::new(source.path(), problem).help(format!("pass --type q4_k_m, for example, or omit {flag}")));
+    }
     let mut mapping = Mapping::new(source)?;
     if let Some(slim) = &options.slim {
         let kept = slim.kept(source, &mapping)?;
@@ -87,7 +92,8 @@ pub fn convert_with(
     };
     let tensors = targets(&mapping, &choices)?;
     let (mut metadata, mut notes) = describe(source, &mapping, (&tensors, &options.recipe), &options.overrides)?;
-    importance.iter().for_each(|importance| importance.describe(&mut metadata));
+    let used = importance.filter(|_| columns.is_used());
+    used.iter().for_each(|importance| importance.describe(&mut metadata));
     notes.extend(columns.notes.iter().cloned().chain(on_grid.notes()));
     let plan = GgufPlan::new(output, &metadata, &tensors, options.split)?;
     let files = plan.files().iter().map(|file| file.path.clone()).collect();

@@ -8,6 +8,7 @@
 
 use crate::recipe::Choice;
 use crate::walk::{bytes_of, chunk_ranges, walk};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +20,9 @@ const SAMPLE: u64 = 256;
 
 /// Samples of a tensor.
 const SAMPLES: u64 = 32;
+
+/// The longest regular expression that a note suggests.
+const PATTERN_LENGTH_MAX: usize = 1000;
 
 /// The types that store weights without loss, as far as weights were looked at.
 #[derive(Clone, Debug)]
@@ -172,25 +176,28 @@ pub fn exact_types_of<C: Send + Sync>(
 /// Tensors of a run whose weights lie on a grid.
 #[derive(Default, Debug)]
 pub struct OnGrid {
+    /// The names of all tensors.
+    names: Vec<String>,
     /// For each tensor, whether its type is exact, so that it must be encoded without loss.
     exact: Vec<bool>,
     /// Tensors that keep all weights in the type that they get.
     kept: Vec<String>,
-    /// Tensors that another type would store without loss: the type, and the names.
-    lost: Vec<(DType, Vec<String>)>,
+    /// Tensors that another type would store without loss: the type, and their numbers.
+    lost: Vec<(DType, Vec<usize>)>,
 }
 
 impl OnGrid {
     /// Adds the next tensor, with what was found about it; `None` if it was not looked at.
     pub fn push(&mut self, name: &str, choice: &Choice, types: Option<&ExactTypes>) {
         let found = types.and_then(|types| Some((types.smallest()?, types.is_other_exact())));
-        let is_exact = matches!(found, Some((_, true)));
+        let (number, is_exact) = (self.names.len(), matches!(found, Some((_, true))));
+        self.names.push(name.to_owned());
         self.exact.push(is_exact);
         match found {
             Some((_, true)) => self.kept.push(format!("{} ({})", quote(name), choice.dtype)),
             Some((smallest, false)) => match self.lost.iter_mut().find(|(dtype, _)| *dtype == smallest) {
-                Some((_, names)) => names.push(quote(name)),
-                None => self.lost.push((smallest, vec![quote(name)])),
+                Some((_, numbers)) => numbers.push(number),
+                None => self.lost.push((smallest, vec![number])),
             },
             None => {}
         }
@@ -211,13 +218,47 @@ impl OnGrid {
                 listed(&self.kept, ", ")
             ));
         }
-        for (dtype, names) in &self.lost {
-            let (count, names) = (counted(names.len(), "tensor"), listed(names, ", "));
-            let rule = format!("use --type {dtype} --pure, or a --rule");
+        for (dtype, numbers) in &self.lost {
+            let shown: Vec<String> = numbers.iter().map(|number| quote(&self.names[*number])).collect();
+            let (count, shown) = (counted(numbers.len(), "tensor"), listed(&shown, ", "));
+            let rule = match self.pattern(numbers) {
+                Some(pattern) => format!("put --rule '{pattern}={dtype}' before other rules"),
+                None => format!("put a --rule with {dtype} for them before other rules"),
+            };
             notes.push(format!(
-                "{count} on the grid of {dtype}, which would store all weights exactly; {rule}: {names}"
+                "{count} on the grid of {dtype}, which would store all weights exactly; {rule}: {shown}"
             ));
         }
         notes
     }
+
+    /// A regular expression, safe between single quotes, that matches the names of these tensors and no others; `None`
+    /// if it would be too long, and for unusual names.
+    fn pattern(&self, numbers: &[usize]) -> Option<String> {
+        let names: BTreeSet<&str> = numbers.iter().map(|number| self.names[*number].as_str()).collect();
+        let is_usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if !names.iter().all(|name| name.chars().all(is_usual)) {
+            return None;
+        }
+        // Of all layers where that names no other tensor.
+        let others: BTreeSet<String> =
+            self.names.iter().filter(|name| !names.contains(name.as_str())).map(|name| of_all_layers(name)).collect();
+        let part = |name: &&str| match of_all_layers(name) {
+            general if others.contains(&general) => name.replace('.', r"\."),
+            general => general,
+        };
+        let parts: BTreeSet<String> = names.iter().map(part).collect();
+        let pattern = match parts.into_iter().collect::<Vec<String>>().as_slice() {
+            [part] => format!("^{part}$"),
+            parts => format!("^({})$", parts.join("|")),
+        };
+        (pattern.len() <= PATTERN_LENGTH_MAX).then_some(pattern)
+    }
+}
+
+/// A regular expression for the name of a tensor, with any number in place of the number of its layer.
+fn of_all_layers(name: &str) -> String {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let part = |part| if is_number(part) { "[0-9]+" } else { part };
+    name.split('.').map(part).collect::<Vec<&str>>().join(r"\.")
 }

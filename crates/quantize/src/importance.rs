@@ -35,6 +35,11 @@ impl TensorImportance<'_> {
     pub fn of(&self, tensor: usize) -> Option<&[f32]> {
         self.weights.get(tensor)?.as_deref()
     }
+
+    /// Whether a tensor is encoded by its importance.
+    pub fn is_used(&self) -> bool {
+        self.weights.iter().any(Option::is_some)
+    }
 }
 
 /// What is wrong with the entries, and what was done about it: names of tensors.

@@ -197,6 +197,21 @@ impl Recipe {
         flags.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
     }
 
+    /// A command-line flag that has no effect because no type is quantized; `has_importance` stands for `--imatrix`.
+    pub fn idle_flag(&self, has_importance: bool) -> Option<&'static str> {
+        let is_scheme = self.scheme.is_some_and(|scheme| scheme.base().is_quantized());
+        let named = self.rules.iter().map(|rule| rule.dtype).chain(self.output).chain(self.token_embedding);
+        let mut named = named.peekable();
+        let is_named = named.peek().is_some();
+        let is_any = is_scheme || named.any(DType::is_quantized);
+        let flags = [
+            ("--imatrix", has_importance && !is_any),
+            ("--pure", self.pure && !is_scheme),
+            ("--strict", self.strict && !is_scheme && !is_named),
+        ];
+        flags.into_iter().find(|(_, is_idle)| *is_idle).map(|(flag, _)| flag)
+    }
+
     /// The scheme, if one was asked for.
     pub fn scheme(&self) -> Option<Scheme> {
         self.scheme

@@ -115,12 +115,36 @@ fn weights_on_a_grid_are_stored_without_loss_and_others_are_named() {
 
     let (report, target) = quantized(&path, Recipe::new(Some(DType::Q4K)).pure(true));
     assert!((0..NAMES.len()).all(|tensor| !is_exact(&source, &target, tensor)));
-    let rule = |dtype: &str| format!("would store all weights exactly; use --type {dtype} --pure, or a --rule: blk.0.");
-    for (note, (dtype, name)) in report.notes.iter().zip([("q4_0", "attn_q"), ("q5_0", "attn_k"), ("tq2_0", "ffn_up")])
-    {
-        assert!(note.contains(&format!("{}{name}.weight", rule(dtype))), "{note}");
+    let found = [("q4_0", "attn_q"), ("q5_0", "attn_k"), ("tq2_0", "ffn_up")];
+    for (note, (dtype, name)) in report.notes.iter().zip(found) {
+        let rule = format!(r"--rule '^blk\.[0-9]+\.{name}\.weight$={dtype}' before other rules: blk.0.{name}.weight");
+        assert!(note.ends_with(&format!("would store all weights exactly; put {rule}")), "{note}");
     }
     assert_eq!(report.notes.len(), 3);
+}
+
+#[test]
+fn the_suggested_rule_matches_only_the_tensors_on_the_grid() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let random = || (0..4 * 768).map(|place| noise(place) - 0.5).collect::<Vec<f32>>();
+    let grid = || int4(4, 256, (-1, 1));
+    let tensors = [
+        ("token_embd.weight", random()),
+        ("blk.0.attn_q.weight", grid()),
+        ("blk.1.attn_q.weight", random()),
+        ("blk.0.ffn_up.weight", grid()),
+        ("blk.1.ffn_up.weight", grid()),
+    ];
+    let path = file(scratch.path(), &tensors);
+    let (report, _) = quantized(&path, Recipe::new(Some(DType::Q4K)));
+    let [note] = report.notes.as_slice() else { panic!("{:?}", report.notes) };
+    let rule = note.split('\'').nth(1).expect("a quoted rule");
+    assert_eq!(rule, r"^(blk\.0\.attn_q\.weight|blk\.[0-9]+\.ffn_up\.weight)$=tq2_0");
+    let rules = vec![rule.parse().expect("a rule")];
+    let (report, _) = quantized(&path, Recipe::new(Some(DType::Q4K)).rules(rules));
+    let types: Vec<&str> = report.tensors.iter().map(|tensor| tensor.dtype).collect();
+    let is_exact = [false, true, false, true, true];
+    assert_eq!(types.iter().map(|dtype| *dtype == "tq2_0").collect::<Vec<_>>(), is_exact, "{types:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Attestations: a statement of what a quantized file was made from, and how, that can be checked by repeating the run.
 //!
 //! ```text
-//! quantize ──▶ output                 reproduce ──▶ inputs: same hashes? ──▶ quantize again ──▶ output: same hash?
+//! quantize ──▶ output                 reproduce ──▶ inputs: same hashes? ──▶ quantize again ──▶ same results?
 //!     └──────▶ attestation ─────────────────┘
 //! ```
 //!
@@ -10,7 +10,7 @@
 
 mod compare;
 
-use crate::manifest::{hash_file, hash_tensors_on};
+use crate::manifest::{TensorHash, hash_file, hash_tensors_on};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -171,10 +171,7 @@ impl Attestation {
             importance.file.name().clone_into(&mut last.name);
         }
         let written = Gguf::open(output)?;
-        let hashes = hash_tensors_on(&written, options.threads)?;
-        let hashes = hashes.into_iter().map(|hash| (hash.name, hash.sha256)).collect();
-        let tensors: Vec<TensorRecord> =
-            report.tensors.iter().map(|tensor| TensorRecord::new(tensor, &hashes)).collect();
+        let tensors = records(report, &hash_tensors_on(&written, options.threads)?);
         let subject = |file: &SourceFile| {
             Ok(Output { file: resource(file)?, annotations: Annotations { tensors: tensors.clone() } })
         };
@@ -329,7 +326,8 @@ fn is_sha256(hash: &str) -> bool {
 }
 
 impl TensorRecord {
-    fn new(tensor: &TensorReport, hashes: &HashMap<String, String>) -> TensorRecord {
+    fn new(tensor: &TensorReport, hashes: &HashMap<&str, &str>) -> TensorRecord {
+        let hash = |name: &str| hashes.get(name).map(|hash| (*hash).to_owned());
         TensorRecord {
             name: tensor.name.clone(),
             shape: tensor.shape.clone(),
@@ -340,10 +338,16 @@ impl TensorRecord {
             cosine: tensor.cosine,
             max_error: tensor.max_error,
             note: tensor.note.clone(),
-            sha256: hashes.get(&tensor.name).cloned().unwrap_or_default(),
-            scale_sha256: hashes.get(&format!("{}{SCALE_SUFFIX}", tensor.name)).cloned(),
+            sha256: hash(&tensor.name).unwrap_or_default(),
+            scale_sha256: hash(&format!("{}{SCALE_SUFFIX}", tensor.name)),
         }
     }
+}
+
+/// The tensors of a run, with the hashes of its output.
+fn records(report: &Report, hashes: &[TensorHash]) -> Vec<TensorRecord> {
+    let hashes = hashes.iter().map(|hash| (hash.name.as_str(), hash.sha256.as_str())).collect();
+    report.tensors.iter().map(|tensor| TensorRecord::new(tensor, &hashes)).collect()
 }
 
 /// The name and the hash of a file.

@@ -147,6 +147,10 @@ pub fn run(arguments: Arguments) -> Result {
 
 /// Refuses a report or an attestation that would replace an input or the output.
 fn check_targets(arguments: &Arguments, source: &dyn Checkpoint) -> Result<()> {
+    if arguments.attest.as_deref() == Some(Path::new("-")) {
+        let problem = "expected a file name, found -, but standard output is for the results of the command";
+        return Err(Failure::new(format!("--attest: {problem}; pass a file name")));
+    }
     let documents = [("--report", &arguments.report), ("--attest", &arguments.attest)];
     for (flag, file) in documents.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?))) {
         output::check_target(file, &source.sources())?;

@@ -8,23 +8,22 @@ use crate::value;
 use clap::Args;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 use trueup::attestation::Attestation;
-use trueup::formats::{self, Importance, OpenOptions, quote};
-use trueup::quantize::quantize_with;
+use trueup::formats::{self, Importance, OpenOptions, TemporaryFile, free_disk_bytes, quote};
+use trueup::quantize::{file_bytes, quantize_with};
 
 /// Description in `--help`.
 pub const LONG_ABOUT: &str = "\
 Repeat a quantization from its attestation, and compare the results
 
 The attestation is a file that `trueup quantize --attest FILE` wrote. Inputs are compared with their attested hashes \
-first. If they are equal, the model is quantized again with the attested options, and the hash of the output is \
-compared.";
+first. If they are equal, the model is quantized again with the attested options, and the output, its tensors and \
+their losses are compared.";
 
 const DETAILS: &str = "\
 Exit codes:
-  0  The output is identical to the attested one
-  1  An input or the output differs
+  0  The output and the results for each tensor are the attested ones
+  1  An input, the output or the result for a tensor differs
   2  The attestation or an input could not be read
 
 Examples:
@@ -46,6 +45,9 @@ pub struct Arguments {
     /// Keep the output as FILE [default: a temporary file]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Directory of the temporary file [default: the system's directory for temporary files]
+    #[arg(long, value_name = "DIR", conflicts_with = "output")]
+    temp_dir: Option<PathBuf>,
     /// Number of threads; does not change the result [default: one per core]
     #[arg(short, long, value_name = "N", value_parser = value::threads, allow_negative_numbers = true)]
     threads: Option<usize>,
@@ -77,11 +79,11 @@ pub fn run(arguments: Arguments) -> Result {
     let mut differences = attestation.compare_inputs(source.as_ref(), matrix.as_ref())?;
     let is_run = differences.is_empty();
     if is_run {
-        let scratch = Scratch::new(arguments.output.as_deref())?;
         let importance = matrix.and_then(|matrix| attestation.importance(matrix));
+        let written = Written::new(&arguments, || file_bytes(source.as_ref(), &options, importance.as_ref()))?;
         let bar = Bar::new("quantize");
-        quantize_with(source.as_ref(), &scratch.file, &options, importance.as_ref(), &bar)?;
-        differences = attestation.compare_output(&scratch.file, arguments.threads)?;
+        let report = quantize_with(source.as_ref(), written.path(), &options, importance.as_ref(), &bar)?;
+        differences = attestation.compare_output((written.path(), &report), arguments.threads)?;
     }
     print(&arguments, &attestation, &differences, is_run)?;
     Ok(if differences.is_empty() { Code::Done } else { Code::Mismatch })
@@ -98,20 +100,41 @@ fn find<T>(path: &Path, option: &str, open: impl Fn(&Path) -> formats::Result<T>
     Ok(open(path)?)
 }
 
-/// The file that is written, and the directory that is removed afterwards.
-struct Scratch {
-    file: PathBuf,
-    _folder: Option<TempDir>,
+/// The file that is written: the given one, or a temporary one, which is removed afterwards.
+enum Written<'a> {
+    Kept(&'a Path),
+    Temporary(TemporaryFile),
 }
 
-impl Scratch {
-    fn new(output: Option<&Path>) -> Result<Scratch> {
-        if let Some(file) = output {
-            return Ok(Scratch { file: file.to_owned(), _folder: None });
+impl<'a> Written<'a> {
+    fn new(arguments: &'a Arguments, bytes: impl FnOnce() -> formats::Result<u64>) -> Result<Written<'a>> {
+        if let Some(path) = &arguments.output {
+            return Ok(Written::Kept(path));
         }
-        let folder = TempDir::with_prefix("trueup-reproduce-")
-            .map_err(|error| Failure::new(format!("cannot create a temporary directory: {error}; pass -o FILE")))?;
-        Ok(Scratch { file: folder.path().join("output.gguf"), _folder: Some(folder) })
+        let folder = arguments.temp_dir.clone().unwrap_or_else(std::env::temp_dir);
+        let shown = quote(&folder.to_string_lossy());
+        if !folder.is_dir() {
+            return Err(Failure::new(format!(
+                "{shown}: expected a directory for the temporary file, found none; pass another one with --temp-dir DIR"
+            )));
+        }
+        let bytes = bytes()?;
+        if let Some(free) = free_disk_bytes(&folder).filter(|free| *free < bytes) {
+            return Err(Failure::new(format!(
+                "{shown}: the temporary file needs {bytes} bytes, but {free} bytes are available; free some space, or \
+                 pass a directory on another disk with --temp-dir DIR"
+            )));
+        }
+        let file = TemporaryFile::create(&folder, "trueup-reproduce-", ".gguf")
+            .map_err(|error| Failure::new(format!("{error}; pass another directory with --temp-dir DIR")))?;
+        Ok(Written::Temporary(file))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Written::Kept(path) => path,
+            Written::Temporary(file) => file.path(),
+        }
     }
 }
 
@@ -137,7 +160,7 @@ fn print(arguments: &Arguments, attestation: &Attestation, differences: &[String
     }
     output::line(&match (differences.is_empty(), is_run) {
         (true, _) => format!("{name}: reproduced, identical bytes"),
-        (false, true) => format!("{name}: not reproduced: the inputs are equal, the output differs"),
+        (false, true) => format!("{name}: not reproduced: the inputs are equal, the result differs"),
         (false, false) => format!("{name}: not reproduced: an input differs"),
     })
 }

@@ -87,6 +87,13 @@ fn an_attested_run_can_be_repeated() {
         assert_eq!(hash(&again), hash(&attested.output));
     }
     let attested = Attested::new(&["-b", "8"]);
+    let folder = attested.scratch.path("temporary");
+    let call = ["reproduce", &attested.statement, "--temp-dir", &folder];
+    trueup(&call).refuses(&["expected a directory for the temporary file, found none"]);
+    fs::create_dir(&folder).expect("a folder");
+    trueup(&call).exits(0);
+    // The file is gone.
+    fs::remove_dir(&folder).expect("an empty folder");
     let moved = attested.scratch.path("moved.gguf");
     fs::rename(&attested.source, &moved).expect("a file");
     trueup(&["reproduce", &attested.statement]).refuses(&["source.gguf", "found no file; pass --source"]);
@@ -144,9 +151,28 @@ fn what_differs_is_named() {
     });
     let name = read(&path)["subject"][0]["annotations"]["tensors"][3]["name"].as_str().expect("a name").to_owned();
     let answer = trueup(&["reproduce", &path]).exits(1);
-    let sum = "out.gguf: not reproduced: the inputs are equal, the output differs\n";
-    assert!(answer.stdout.contains(&format!("differ; the first is {name}, which differs (")), "{answer:?}");
+    let sum = "out.gguf: not reproduced: the inputs are equal, the result differs\n";
+    assert!(answer.stdout.contains(&format!("the first is {name}: sha256: expected 000")), "{answer:?}");
     assert!(answer.stdout.contains("2 of ") && answer.stdout.ends_with(sum), "{answer:?}");
+    for (field, value) in [
+        ("rmse", json!(0.25)),
+        ("cosine", json!(null)),
+        ("max_error", json!(0.5)),
+        ("sha256", zero),
+        ("type", json!("q5_1")),
+        ("shape", json!([1])),
+        ("note", json!("a reason")),
+    ] {
+        let path = attested.changed(|statement| statement["subject"][0]["annotations"]["tensors"][3][field] = value);
+        let answer = trueup(&["reproduce", &path]).exits(1);
+        assert!(answer.stdout.contains(&format!("the first is {name}: {field}: expected ")), "{answer:?}");
+        assert!(answer.stdout.starts_with("1 of ") && answer.stdout.ends_with(sum), "{answer:?}");
+    }
+    let path = attested.changed(|statement| {
+        statement["subject"][0]["annotations"]["tensors"].as_array_mut().expect("tensors").clear();
+    });
+    let answer = trueup(&["reproduce", &path]).exits(1);
+    assert!(answer.stdout.starts_with("expected 0 attested tensors, found "), "{answer:?}");
     let path = attested.changed(|statement| {
         statement["predicate"]["buildDefinition"]["externalParameters"]["recipe"]["type"] = json!("q5_0");
     });
@@ -205,6 +231,14 @@ fn hostile_statements_are_refused_in_one_sentence() {
         let path = attested.changed(change);
         trueup(&["reproduce", &path]).refuses(&[expected]);
     }
+    for field in ["type", "source_type", "note", "name"] {
+        let path = attested.changed(|statement| {
+            statement["subject"][0]["annotations"]["tensors"][3][field] = json!("\u{1b}[2Jq8_0\u{202e}");
+        });
+        let answer = trueup(&["reproduce", &path]).exits(1);
+        assert!(!answer.stdout.contains(['\u{1b}', '\u{202e}']), "{answer:?}");
+        assert!(answer.stdout.contains("[2Jq8_0"), "{answer:?}");
+    }
     let path = attested.scratch.path("changed.json");
     let deep = format!("{{\"_type\":{}", "[".repeat(100_000));
     let twice = fs::read_to_string(&attested.statement).expect("a file").replacen('{', "{\"_type\":\"x\",", 1);
@@ -227,6 +261,7 @@ fn an_attestation_replaces_no_input_and_no_output() {
     call(&source).refuses(&["input of the command"]);
     call(&output).refuses(&["--attest: this path is also the output model"]);
     call(&scratch.path("none/out.json")).refuses(&["does not exist"]);
+    call("-").refuses(&["--attest: expected a file name, found -"]);
     let flm = scratch.path("out.flm");
     trueup(&["quantize", &source, &flm, "-b", "8", "--attest", &scratch.path("a.json")]).refuses(&["remove --attest"]);
     let dry = ["quantize", &source, &output, "-b", "8", "--dry-run", "--attest", &scratch.path("a.json")];

@@ -301,6 +301,14 @@ fn a_conversion_quantizes_as_quantize_does() {
     trueup(&["convert", &folder, &direct, "--type", "q4_0", "--rule", "none=q8_0"])
         .refuses(&["--rule none=q8_0: no tensor name matches"]);
     trueup(&["convert", &folder, &direct, "--type", "q4_0", "--imatrix", &source]).refuses(&["imatrix.datasets"]);
+    for (dtype, flags) in [("auto", &["--imatrix", &matrix][..]), ("f16", &["--pure"]), ("bf16", &["--strict"])] {
+        let refused = [&["convert", &folder, &direct, "--type", dtype], flags].concat();
+        let problem = format!("{}: expected a quantized type, found none", flags[0]);
+        trueup(&refused).refuses(&[&problem]);
+    }
+    trueup(&["convert", &folder, &direct, "--type", "q8_0", "--imatrix", &matrix, "-q"]).exits(0);
+    let facts = trueup(&["inspect", &direct, "--json"]).exits(0).json();
+    assert_eq!(facts["metadata"]["quantize.imatrix.file"], Value::Null);
     let flm = scratch.path("out.flm");
     trueup(&["convert", &folder, &flm, "--pure"]).refuses(&["--pure: not supported for .flm output"]);
     trueup(&["convert", &folder, &flm, "--imatrix", &matrix]).refuses(&["--imatrix: expected GGUF output"]);

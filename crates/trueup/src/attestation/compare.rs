@@ -1,10 +1,10 @@
 //! What differs between an attestation and files: a sentence each.
 
-use super::{Attestation, Resource, TensorRecord};
-use crate::manifest::{TensorHash, hash_file, hash_tensors_on};
-use std::collections::HashMap;
+use super::{Attestation, Resource, TensorRecord, records};
+use crate::manifest::{hash_file, hash_tensors_on};
 use std::path::Path;
-use trueup_formats::{Checkpoint, Gguf, Importance, Result, SCALE_SUFFIX, SourceFile, counted, quote};
+use trueup_formats::{Checkpoint, Gguf, Importance, Result, SourceFile, counted, quote};
+use trueup_quantize::Report;
 
 impl Attestation {
     /// Inputs whose contents are not those of the run. `importance` must be given if and only if the run had one.
@@ -28,34 +28,74 @@ impl Attestation {
         Ok(differences)
     }
 
-    /// Whether a file is the output of the run. If it is not, the first tensor that differs is named.
+    /// Whether a repeated run has the attested result: `output` is the file that it wrote, `report` what it reported.
+    /// The first tensor that differs is named, even if the file is identical.
     ///
     /// # Errors
     /// I/O, and an output that is not a GGUF file.
-    pub fn compare_output(&self, output: &Path, threads: Option<usize>) -> Result<Vec<String>> {
+    pub fn compare_output(&self, (output, report): (&Path, &Report), threads: Option<usize>) -> Result<Vec<String>> {
         let Some(expected) = self.subject.first() else { return Ok(Vec::new()) };
-        let Some(difference) = compare_file(&SourceFile::open(output)?, &expected.file)? else { return Ok(Vec::new()) };
-        let hashes = hash_tensors_on(&Gguf::open(output)?, threads)?;
-        Ok(vec![difference, compare_tensors(&expected.annotations.tensors, &hashes)])
+        let file = compare_file(&SourceFile::open(output)?, &expected.file)?;
+        let found = records(report, &hash_tensors_on(&Gguf::open(output)?, threads)?);
+        let are_notes_compared = self.version() == env!("CARGO_PKG_VERSION");
+        let tensors = compare_tensors(&expected.annotations.tensors, &found, are_notes_compared);
+        let rest = || "all tensors are equal; the metadata or the order of the tensors differs".to_owned();
+        let tensors = tensors.or_else(|| file.is_some().then(rest));
+        Ok(file.into_iter().chain(tensors).collect())
     }
 }
 
-/// How tensors differ, if the files do.
-fn compare_tensors(recorded: &[TensorRecord], hashes: &[TensorHash]) -> String {
-    let found: HashMap<&str, &str> = hashes.iter().map(|hash| (hash.name.as_str(), hash.sha256.as_str())).collect();
-    let is_other = |record: &&TensorRecord| {
-        let scale = found.get(format!("{}{SCALE_SUFFIX}", record.name).as_str());
-        found.get(record.name.as_str()) != Some(&record.sha256.as_str())
-            || scale.copied() != record.scale_sha256.as_deref()
+/// The sentence on attested tensors that are not those of the repeated run. Notes are prose, which may change between
+/// versions.
+fn compare_tensors(attested: &[TensorRecord], found: &[TensorRecord], are_notes_compared: bool) -> Option<String> {
+    if attested.len() != found.len() {
+        return Some(format!("expected {}, found {}", counted(attested.len(), "attested tensor"), found.len()));
+    }
+    let difference = |(attested, found): (&TensorRecord, &TensorRecord)| {
+        let what = attested.difference(found, are_notes_compared)?;
+        Some(format!("{}: {what}", quote(&attested.name)))
     };
-    let others: Vec<&TensorRecord> = recorded.iter().filter(is_other).collect();
-    let Some(first) = others.first() else {
-        return "all tensors are equal; the metadata or the order of the tensors differs".to_owned();
-    };
-    let name = quote(&first.name);
-    let what = if found.contains_key(first.name.as_str()) { "differs" } else { "is missing" };
-    let all = counted(recorded.len(), "tensor");
-    format!("{} of {all} differ; the first is {name}, which {what} (attested as {})", others.len(), first.dtype)
+    let differences: Vec<String> = attested.iter().zip(found).filter_map(difference).collect();
+    let first = differences.first()?;
+    let all = counted(attested.len(), "tensor");
+    Some(format!("{} of {all} differ from the attestation; the first is {first}", differences.len()))
+}
+
+impl TensorRecord {
+    /// The first field in which another record differs.
+    fn difference(&self, found: &TensorRecord, are_notes_compared: bool) -> Option<String> {
+        let hash = |hash: &Option<String>| hash.clone().unwrap_or_else(|| "none".to_owned());
+        let texts = [
+            ("name", self.name.clone(), found.name.clone()),
+            ("shape", format!("{:?}", self.shape), format!("{:?}", found.shape)),
+            ("source_type", self.source_type.clone(), found.source_type.clone()),
+            ("type", self.dtype.clone(), found.dtype.clone()),
+            ("bytes", self.bytes.to_string(), found.bytes.to_string()),
+            ("sha256", self.sha256.clone(), found.sha256.clone()),
+            ("scale_sha256", hash(&self.scale_sha256), hash(&found.scale_sha256)),
+        ];
+        let notes = are_notes_compared.then(|| ("note", self.note.clone(), found.note.clone()));
+        let mut texts = texts.into_iter().chain(notes);
+        if let Some((field, attested, found)) = texts.find(|(_, attested, found)| attested != found) {
+            return Some(format!("{field}: expected {}, found {}", quote(&attested), quote(&found)));
+        }
+        let losses = [
+            ("rmse", self.rmse, found.rmse),
+            ("cosine", self.cosine, found.cosine),
+            ("max_error", self.max_error, found.max_error),
+        ];
+        let (field, attested, found) = losses.into_iter().find(|(_, attested, found)| !is_near(*attested, *found))?;
+        let shown = |loss: Option<f64>| loss.map_or_else(|| "none".to_owned(), |loss| loss.to_string());
+        Some(format!("{field}: expected {}, found {}", shown(attested), shown(found)))
+    }
+}
+
+/// Whether two losses are equal, except for the rounding of numbers in JSON.
+fn is_near(attested: Option<f64>, found: Option<f64>) -> bool {
+    match (attested, found) {
+        (Some(attested), Some(found)) => attested == found || (attested - found).abs() <= 1e-12 * found.abs(),
+        (attested, found) => attested == found,
+    }
 }
 
 /// The sentence on a file that does not have the attested contents.
