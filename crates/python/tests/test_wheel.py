@@ -342,8 +342,8 @@ class Files(Fixtures):
         self.assertEqual(trueup.read_gguf(weighted).metadata["quantize.imatrix.file"], "imatrix.gguf")
         trueup.convert(STORIES, direct, "q4_0", imatrix=matrix)
         before, after = (trueup.read_gguf(file).tensors for file in (plain, weighted))
-        name = "blk.0.ffn_up.weight"
-        self.assertFalse(numpy.array_equal(before[name].data, after[name].data))
+        weight = "blk.0.ffn_up.weight"
+        self.assertFalse(numpy.array_equal(before[weight].data, after[weight].data))
         for name, tensor in trueup.read_gguf(direct).tensors.items():
             numpy.testing.assert_array_equal(tensor.data, after[name].data)
         divergence = {}
@@ -351,7 +351,11 @@ class Files(Fixtures):
             result = trueup.compare(file, corpus, self.stories_file, context=64, chunks=4, worst=1)
             divergence[file] = result["figures"]["against"]["kl"]["mean"]["value"]
         self.assertLess(abs(divergence[self.stories_file]), 1e-6)
-        self.assertGreater(divergence[plain], divergence[weighted])
+        sums = trueup.read_gguf(matrix).tensors[f"{weight}.in_sum2"].to_float32().reshape(1, -1)
+        source = trueup.read_gguf(self.stories_file).tensors[weight].to_float32()
+        errors = [(sums * (source - tensors[weight].to_float32()) ** 2).sum() for tensors in (before, after)]
+        self.assertGreater(errors[0], errors[1])
+        self.assertTrue(0 < divergence[weighted] < 0.1 and 0 < divergence[plain] < 0.1)
         self.assertIsNone(trueup.compare(plain, corpus, context=64)["figures"]["against"])
         with self.assertRaisesRegex(trueup.TrueupError, "expected 4 to"):
             trueup.compare(plain, corpus, context=1)

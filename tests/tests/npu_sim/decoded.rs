@@ -35,7 +35,7 @@ const TYPES: [DType; 14] = [
 ];
 
 /// Types that are tried in every run; one more is drawn.
-const ALWAYS: usize = 2;
+const ALWAYS: usize = 1;
 
 /// The type and the node of a weight with a fault.
 const FAULTY_TYPE: DType = DType::Q5K;

@@ -125,7 +125,7 @@ impl<'a> Written<'a> {
                  pass a directory on another disk with --temp-dir DIR"
             )));
         }
-        let file = TemporaryFile::create(&folder, "trueup-reproduce-", ".gguf")
+        let file = TemporaryFile::create(&folder, "trueup-reproduce.gguf")
             .map_err(|error| Failure::new(format!("{error}; pass another directory with --temp-dir DIR")))?;
         Ok(Written::Temporary(file))
     }
