@@ -61,7 +61,7 @@ def candle(work):
 
 def is_quantized_only(name):
     """Whether `trueup quantize` writes the type and `trueup convert` does not."""
-    return "_k" in name or name.startswith(("iq", "mxfp"))
+    return "_k" in name or name.startswith(("iq", "mxfp", "nvfp", "tq"))
 
 
 def models(work, trueup, python, types):

@@ -1,5 +1,4 @@
-//! A model in types that are decoded before they are multiplied is opened, computed and verified; a fault on it is
-//! found.
+//! A model in types with sub-blocks, tables or small scales is opened, computed and verified; a fault on it is found.
 use std::path::Path;
 use std::sync::Arc;
 use trueup_blocks::DType;

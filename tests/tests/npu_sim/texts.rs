@@ -5,7 +5,7 @@
 //! ```text
 //!  likeliest ids of the processor    │ 17 ─────── │ 4 ──── │ 91 ─ │ 30 ─ │ ...      as long as they are likely
 //!  what the seed draws                            ▲
-//!  the device may say                  17 or 4: near the border; 91, if its score is apart from that of 4 by less than the noise
+//!  the device may choose               17 or 4: near the border; 91, if its score is apart from that of 4 by less than the noise
 //! ```
 
 use std::path::Path;
@@ -34,7 +34,7 @@ const REFERENCE_NOISE_MAX: f64 = 2.0;
 const PARTS: usize = 1 << 16;
 
 /// A text: scores, and what was chosen by them.
-struct Told {
+struct Transcript {
     session: Session,
     sampler: Sampler,
     ids: Vec<u32>,
@@ -56,15 +56,15 @@ pub fn texts(device: &Arc<dyn Device>, model: &Path, prompt: &[u32], seed: u64) 
     let drawn = Sampling { temperature: 1.0, seed, ..Sampling::GREEDY };
     let reference = open_device("ref", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let compare = |sampling| {
-        let [mut expected, mut found] = [&processor, device].map(|device| Told::new(&model, device, sampling));
-        let mut behind = prompt.to_vec();
+        let [mut expected, mut found] = [&processor, device].map(|device| Transcript::new(&model, device, sampling));
+        let mut next = prompt.to_vec();
         for _ in 0..TOKENS {
-            let chosen = expected.choose(&behind);
-            found.choose(&behind);
-            behind = vec![chosen];
+            let chosen = expected.choose(&next);
+            found.choose(&next);
+            next = vec![chosen];
         }
         let usual_noise = || {
-            let mut exact = Told::new(&model, &reference, sampling);
+            let mut exact = Transcript::new(&model, &reference, sampling);
             exact.follow(prompt, &expected.ids);
             deviations(&exact.rows, &expected.rows).0
         };
@@ -73,12 +73,12 @@ pub fn texts(device: &Arc<dyn Device>, model: &Path, prompt: &[u32], seed: u64) 
     [Sampling::GREEDY, drawn].into_iter().map(compare).collect()
 }
 
-impl Told {
-    fn new(model: &Arc<ModelFile>, device: &Arc<dyn Device>, sampling: Sampling) -> Told {
+impl Transcript {
+    fn new(model: &Arc<ModelFile>, device: &Arc<dyn Device>, sampling: Sampling) -> Transcript {
         let weights = Arc::new(Weights::new(Arc::clone(model), Arc::clone(device), None));
         let session = Session::new(weights, &SessionOptions::default()).unwrap_or_else(|error| panic!("{error}"));
         let sampler = Sampler::new(sampling, &[]).unwrap_or_else(|error| panic!("{error}"));
-        Told { session, sampler, ids: Vec::new(), rows: Vec::new() }
+        Transcript { session, sampler, ids: Vec::new(), rows: Vec::new() }
     }
 
     /// Computes the prompt and then each of these tokens but the last.
@@ -110,7 +110,12 @@ impl Told {
 }
 
 /// `usual_noise` gives the noise between `cpu` and the reference.
-fn compared(expected: &Told, found: &Told, sampling: Sampling, usual_noise: &dyn Fn() -> f64) -> Result<Alike, String> {
+fn compared(
+    expected: &Transcript,
+    found: &Transcript,
+    sampling: Sampling,
+    usual_noise: &dyn Fn() -> f64,
+) -> Result<Alike, String> {
     let (noise, spread) = deviations(&expected.rows, &found.rows);
     // NaN is above every limit.
     let is_below = |limit: f64| noise <= limit;

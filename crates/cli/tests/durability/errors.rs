@@ -251,7 +251,7 @@ fn check_order(job: &Job, calls: &[Call], scene: &Scene) -> Result<(), String> {
         (written < sync, "something is written behind the first sync"),
         (synced == job.names.len() && renames.len() == job.names.len(), "not every file is synced and renamed once"),
         (partials_synced < named, "a name changes before all bytes are on the disk"),
-        (folder > renames[renames.len() - 1], "the directory is not synced behind the last rename"),
+        (folder > renames[renames.len() - 1], "the directory is not synced after the last rename"),
         (leads == Some(true), "the first file is not the last to get its name"),
         (before_last, "the first file gets its name before those of the others are on the disk"),
     ];

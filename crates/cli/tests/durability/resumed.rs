@@ -20,14 +20,14 @@ enum Fault {
     Input,
     /// The rename to the name of an output fails.
     Name,
-    /// The folder cannot be synced behind the last rename.
+    /// The folder cannot be synced after the last rename.
     Folder,
 }
 
 const FAULTS: &[(Fault, &str)] = &[
     (Fault::Input, "--resume: input changed at the last write"),
     (Fault::Name, "--resume: rename to the output: EIO"),
-    (Fault::Folder, "--resume: fsync of the directory behind the last rename: EIO"),
+    (Fault::Folder, "--resume: fsync of the directory after the last rename: EIO"),
 ];
 
 const WATCHED: &[&str] = &["pwrite64", "fsync", "rename", "renameat", "renameat2"];

@@ -1,4 +1,4 @@
-use super::mul_mat::{DECODED, WEIGHTS};
+use super::mul_mat::{RANDOM_BLOCKS, WEIGHTS};
 use super::{Rule, exactly, expect};
 use crate::case::{Case, Fill};
 use crate::shape::{Shape, TensorType};
@@ -41,7 +41,7 @@ impl Rule for GetRows {
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
             cases.extend([[1, 1, 3], [31, 33, 5], [257, 31, 100], [0, 3, 2]].map(|sizes| case(dtype, sizes)));
         }
-        for dtype in DECODED {
+        for dtype in RANDOM_BLOCKS {
             for [width, rows, count] in [[256, 1, 1], [512, 33, 9], [2048, 257, 31], [256, 7, 0]] {
                 let table = (TensorType::new(dtype, &[width, rows]), Fill::Blocks(1.0));
                 cases.push(of_table(table, rows, count));

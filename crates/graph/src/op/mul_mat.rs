@@ -31,7 +31,7 @@ impl Rule for MulMat {
     }
 
     fn cases() -> Vec<Case> {
-        [single(), batched(), probes(), as_in_layers(), decoded()].concat()
+        [single(), batched(), probes(), as_in_layers(), random_blocks()].concat()
     }
 }
 
@@ -48,8 +48,8 @@ pub(super) const WEIGHTS: [(DType, Option<(i32, i32)>); 9] = [
     (DType::Q8_1, Some((-127, 127))),
 ];
 
-/// Types of weights that devices decode before they multiply them. Their blocks have random bytes.
-pub(super) const DECODED: [DType; 11] = [
+/// Types of weights whose blocks have random bytes: the codes of a block cannot be chosen one by one.
+pub(super) const RANDOM_BLOCKS: [DType; 11] = [
     DType::Q2K,
     DType::Q3K,
     DType::Q4K,
@@ -147,10 +147,10 @@ fn as_in_layers() -> Vec<Case> {
     cases
 }
 
-/// Types that are decoded: one matrix, few and many tokens, and a stack.
-fn decoded() -> Vec<Case> {
+/// These types: one matrix, few and many tokens, and a stack.
+fn random_blocks() -> Vec<Case> {
     let mut cases = Vec::new();
-    for dtype in DECODED {
+    for dtype in RANDOM_BLOCKS {
         let product = |w: &[usize], x: (DType, &[usize])| {
             let w = (TensorType::new(dtype, w), Fill::Blocks(0.01));
             Case::new(MulMat, &[w, (TensorType::new(x.0, x.1), Fill::Normal(1.0))])

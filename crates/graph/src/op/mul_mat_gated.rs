@@ -1,4 +1,4 @@
-use super::mul_mat::{DECODED, WEIGHTS};
+use super::mul_mat::{RANDOM_BLOCKS, WEIGHTS};
 use super::{Gated, MulMat, Rule, exactly, expect};
 use crate::case::{Case, Fill};
 use crate::shape::TensorType;
@@ -89,7 +89,7 @@ fn by_type() -> Vec<Case> {
     {
         cases.extend([1, 5].map(|n| case(gated, types, &[96, 41], (DType::F32, &[96, n]))));
     }
-    for dtype in DECODED {
+    for dtype in RANDOM_BLOCKS {
         for (k, m, n) in [(256, 31, 2), (512, 33, 7), (768, 45, 20)] {
             let w = (TensorType::new(dtype, &[k, m]), Fill::Blocks(0.01));
             let x = (TensorType::new(DType::F32, &[k, n]), Fill::Normal(1.0));

@@ -1,4 +1,4 @@
-use super::mul_mat::{DECODED, WEIGHTS};
+use super::mul_mat::{RANDOM_BLOCKS, WEIGHTS};
 use super::{Rule, exactly, expect, expect_multiplied, is_activation};
 use crate::case::{Case, Fill};
 use crate::shape::{Shape, TensorType};
@@ -50,7 +50,7 @@ impl Rule for MulMatId {
             let x = (TensorType::new(DType::F32, &[256, 2, 7]), Fill::Codes(-127, 127));
             cases.push(case(dtype, [256, 19, 6], codes, x, 2, true));
         }
-        for dtype in DECODED {
+        for dtype in RANDOM_BLOCKS {
             for (k, m, experts, used, tokens) in [(256, 31, 4, 2, 3), (512, 13, 5, 3, 9)] {
                 let x = (TensorType::new(DType::F32, &[k, used, tokens]), Fill::Normal(1.0));
                 cases.push(case(dtype, [k, m, experts], Fill::Blocks(0.01), x, used, false));

@@ -223,8 +223,8 @@ impl Cells {
                 Ok(Cells::Blocks(room.zeros(ty.bytes(), ty, usage)?))
             }
             dtype => Err(format!(
-                "does not support {dtype}: convert the tensor to f32, f16, bf16 or a type with \
-                32 elements per block"
+                "does not support {dtype}: convert the tensor to f32, f16, bf16, a K type or a type \
+                with 32 elements per block"
             )),
         }
     }

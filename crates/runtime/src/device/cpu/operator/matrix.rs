@@ -47,7 +47,7 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
         // The decoded weight is exact in f32.
         DType::Mxfp4 | DType::Nvfp4 | DType::Tq1_0 | DType::Tq2_0 => Ok(FLOATS),
         dtype => Err(format!(
-            "{dtype} weights cannot be multiplied on this device; use f32, f16, bf16 or a type with \
+            "{dtype} weights cannot be multiplied on this device; use f32, f16, bf16, a K type or a type with \
                 32 elements per block"
         )),
     }

@@ -15,11 +15,15 @@ pub(super) const DECODED: [DType; 4] = [DType::Mxfp4, DType::Nvfp4, DType::Tq1_0
 pub(super) fn weights(dtype: DType, sizes: &[usize], seed: u64) -> Given {
     let ty = TensorType::new(dtype, sizes);
     let mut bytes: Vec<u8> = (0..ty.bytes()).map(|i| ((i + 7 * seed as usize) * 37 % 251) as u8).collect();
-    for block in bytes.chunks_mut(dtype.block_bytes()) {
+    for (number, block) in bytes.chunks_mut(dtype.block_bytes()).enumerate() {
         match dtype {
             DType::Mxfp4 => block[0] = 128,
             DType::Nvfp4 => block[..4].fill(0x38),
-            _ => dtype.scale_places().unwrap().iter().for_each(|at| block[*at..at + 2].copy_from_slice(&[0, 0x3C])),
+            // Each block has another scale, and another minimum. Both are f16 numbers from 0.5 to 2.
+            _ => dtype.scale_places().unwrap().iter().enumerate().for_each(|(place, at)| {
+                let fraction = (number * [37, 29][place % 2] % 61) as u8;
+                block[*at..at + 2].copy_from_slice(&[fraction, [0x3C, 0x38][place % 2]]);
+            }),
         }
     }
     Given { ty, bytes, usage: Usage::Weight }
