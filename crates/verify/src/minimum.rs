@@ -30,7 +30,7 @@ pub(crate) fn is_one_a_block(weights: &Operand) -> bool {
 
 /// Elements that share a scale and, in formats with minima, a minimum. Kernels sum their products in integers.
 pub(crate) fn sub_block_len(dtype: DType) -> usize {
-    if matches!(dtype, DType::Q2K | DType::Q3K | DType::Q6K) { 16 } else { 32 }
+    if matches!(dtype, DType::Q2K | DType::Q3K | DType::Q6K | DType::Nvfp4) { 16 } else { 32 }
 }
 
 /// Whether this is a matrix in blocks with minima. Kernels that sum in integers multiply these separately.
@@ -57,16 +57,59 @@ pub(crate) fn of_row<'a>(weights: &Operand<'a>, row: usize) -> impl Iterator<Ite
     blocks.filter_map(move |block| of_block(block, place(dtype)?))
 }
 
-/// The minimum above which each element of row `row` lies, exact: what its block decodes to with all codes zero.
-/// Empty for formats that are multiplied in one part.
+/// The minimum above which each element of row `row` lies, exact: what its block decodes to with all codes zero. Where
+/// the file stores minima, the scale is zeroed too: a product of an infinite scale and a code of zero is NaN. Empty for
+/// formats that are multiplied in one part.
 pub(crate) fn of_elements(weights: &Operand, row: usize) -> Vec<f64> {
     let dtype = weights.ty.dtype;
     let (Some(codes), Some(bytes)) = (codes(dtype), weights.row_bytes(row)) else { return Vec::new() };
     let mut bytes = bytes.to_vec();
     for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
-        block.get_mut(codes.clone()).into_iter().for_each(|codes| codes.fill(0));
+        for zeroed in [Some(codes.clone()), scale(dtype)].into_iter().flatten() {
+            block.get_mut(zeroed).into_iter().for_each(|bytes| bytes.fill(0));
+        }
     }
     decode(&TensorType::new(dtype, &[weights.ty.shape[0]]), &bytes)
+}
+
+/// The scale of each sub-block of row `row`, exact: how far its codes 0 and 1 are apart. Empty for formats without
+/// sub-blocks.
+pub(crate) fn scales_of_sub_blocks(weights: &Operand, row: usize) -> Vec<f64> {
+    let dtype = weights.ty.dtype;
+    let (Some(ones), Some(bytes)) = (ones(dtype), weights.row_bytes(row)) else { return Vec::new() };
+    let mut bytes = bytes.to_vec();
+    for block in bytes.chunks_exact_mut(dtype.block_bytes()) {
+        let minima = place(dtype).map(|place| (place, 0));
+        for (filled, byte) in ones.iter().cloned().chain(minima) {
+            block.get_mut(filled).into_iter().for_each(|bytes| bytes.fill(byte));
+        }
+    }
+    let weights = decode(&TensorType::new(dtype, &[weights.ty.shape[0]]), &bytes);
+    weights.into_iter().step_by(sub_block_len(dtype)).collect()
+}
+
+/// Bytes with which all codes of a block are worth 1, by their place; `None` for formats without sub-blocks.
+fn ones(dtype: DType) -> Option<Vec<(Range<usize>, u8)>> {
+    match dtype {
+        DType::Q2K => Some(vec![(16..80, 0x55)]),
+        // Codes 5, less 4.
+        DType::Q3K => Some(vec![(0..32, 0xFF), (32..96, 0x55)]),
+        DType::Q4K => Some(vec![(16..144, 0x11)]),
+        DType::Q5K => Some(vec![(16..48, 0), (48..176, 0x11)]),
+        // Codes 33, less 32.
+        DType::Q6K => Some(vec![(0..128, 0x11), (128..192, 0xAA)]),
+        // Entry 8 of the codebook is 1.
+        DType::Iq4Xs => Some(vec![(8..136, 0x88)]),
+        // Half of FP4's 0.5 and twice the code: 1 times half of the scale.
+        DType::Nvfp4 => Some(vec![(4..36, 0x11)]),
+        _ => None,
+    }
+}
+
+/// The bytes of the scale that all codes of a block are multiplied by, in formats that store minima.
+fn scale(dtype: DType) -> Option<Range<usize>> {
+    let minima = place(dtype)?;
+    Some(minima.start - 2..minima.start)
 }
 
 /// Whether kernels for activations in q8_1 or q8_K multiply codes and minima apart. Those of q6_k do so with its
@@ -149,27 +192,92 @@ mod tests {
         }
     }
 
-    /// All weights of a sub-block are its minimum or above it by multiples of one scale.
+    /// What the codes of sub-block `j` are multiplied by, in units of the block's scale, and the largest magnitude of a
+    /// code: by ggml's `dequantize_row_*`.
+    fn factor(dtype: DType, block: &[u8], j: usize) -> (f64, f64) {
+        let low_and_high = |low: u8, high: u8, bits: usize| f64::from(low & 15 | (high >> bits & 3) << 4);
+        match dtype {
+            DType::Q2K => (f64::from(block[j] & 15), 3.0),
+            DType::Q3K => {
+                let fields = &block[96..108];
+                (low_and_high(fields[j % 8] >> (j / 8 * 4), fields[8 + j % 4], j / 4 * 2) - 32.0, 4.0)
+            }
+            DType::Q4K | DType::Q5K => {
+                let (fields, largest) = (&block[4..16], if dtype == DType::Q4K { 15.0 } else { 31.0 });
+                let factor = if j < 4 { fields[j] & 63 } else { fields[j + 4] & 15 | fields[j - 4] >> 6 << 4 };
+                (f64::from(factor), largest)
+            }
+            DType::Q6K => (f64::from(block[192 + j].cast_signed()), 32.0),
+            DType::Iq4Xs => {
+                let high = u16::from_le_bytes([block[2], block[3]]);
+                (low_and_high(block[4 + j / 2] >> (j % 2 * 4), (high >> (2 * j)) as u8, 0) - 32.0, 127.0)
+            }
+            _ => panic!("{dtype} has no sub-blocks"),
+        }
+    }
+
+    /// Where the block's scale is, and the length of its sub-blocks.
+    const SUB_BLOCKS: [(DType, usize, usize); 6] = [
+        (DType::Q2K, 80, 16),
+        (DType::Q3K, 108, 16),
+        (DType::Q4K, 0, 32),
+        (DType::Q5K, 0, 32),
+        (DType::Q6K, 208, 16),
+        (DType::Iq4Xs, 0, 32),
+    ];
+
+    /// Two blocks of any bytes, whose scales are 0.5.
+    fn two_blocks(dtype: DType, at: usize) -> (TensorType, Vec<u8>) {
+        let ty = TensorType::new(dtype, &[512]);
+        let mut bytes: Vec<u8> = (0..ty.bytes()).map(|place| (place * 151 % 253) as u8).collect();
+        for block in bytes.chunks_mut(dtype.block_bytes()) {
+            block[at..at + 2].copy_from_slice(&[0x00, 0x38]);
+            if let Some(place) = place(dtype) {
+                block[place].copy_from_slice(&[0x00, 0x34]);
+            }
+        }
+        (ty, bytes)
+    }
+
+    /// Each weight is a whole number of scales from its minimum, and the neighbor's scale is another one.
     #[test]
     fn sub_blocks_share_a_scale_and_a_minimum() {
-        for dtype in [DType::Q2K, DType::Q3K, DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Xs, DType::Q4_1] {
-            let ty = TensorType::new(dtype, &[512]);
-            let bytes: Vec<u8> = (0..ty.bytes()).map(|place| (place * 37 % 113) as u8 & 0x5b).collect();
+        for (dtype, at, len) in SUB_BLOCKS {
+            let (ty, bytes) = two_blocks(dtype, at);
             let operand = Operand::blocks(ty, &bytes);
             let (weights, minima) = (decode(&ty, &bytes), of_sub_blocks(&operand, 0));
-            let len = sub_block_len(dtype);
+            let scales = scales_of_sub_blocks(&operand, 0);
+            assert_eq!((sub_block_len(dtype), scales.len()), (len, 512 / len), "{dtype}");
             assert_eq!(minima.len(), if is_affine(dtype) { 512 / len } else { 0 }, "{dtype}");
-            let mut distinct = 0;
             for (place, weights) in weights.chunks(len).enumerate() {
+                let block = &bytes[place * len / 256 * dtype.block_bytes()..];
+                let (factor, largest) = factor(dtype, block, place % (256 / len));
+                assert_eq!(scales[place], 0.5 * factor, "{dtype}, sub-block {place}");
                 let minimum = minima.get(place).copied().unwrap_or(0.0);
-                let above = weights.iter().map(|weight| (weight - minimum).abs()).filter(|above| *above > 0.0);
-                let above: Vec<f64> = above.collect();
-                let least = above.iter().copied().fold(f64::INFINITY, f64::min);
-                let is_multiple = |above: &f64| (1..=127).any(|n| (above * f64::from(n) / least).fract() == 0.0);
-                assert!(above.iter().all(is_multiple), "{dtype}, sub-block {place}: {above:?}");
-                distinct += usize::from(!above.is_empty());
+                let codes: Vec<f64> = weights.iter().map(|weight| (weight - minimum) / scales[place]).collect();
+                let fits = |code: &f64| code.fract() == 0.0 && code.abs() <= largest;
+                assert!(factor == 0.0 || codes.iter().all(fits), "{dtype}, sub-block {place}: {codes:?}");
             }
-            assert!(distinct > 4, "{dtype}: most sub-blocks are zero");
+            let distinct = scales.windows(2).filter(|pair| pair[0] != pair[1]).count();
+            assert!(distinct > 512 / len / 2, "{dtype}: {scales:?}");
+        }
+    }
+
+    /// Minima do not depend on the scale, whatever it is.
+    #[test]
+    fn minima_below_an_infinite_scale_are_numbers() {
+        for dtype in [DType::Q4_1, DType::Q5_1, DType::Q2K, DType::Q4K, DType::Q5K] {
+            let ty = TensorType::new(dtype, &[256]);
+            let mut bytes = vec![0x35; ty.bytes()];
+            let expected = of_sub_blocks(&Operand::blocks(ty, &bytes), 0);
+            assert!(expected.iter().all(|minimum| minimum.is_finite() && *minimum != 0.0), "{dtype}");
+            for block in bytes.chunks_mut(dtype.block_bytes()) {
+                block[scale(dtype).unwrap()].copy_from_slice(&half::f16::INFINITY.to_le_bytes());
+            }
+            let operand = Operand::blocks(ty, &bytes);
+            assert_eq!(of_sub_blocks(&operand, 0), expected, "{dtype}");
+            assert_eq!(of_elements(&operand, 0).len(), 256, "{dtype}");
+            assert!(of_elements(&operand, 0).iter().all(|minimum| expected.contains(minimum)), "{dtype}");
         }
     }
 

@@ -47,7 +47,7 @@ pub(super) fn depth(evidence: &Evidence) -> Option<(SignatureKind, String)> {
         return None;
     }
     let sums = sums(evidence);
-    let patterns = [dropped_end, exchanged, one_row, code_scale, other_minimum, exchanged_pair, transposed];
+    let patterns = [dropped_end, exchanged, code_scale, one_row, other_minimum, exchanged_pair, transposed];
     let text = patterns.into_iter().find_map(|pattern| pattern(evidence, &sums))?;
     Some((SignatureKind::Depth, text))
 }

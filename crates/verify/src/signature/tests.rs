@@ -1,6 +1,7 @@
 //! Each pattern is found in a result that has it.
 
 use super::*;
+use crate::activation::Row;
 use crate::bound::minima_tests::{BLOCK, Coded, INTEGERS, Matrix, products};
 use crate::bound::testing::numbers;
 use crate::operand::UNWRITTEN;
@@ -213,5 +214,65 @@ fn another_minimum_or_scale_of_a_block_is_found() {
         let scale = text(|matrix| matrix.rows[3][0].scale = matrix.rows[3][1].scale);
         assert!(scale.starts_with("the scale of block 0 of row 3 is "), "{dtype}: {scale}");
         assert!(scale.ends_with("the scale of the next block"), "{dtype}: {scale}");
+    }
+}
+
+/// What is said of a product of 5 tokens with rows of 512 weights, in which `change` changes the second block of row 7.
+fn said_of_sub_blocks(dtype: DType, change: impl Fn(&mut [u8])) -> String {
+    const LEN: usize = 512;
+    let ty = TensorType::new(dtype, &[LEN, 9]);
+    let mut bytes: Vec<u8> = (0..ty.bytes()).map(|place| (place * 151 % 253) as u8).collect();
+    for block in bytes.chunks_mut(dtype.block_bytes()) {
+        // Scales are 1 and 0.5; those of nvfp4 are 0.5 to 0.6875.
+        let scales = dtype.scale_places().unwrap_or_default().iter().zip([[0x00, 0x3C], [0x00, 0x38]]);
+        scales.for_each(|(at, scale)| block[*at..at + 2].copy_from_slice(&scale));
+        if dtype == DType::Nvfp4 {
+            block[..4].copy_from_slice(&[0x30, 0x31, 0x32, 0x33]);
+        }
+    }
+    let mut changed = bytes.clone();
+    let second = 7 * LEN / dtype.block_len() + 1;
+    change(&mut changed[second * dtype.block_bytes()..][..dtype.block_bytes()]);
+    let x: Vec<f64> = numbers(LEN * 5, 82).into_iter().map(|x| f64::from((x + 3.0) as f32)).collect();
+    let (weights, used) = (crate::operand::decode(&ty, &changed), |x: &[f64]| Row::declared(x, INTEGERS.activations));
+    let product = |x: &[f64], w: &[f64]| f64::from(w.iter().zip(x).map(|(w, x)| w * x).sum::<f64>() as f32);
+    let of_token = |x: &[f64]| weights.chunks(LEN).map(|w| product(&used(x).values, w)).collect::<Vec<f64>>();
+    let device = x.chunks(LEN).flat_map(of_token).collect();
+    let inputs = vec![
+        Given { ty, usage: Usage::Weight, content: Content::Blocks(bytes) },
+        Given { ty: TensorType::new(DType::F32, &[LEN, 5]), usage: Usage::Arena, content: Content::Numbers(x) },
+    ];
+    let output = TensorType::new(DType::F32, &[9, 5]);
+    let scene = Scene { op: Op::MulMat(MulMat), profile: INTEGERS, inputs, output, device, focus: Vec::new() };
+    found(&scene, false).map_or_else(String::new, |found| found.text)
+}
+
+#[test]
+fn another_scale_or_minimum_of_a_sub_block_is_found() {
+    let same = |_: &mut [u8]| {};
+    // The bits of one sub-block's scale, by ggml's layout.
+    let next = ": it is the scale of the next sub-block";
+    type Change = fn(&mut [u8]);
+    let cases: [(DType, usize, Change, [&str; 2]); 9] = [
+        (DType::Q2K, 19, |block| block[3] = block[3] & 0xF0 | block[4] & 15, ["the scale of sub-block 19", next]),
+        (DType::Q3K, 17, |block| block[97] = block[97] & 0xF0 | 15, ["the scale of sub-block 17", ""]),
+        (DType::Q4K, 9, |block| block[5] = block[5] & 0xC0 | block[6] & 63, ["the scale of sub-block 9", next]),
+        (DType::Q5K, 9, |block| block[5] = block[5] & 0xC0 | block[6] & 63, ["the scale of sub-block 9", next]),
+        (DType::Q6K, 21, |block| block[197] = block[198], ["the scale of sub-block 21", next]),
+        (DType::Nvfp4, 6, |block| block[2] = block[3], ["the scale of sub-block 6", next]),
+        (DType::Q2K, 19, |block| block[3] &= 15, ["the minimum of sub-block 19", " is 0 instead of -"]),
+        (DType::Q4K, 9, |block| block[9] &= 0xC0, ["the minimum of sub-block 9", " is 0 instead of -"]),
+        (
+            DType::Q6K,
+            1,
+            |block| block[209] = 0x40,
+            ["the scale of block 1 of row 7 is 2.0000 times the correct one", ""],
+        ),
+    ];
+    for (dtype, place, change, texts) in cases {
+        assert_eq!(said_of_sub_blocks(dtype, same), "", "{dtype}, sub-block {place}: unchanged");
+        let said = said_of_sub_blocks(dtype, change);
+        assert!(said.contains("of row 7 is ") && said.starts_with(texts[0]), "{dtype}, expected {texts:?}: {said}");
+        assert!(said.contains(texts[1]), "{dtype}, expected {texts:?}: {said}");
     }
 }
