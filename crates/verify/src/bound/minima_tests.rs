@@ -186,6 +186,24 @@ fn a_right_kernel_passes_with_the_noise_that_is_declared() {
     }
 }
 
+/// A block with an infinite scale, no code of which is zero, makes an infinite result: in blocks and in sub-blocks.
+#[test]
+fn an_infinite_scale_makes_infinite_results() {
+    let x: Vec<f64> = numbers(256, 70).into_iter().map(|x| x.abs() + 1.0).map(|x| f64::from(x as f32)).collect();
+    for dtype in TYPES.into_iter().chain(SUB_BLOCK_TYPES) {
+        let ty = TensorType::new(dtype, &[256, 1]);
+        let mut bytes = vec![0x11; ty.bytes()];
+        for block in bytes.chunks_mut(dtype.block_bytes()) {
+            block[..4].copy_from_slice(&[0x00, 0x7C, 0x00, 0x3C]);
+        }
+        let row = bytes.chunks(dtype.block_bytes()).flat_map(|block| Weights::read(dtype, block)).collect();
+        let result = products(&[row], &coded(&x, 256));
+        let inputs = [Operand::blocks(ty, &bytes), Operand::numbers(f32_type(&[256, 1]), &x)];
+        let found = judged(&MulMat.into(), &inputs, &INTEGERS, &result);
+        assert_eq!((found.equal, found.broken.undefined), (1, 0), "{dtype}: {result:?}, {found:?}");
+    }
+}
+
 /// The rounded factor of minima is the same one for all rows.
 #[test]
 fn rows_of_one_token_do_not_err_together() {

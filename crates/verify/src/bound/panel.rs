@@ -400,6 +400,7 @@ mod tests {
     use super::*;
     use crate::bound::testing::{encoded, f32_type, numbers};
     use trueup_blocks::DType;
+    use trueup_graph::TensorType;
     use trueup_runtime::profile::Products;
 
     /// The same element by element: the readable twin. `minima` are those of blocks, where these are multiplied apart.
@@ -525,6 +526,74 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// Bytes of a block of 256 and the minimum of each 16 elements, in q2_k: scales are 0.25, and of minima 0.125.
+    fn block_of_16(dtype: DType) -> (Vec<u8>, Vec<f64>) {
+        let mut bytes: Vec<u8> = (0..dtype.block_bytes()).map(|place| (place * 151 % 253) as u8).collect();
+        let at = bytes.len() - if dtype == DType::Q2K { 4 } else { 2 };
+        bytes[at..at + 2].copy_from_slice(&[0x00, 0x34]);
+        if dtype != DType::Q2K {
+            return (bytes, Vec::new());
+        }
+        bytes[at + 2..].copy_from_slice(&[0x00, 0x30]);
+        let minima = bytes[..16].iter().map(|fields| -0.125 * f64::from(fields >> 4)).collect();
+        (bytes, minima)
+    }
+
+    /// docs/numerics.md#sums-of-products, written out: sums of 16 products are exact; with a minimum they have two
+    /// parts. Each part is multiplied by one rounded factor and added to one f32 sum.
+    #[test]
+    fn sub_blocks_of_16_have_the_noise_and_the_bound_of_their_formula() {
+        const U: f64 = 1.0 / (1u64 << 24) as f64;
+        let profile = Profile {
+            activations: Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false },
+            accumulator: Accumulator::Int32ThenF32,
+            ..Profile::F32
+        };
+        let x = numbers(256, 37);
+        let x = Operand::numbers(f32_type(&[256, 1]), &x);
+        for dtype in [DType::Q2K, DType::Q3K, DType::Q6K] {
+            let (bytes, minima) = block_of_16(dtype);
+            let ty = TensorType::new(dtype, &[256, 1]);
+            let (weights, w) = (Operand::blocks(ty, &bytes), crate::operand::decode(&ty, &bytes));
+            let (mut panel, mut found) = (Panel::default(), Vec::new());
+            panel.read(&weights, 0, 1, &profile);
+            let token = Token::of(&x, 0, &profile);
+            let accumulation = Accumulation::with_weights(&profile, Precision::F32, &weights);
+            products(&accumulation, &profile, &panel, std::slice::from_ref(&token), &mut found);
+
+            let (mut parts, mut absolute) = (Vec::new(), 0.0);
+            for (j, (w, x)) in w.chunks(16).zip(token.declared.values.chunks(16)).enumerate() {
+                let total: f64 = w.iter().zip(x).map(|(w, x)| w * x).sum();
+                absolute += w.iter().zip(x).map(|(w, x)| (w * x).abs()).sum::<f64>();
+                let Some(minimum) = minima.get(j) else {
+                    parts.push(total);
+                    continue;
+                };
+                let sum: f64 = x.iter().sum();
+                parts.extend([total - minimum * sum, minimum * f64::from(sum as f32)]);
+                absolute += 2.0 * minimum.abs() * x.iter().map(|x| x.abs()).sum::<f64>();
+            }
+            let (n, squares) = (parts.len() as f64, parts.iter().map(|part| part * part).sum::<f64>());
+            let (mut sum, mut path) = (0.0, 0.0);
+            parts.iter().for_each(|part| {
+                sum += part;
+                path += sum * sum;
+            });
+            let any_order = ((n + 1.0) * (2.0 * n + 1.0) * sum * sum + (n * n - 1.0) * squares) / (6.0 * n);
+            let sigma = (0.18 * U * U * (f64::max(path, any_order) + squares)).sqrt();
+            // The largest number of roundings on the way of a part: its factor, each addition, and that of the lane.
+            let roundings = (n + 2.0) * U;
+            let bound = roundings / (1.0 - roundings) * absolute;
+            let found = found[0][0];
+            let close = |found: f64, expected: f64| (found / expected - 1.0).abs() < 1e-6;
+            assert_eq!(parts.len(), if dtype == DType::Q2K { 32 } else { 16 });
+            assert!(close(found.declared, sum), "{dtype}: declared {}, expected {sum}", found.declared);
+            assert!(close(found.sigma, sigma), "{dtype}: sigma {:e}, expected {sigma:e}", found.sigma);
+            assert!(close(found.bound, bound), "{dtype}: bound {:e}, expected {bound:e}", found.bound);
+            assert_eq!(found.ties, 0.0, "{dtype}: no code is a tie, and no part is lost");
         }
     }
 
