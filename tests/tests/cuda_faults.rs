@@ -18,6 +18,7 @@ mod groups;
 mod planted;
 
 use planted::{FAULTS, Fault, Seen};
+use rayon::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, exit};
@@ -75,7 +76,9 @@ fn plant(is_wanted: impl Fn(&Fault) -> bool) {
     }
     assert!(built.status.success(), "the simulator is not built: {}", words(&built));
     let wanted: Vec<&Fault> = FAULTS.iter().filter(|fault| is_wanted(fault)).collect();
-    let missed: Vec<String> = wanted.iter().filter_map(|fault| missed(fault, &program, folder)).collect();
+    // The compiler has one thread.
+    let missed: Vec<String> =
+        wanted.par_iter().with_max_len(1).filter_map(|fault| missed(fault, &program, folder)).collect();
     println!("cuda-sim, simulated: {} faults planted in kernels, {} not found", wanted.len(), missed.len());
     if !missed.is_empty() {
         println!("{}", missed.join("\n"));

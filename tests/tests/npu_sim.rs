@@ -10,7 +10,7 @@
 //!  --model    with --part: only the verdicts on this fixture, in all types
 //! ```
 //!
-//! A process has cards of one kind, so each part runs in one of its own.
+//! A process has cards of one kind, so each part runs in a separate process, as many at a time as there are cores.
 #![allow(clippy::print_stdout, clippy::exit, reason = "a runner of its own reports by printing")]
 
 #[path = "npu_sim/buffers.rs"]
@@ -45,6 +45,7 @@ mod visible;
 use decoded::DECODED;
 use full::FULL;
 use pools::POOLS;
+use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
@@ -151,20 +152,29 @@ fn main() {
         };
     }
     build();
-    let program = std::env::current_exe().expect("the test's own path");
-    let fails = |name: &&str| {
-        let status = Command::new(&program).args(&arguments).args(["--part", name]).status();
-        !status.expect("the test starts itself").success()
-    };
     let parts = PARTS.iter().chain(&FAULTY).chain(&UNCAPTURED).chain(&TELLING).map(|part| part.name);
     let parts = parts.chain(DECODED.map(|(name, _)| name));
     let parts = parts.chain(FULL.map(|(name, _)| name)).chain(POOLS.map(|(name, ..)| name));
-    let failed: Vec<&str> =
-        parts.chain(CARDS.map(|(name, ..)| name)).chain([VISIBLE, INSTALLED]).filter(fails).collect();
+    let parts: Vec<&str> = parts.chain(CARDS.map(|(name, ..)| name)).chain([VISIBLE, INSTALLED]).collect();
+    let failed = failing_parts(&parts, &arguments);
     if !failed.is_empty() {
         println!("failed: {}", failed.join(", "));
         exit(1);
     }
+}
+
+/// Runs each part in a process, one for each core at a time, and prints its output when it ends. Returns the parts that
+/// fail.
+fn failing_parts<'a>(parts: &[&'a str], arguments: &[String]) -> Vec<&'a str> {
+    let program = std::env::current_exe().expect("the test's own path");
+    let fails = |name: &&str| {
+        let ended = Command::new(&program).args(arguments).args(["--part", name]).output();
+        let ended = ended.expect("the test starts itself");
+        print!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+        !ended.status.success()
+    };
+    // One part at a time for each thread: a part may run for a minute or for a tenth of a second.
+    parts.par_iter().with_max_len(1).copied().filter(fails).collect()
 }
 
 fn run_part(name: &str, all: bool, seed: u64) {
@@ -274,7 +284,8 @@ fn over_cards(cards: &str, count: usize) -> Vec<String> {
     many::many(&written(&stories(), DType::Q8_0, scratch.path()), cards, count)
 }
 
-/// Texts of fixtures; what is not right.
+/// Compares texts of fixtures with those of `cpu`. Returns the problems. A model that a 310P lacks an operator for is
+/// skipped by name.
 fn tell(part: &Part, all: bool, seed: u64) -> Vec<String> {
     let device = open(part, 0) as Arc<dyn Device>;
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -287,6 +298,14 @@ fn tell(part: &Part, all: bool, seed: u64) -> Vec<String> {
             continue;
         }
         let model = written(fixture, dtype, scratch.path());
+        if let Some(problem) = texts::refusal(&device, &model) {
+            if part.chip == "310p" && problem.contains("cannot compute") {
+                println!("npu-sim, simulated, {} as {dtype}: needs a second device, no texts: {problem}", fixture.name);
+            } else {
+                wrong.push(format!("{} as {dtype}: {problem}", fixture.name));
+            }
+            continue;
+        }
         for told in texts(&device, &model, &fixture.prompts()[0].ids, seed) {
             match told {
                 Ok(alike) if alike.ties.is_empty() => equal += 1,

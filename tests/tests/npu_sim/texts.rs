@@ -49,7 +49,14 @@ pub struct Alike {
     pub noise: f64,
 }
 
-/// What follows the prompt, of the likeliest tokens and of drawn ones.
+/// Why a device alone cannot compute the model: the error of a session.
+pub fn refusal(device: &Arc<dyn Device>, model: &Path) -> Option<String> {
+    let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
+    let weights = Arc::new(Weights::new(model, Arc::clone(device), None));
+    Session::new(weights, &SessionOptions::default()).err().map(|error| error.to_string())
+}
+
+/// Texts after the prompt: one of the likeliest tokens, one of drawn tokens.
 pub fn texts(device: &Arc<dyn Device>, model: &Path, prompt: &[u32], seed: u64) -> Vec<Result<Alike, String>> {
     let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
     let processor = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
