@@ -84,13 +84,15 @@ fn scale_and_codes(source: DType, half: i8, weights: &[f32; LEN]) -> Option<(f32
     }
     (1..=half).rev().find_map(|code_of_largest| {
         let guess = f64::from(largest) / f64::from(code_of_largest);
-        let codes = weights.map(|weight| (f64::from(weight) / guess).round());
+        let mut codes = [0.0_f64; LEN];
         let (mut low, mut high) = (0.0_f64, f64::INFINITY);
-        for (weight, code) in weights.iter().zip(codes) {
-            if code == 0.0 && *weight != 0.0 {
+        // Weights off the grid fail after a few codes.
+        for (weight, code) in weights.iter().zip(&mut codes) {
+            *code = (f64::from(*weight) / guess).round();
+            if *code == 0.0 && *weight != 0.0 {
                 return None;
             }
-            if code != 0.0 {
+            if *code != 0.0 {
                 let (start, end) = interval(source, weight.abs());
                 (low, high) = (low.max(start / code.abs()), high.min(end / code.abs()));
             }
