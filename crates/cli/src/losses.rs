@@ -9,18 +9,18 @@ use trueup::formats::{counted, quote, significant};
 use trueup::quality::Estimate;
 use trueup::quantize::{Report, TensorReport};
 
-/// What was reached of a target.
+/// The result of a run with a target.
 #[derive(Serialize)]
 pub struct Outcome {
-    /// Bytes of the file that were allowed.
+    /// Maximum size of the file, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_bytes: Option<u64>,
-    /// The KL divergence that was allowed.
+    /// Maximum KL divergence, in nats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_kl: Option<f64>,
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     pub file_bytes: u64,
-    /// Bits of the file for each weight.
+    /// Bits of the whole file per weight.
     pub bits_per_weight: f64,
     /// KL divergence that the measurements predict, in nats.
     pub predicted_kl: f64,
@@ -62,7 +62,7 @@ pub struct How {
     pub json: bool,
     /// Also write JSON to this file; `-` prints it to stdout instead of the text.
     pub report: Option<PathBuf>,
-    /// What was reached of a target.
+    /// The result of a run with a target.
     pub target: Option<Outcome>,
 }
 

@@ -1,4 +1,4 @@
-//! Weights that lie on the grid of a block type: found, stored without loss, and named in notes; nothing else is.
+//! Weights on the grid of a block type are found, stored without loss, and named in notes; other weights are not.
 
 use std::fs;
 use std::path::{Path, PathBuf};

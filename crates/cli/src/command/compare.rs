@@ -105,7 +105,7 @@ pub fn run(arguments: Arguments) -> Result {
     let conversion = Conversion { folder: arguments.temp_dir.clone(), threads: arguments.place.threads() };
     conversion.check()?;
     let text = check_inputs(&arguments, &against)?;
-    // A conversion takes long: what can fail before it does.
+    // A conversion takes long, so everything else that can fail comes first.
     let devices = arguments.place.open()?;
     let opened = ModelWithTokenizer::of(open(&conversion, &arguments.model)?);
     let model = opened.model.clone();

@@ -1,4 +1,4 @@
-//! `trueup imatrix`: collects an importance matrix on a text.
+//! `trueup imatrix`: computes an importance matrix from a text.
 
 use crate::command::compare::chunk_size;
 use crate::command::place::{ModelWithTokenizer, Place, note_tokenizer};
@@ -40,7 +40,7 @@ const SAVED_EVERY: u32 = 10;
 pub struct Arguments {
     /// GGUF file of the model, usually in f16, bf16 or f32
     model: PathBuf,
-    /// Text to compute on
+    /// Text that the model processes
     #[arg(long, value_name = "FILE")]
     corpus: PathBuf,
     /// Importance matrix to write
@@ -49,10 +49,10 @@ pub struct Arguments {
     /// Use at most N chunks of the text
     #[arg(long, value_name = "N", value_parser = value::tokens, allow_negative_numbers = true)]
     chunks: Option<usize>,
-    /// Also collect the inputs of the output head
+    /// Also sum the inputs of the output head
     #[arg(long)]
     output_head: bool,
-    /// Continue the run that wrote the output file
+    /// Continue an earlier run from its output file
     #[arg(long)]
     resume: bool,
     /// Print JSON instead of text

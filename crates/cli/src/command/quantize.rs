@@ -57,9 +57,9 @@ pub struct Arguments {
     /// Also write the results as JSON to FILE; with -, print them instead of the text
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write an attestation of the run to FILE: the hashes of all inputs and of the output, all options, the losses
+    /// Write an attestation to FILE: the hashes of all inputs and of the output, the options and the losses
     ///
-    /// The file is an in-toto statement. `trueup reproduce FILE` repeats the run and compares the results.
+    /// The attestation is an in-toto statement. `trueup reproduce FILE` repeats the run and compares the results.
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     attest: Option<PathBuf>,
     /// Show what would be written, without writing it

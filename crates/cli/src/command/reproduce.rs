@@ -34,7 +34,7 @@ Examples:
 #[derive(Args)]
 #[command(after_long_help = DETAILS)]
 pub struct Arguments {
-    /// Attestation of `trueup quantize --attest`
+    /// Attestation that `trueup quantize --attest` wrote
     attestation: PathBuf,
     /// Model that was quantized [default: the attested name, in the directory of the attestation]
     #[arg(long, value_name = "FILE")]
@@ -42,10 +42,10 @@ pub struct Arguments {
     /// Importance matrix that was used [default: the attested name, in the directory of the attestation]
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
-    /// Keep the output as FILE [default: a temporary file]
+    /// Write the output to FILE and keep it [default: a temporary file]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Directory of the temporary file [default: the system's directory for temporary files]
+    /// Directory for the temporary file [default: the system's temporary directory]
     #[arg(long, value_name = "DIR", conflicts_with = "output")]
     temp_dir: Option<PathBuf>,
     /// Number of threads; does not change the result [default: one per core]
@@ -89,7 +89,7 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(if differences.is_empty() { Code::Done } else { Code::Mismatch })
 }
 
-/// Opens an input; the message on a missing one names the option for another path.
+/// Opens an input. The error of a missing input names the option that sets its path.
 fn find<T>(path: &Path, option: &str, open: impl Fn(&Path) -> formats::Result<T>) -> Result<T> {
     if !path.exists() {
         let shown = quote(&path.to_string_lossy());
@@ -100,7 +100,7 @@ fn find<T>(path: &Path, option: &str, open: impl Fn(&Path) -> formats::Result<T>
     Ok(open(path)?)
 }
 
-/// The file that is written: the given one, or a temporary one, which is removed afterwards.
+/// The output: the given file, or a temporary file, which is removed afterwards.
 enum Written<'a> {
     Kept(&'a Path),
     Temporary(TemporaryFile),

@@ -1,4 +1,4 @@
-//! Tensors whose weights already lie on the grid of a block type.
+//! Tensors whose weights are on the grid of a block type.
 
 use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;

@@ -1,4 +1,4 @@
-//! What is wrong with a recipe for a model: options and rules that cannot be followed.
+//! Errors of a recipe for a model: options and rules that cannot be followed.
 
 use super::role::{Role, is_end};
 use super::{Choice, ModelFacts, Recipe};
@@ -31,7 +31,7 @@ impl Recipe {
         faults
     }
 
-    /// The sentence on a scheme whose base type is too coarse for a tensor without an importance matrix.
+    /// The error of a scheme whose base type is too coarse for a tensor without an importance matrix.
     fn lacks_importance(&self, tensors: &[TensorInfo], choices: &[Choice], facts: &ModelFacts) -> Option<String> {
         let scheme = self.scheme.filter(|scheme| scheme.needs_importance && !facts.has_importance)?;
         let base = scheme.base;
@@ -46,7 +46,7 @@ impl Recipe {
     }
 }
 
-/// The sentence on a type whose blocks do not divide the rows of a tensor that an option names.
+/// The error of an option whose type has blocks that do not divide the rows of its tensor.
 fn misfit(option: &str, dtype: DType, tensor: &TensorInfo) -> Option<String> {
     let columns = tensor.shape.first().copied().unwrap_or(1);
     if dtype.row_bytes(columns).is_some() {

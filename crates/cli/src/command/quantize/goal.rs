@@ -1,4 +1,4 @@
-//! `trueup quantize --target` and `--max-kl`: types that are chosen by measurements on a text.
+//! `trueup quantize --target` and `--max-kl`: chooses types by measurements on a text.
 
 use crate::command::place::{note_tokenizer, open_model};
 use crate::failure::{Code, Failure, Result};
@@ -21,18 +21,18 @@ use trueup::text;
 /// Tokens of a chunk, if the model allows them.
 const CHUNK: usize = 512;
 
-/// Arguments for a target.
+/// Arguments of targets for size and quality.
 #[derive(Args)]
 #[command(group = ArgGroup::new("goal").args(["target", "max_kl"]))]
 pub struct GoalArguments {
     /// Choose the types that give the best quality in a file of at most this size: 300M, 4.6GiB or 4.5bpw
     ///
-    /// The size counts the whole file, with its metadata and padding; bpw is bits per weight. K, M and G are powers of
-    /// 1024. The KL divergence that each type costs is measured on the text of --corpus.
+    /// The size is that of the whole file, with metadata and padding; bpw is bits per weight. K, M, G and T are powers
+    /// of 1024. How much each type increases the KL divergence is measured on the text of --corpus.
     #[arg(long, value_name = "SIZE", value_parser = value::target_size, requires = "corpus",
         conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume", "attest", "max_kl"])]
     target: Option<TargetSize>,
-    /// Choose the types that give the smallest file with a KL divergence from MODEL of at most X nats
+    /// Choose the types that give the smallest file with a KL divergence from INPUT of at most X nats
     #[arg(long, value_name = "X", value_parser = value::positive, requires = "corpus", allow_negative_numbers = true,
         conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume", "attest"])]
     max_kl: Option<f64>,
@@ -42,18 +42,18 @@ pub struct GoalArguments {
     /// Measure on at most N chunks of 512 tokens of the text [default: 4]
     #[arg(long, value_name = "N", value_parser = value::tokens, requires = "corpus", allow_negative_numbers = true)]
     chunks: Option<usize>,
-    /// File that keeps the measurements for other targets [default: next to the output, named after the model]
+    /// File that stores the measurements for later runs [default: MODEL-HASH.measurements.json next to the output]
     ///
-    /// An interrupted run continues from it. Measurements with another model, text, importance matrix, rule or device
-    /// are refused.
+    /// A run with another target reuses the measurements, and an interrupted run continues from them. A file with
+    /// measurements of another model, text, importance matrix, rule or device is an error.
     #[arg(long, value_name = "FILE", requires = "corpus")]
     measurements: Option<PathBuf>,
-    /// Device that measures [default: cpu]
+    /// Device that runs the model for the measurements [default: cpu]
     #[arg(long, visible_alias = "dev", value_name = "DEVICE", requires = "corpus")]
     device: Option<String>,
 }
 
-/// What is quantized, and how.
+/// The model to quantize, and the options.
 pub struct Job<'a> {
     pub input: &'a Path,
     pub output: &'a Path,
@@ -167,7 +167,7 @@ impl GoalArguments {
         }))
     }
 
-    /// The file with the measurements, and what it holds.
+    /// The path of the measurements, and the measurements that it already contains.
     fn measurements(&self, tuner: &Tuner, input: &Path, output: &Path) -> Result<(PathBuf, Measurements)> {
         let with = tuner.measured_with()?;
         let path = self.measurements.clone().unwrap_or_else(|| default_path(input, output, &with));
@@ -182,7 +182,8 @@ impl GoalArguments {
     }
 }
 
-/// Next to the output: the name of the model and what the measurements depend on.
+/// The default file of measurements, next to the output. Its name contains the name of the model and a hash of
+/// everything that the measurements depend on.
 fn default_path(input: &Path, output: &Path, with: &MeasuredWith) -> PathBuf {
     let stem = input.file_stem().unwrap_or_default().to_string_lossy();
     output.with_file_name(format!("{stem}-{}.measurements.json", with.short_hash()))
@@ -205,7 +206,7 @@ fn outcome(plan: &TargetPlan, goal: Goal, tuner: &Tuner, positions: usize, measu
     }
 }
 
-/// How the written file misses its goal; `None` if it does not.
+/// The error of a written file that misses its goal; `None` if it does not.
 fn missed(outcome: &Outcome) -> Option<String> {
     let too_large = outcome.target_bytes.filter(|most| outcome.file_bytes > *most).map(|most| {
         format!("--target: expected a file of at most {most} bytes, wrote {}; use a smaller target", outcome.file_bytes)
@@ -223,7 +224,7 @@ fn bits_per_weight(bytes: u64, tuner: &Tuner) -> f64 {
     8.0 * bytes as f64 / tuner.parameters().max(1) as f64
 }
 
-/// Shows what is done.
+/// Shows a step on the progress bar.
 fn show(bar: &ProgressBar, step: TargetStep) {
     match step {
         TargetStep::Reference => bar.set_message("computing the predictions of the model"),
