@@ -215,7 +215,7 @@ impl OnGrid {
         if !self.kept.is_empty() {
             let count = counted(self.kept.len(), "tensor");
             notes.push(format!(
-                "{count} already on the grid of the new type, stored exactly: {}",
+                "{count} on the grid of the new type, stored without loss: {}",
                 listed(&self.kept, ", ")
             ));
         }
@@ -223,11 +223,11 @@ impl OnGrid {
             let shown: Vec<String> = numbers.iter().map(|number| quote(&self.names[*number])).collect();
             let (count, shown) = (counted(numbers.len(), "tensor"), listed(&shown, ", "));
             let rule = match self.pattern(numbers) {
-                Some(pattern) => format!("put --rule '{pattern}={dtype}' before other rules"),
-                None => format!("put a --rule with {dtype} for them before other rules"),
+                Some(pattern) => format!("to use it, pass --rule '{pattern}={dtype}' before other rules"),
+                None => format!("to use it, pass a --rule with {dtype} for them before other rules"),
             };
             notes.push(format!(
-                "{count} on the grid of {dtype}, which would store all weights exactly; {rule}: {shown}"
+                "{count} on the grid of {dtype}, which stores all weights without loss; {rule}: {shown}"
             ));
         }
         notes

@@ -11,21 +11,32 @@ impl Recipe {
         let idle = self.rules.iter().filter(|rule| !tensors.iter().any(|tensor| rule.pattern.is_match(&tensor.name)));
         let mut faults: Vec<String> =
             idle.map(|rule| format!("--rule {}={}: no tensor name matches", rule.pattern, rule.dtype)).collect();
+        if let Some(last) = faults.last_mut() {
+            last.push_str("; `trueup inspect` lists the names");
+        }
         let of = |role: Role| tensors.iter().filter(move |tensor| Role::of(&tensor.name) == role);
         let has = |role: Role| of(role).next().is_some();
         if let Some(dtype) = self.token_embedding {
             let option = format!("--token-embedding-type {dtype}");
-            faults.extend((!has(Role::TokenEmbedding)).then(|| format!("{option}: the file has no token_embd.weight")));
+            faults.extend(
+                (!has(Role::TokenEmbedding))
+                    .then(|| format!("{option}: expected a tensor token_embd.weight, found none; omit the option")),
+            );
             faults.extend(of(Role::TokenEmbedding).filter_map(|tensor| misfit(&option, dtype, tensor)));
         }
         if let Some(dtype) = self.output {
             let option = format!("--output-tensor-type {dtype}");
             let is_idle = !has(Role::Output) && !has(Role::TokenEmbedding);
-            faults.extend(is_idle.then(|| format!("{option}: the file has no output.weight")));
+            faults.extend(
+                is_idle.then(|| format!("{option}: expected a tensor output.weight, found none; omit the option")),
+            );
             faults.extend(of(Role::Output).filter_map(|tensor| misfit(&option, dtype, tensor)));
         }
         if self.leave_output && !has(Role::Output) {
-            faults.push("--leave-output-tensor: the file has no output.weight; use --token-embedding-type".to_owned());
+            faults.push(
+                "--leave-output-tensor: expected a tensor output.weight, found none; use --token-embedding-type"
+                    .to_owned(),
+            );
         }
         faults.extend(self.lacks_importance(tensors, choices, facts));
         faults
@@ -55,6 +66,6 @@ fn misfit(option: &str, dtype: DType, tensor: &TensorInfo) -> Option<String> {
     let (name, length) = (&tensor.name, dtype.block_len());
     let other = if columns.is_multiple_of(32) { DType::Q8_0 } else { DType::F16 };
     Some(format!(
-        "{option}: expected rows of {name} that are a multiple of {length} long, found {columns}; use {other}"
+        "{option}: expected rows of {name} with a multiple of {length} elements, found {columns}; use {other}"
     ))
 }
