@@ -28,7 +28,7 @@ fn as_declared(x: &[f32], activations: Activations) -> Vec<f64> {
 
 /// Elements that share a scale.
 fn sub_block_len(dtype: DType) -> usize {
-    if matches!(dtype, DType::Q2K | DType::Q3K | DType::Q6K) { 16 } else { 32 }
+    if matches!(dtype, DType::Q2K | DType::Q3K | DType::Q6K | DType::Nvfp4) { 16 } else { 32 }
 }
 
 /// The minimum of each sub-block, of the formats that have them: what zero codes decode to.
