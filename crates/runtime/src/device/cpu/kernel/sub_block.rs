@@ -87,6 +87,17 @@ impl Format<0> {
     }
 }
 
+/// Whether a format has the blocks of a type.
+const fn has_blocks_of<const F: usize>(dtype: DType) -> bool {
+    Format::<F>::BLOCKS * BLOCK_LEN == dtype.block_len()
+}
+
+const _: () = assert!(has_blocks_of::<Q2_K>(DType::Q2K) && has_blocks_of::<Q3_K>(DType::Q3K));
+const _: () = assert!(has_blocks_of::<Q4_K>(DType::Q4K) && has_blocks_of::<Q5_K>(DType::Q5K));
+const _: () = assert!(has_blocks_of::<Q6_K>(DType::Q6K) && has_blocks_of::<TQ2_0>(DType::Tq2_0));
+const _: () = assert!(has_blocks_of::<IQ4_NL>(DType::Iq4Nl) && has_blocks_of::<IQ4_XS>(DType::Iq4Xs));
+const _: () = assert!(has_blocks_of::<MXFP4>(DType::Mxfp4) && has_blocks_of::<NVFP4>(DType::Nvfp4));
+
 impl<const F: usize> Format<F> {
     /// Blocks of 32 weights in a block of the file.
     pub const BLOCKS: usize = match F {
@@ -165,6 +176,28 @@ impl<const F: usize> Format<F> {
             Q6_K => High::Two(Place { group: 32 + WORDS * step + word, shift: 2 * k }),
             _ => High::None,
         }
+    }
+
+    /// Whether tiles with `scales` f16 and `groups` groups of words hold all bits that are read: those of codes inside
+    /// their bytes, sub-blocks of whole words, and a second f16 for minima.
+    pub const fn fits(scales: usize, groups: usize) -> bool {
+        let whole = WORDS.is_multiple_of(Self::SUBS) && Self::BLOCKS.is_multiple_of(Self::STEP);
+        let room = Self::BLOCKS * Self::SUBS <= SUB_BLOCKS_MAX && (!Self::MINIMA || scales == 2);
+        let bits = Self::LOW_MASK.count_ones() as usize;
+        let (mut fits, mut place) = (whole && room, 0);
+        while place < Self::BLOCKS * WORDS {
+            let (b, word) = (place / WORDS, place % WORDS);
+            let low = Self::low(b / Self::STEP, b % Self::STEP, word);
+            fits = fits && low.group < groups && low.shift + bits <= 8;
+            fits = fits
+                && match Self::high(b / Self::STEP, b % Self::STEP, word) {
+                    High::None => true,
+                    High::Bit(high, _) => high.group < groups && high.shift < 8,
+                    High::Two(high) => high.group < groups && high.shift + 2 <= 8,
+                };
+            place += 1;
+        }
+        fits
     }
 
     /// How far the lower bits of codes `4 word ...` are from those of their bytes: where all words of a half have the

@@ -153,6 +153,7 @@ pub(super) fn each_panel<'a, const F: usize, const S: usize, const G: usize>(
     tokens: usize,
     sums: &'a mut [[f32; PANEL_ROWS]],
 ) -> impl Iterator<Item = (&'a [PanelBlock<S, G>], &'a mut [[f32; PANEL_ROWS]])> {
+    const { assert!(Format::<F>::fits(S, G), "tiles hold the format") };
     let tokens = tokens.max(1);
     let (blocks, count) = (xs.len() / tokens / Format::<F>::BLOCKS, sums.len() / tokens);
     let all = blocks * Format::<F>::BLOCKS * tokens;
