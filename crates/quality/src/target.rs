@@ -34,7 +34,7 @@ use sensitivity::{UNFIT_ERROR, credit_floats, needed_errors};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use trueup_blocks::DType;
-use trueup_formats::{Checkpoint, Description, LAYOUT_KEY, TensorInfo, listed};
+use trueup_formats::{Checkpoint, Description, LAYOUT_KEY, TensorInfo, listed, quote, significant};
 use trueup_quantize::{
     Encoder, Freedom, ImportanceOptions, Layout, ModelFacts, Options, Recipe, choices_of, file_bytes,
 };
@@ -137,9 +137,10 @@ impl Tuner {
         let freedom: Vec<Freedom> = freedom.zip(choices.iter().map(|choice| choice.dtype)).map(fitted).collect();
         let groups = groups(tensors, &freedom);
         if groups.iter().all(|group| group.candidates.len() == 1) {
-            return Err(Error::Request(
-                "expected tensors that can get several types, found none; use --type instead of a target".to_owned(),
-            ));
+            return Err(Error::Request(format!(
+                "{}: expected a tensor whose type is not fixed, found none; remove rules, or use --type instead of a target",
+                quote(&input.source.path().to_string_lossy())
+            )));
         }
         let mut tuner = Tuner { input, groups, fixed_bytes: 0, reference: None };
         let smallest = vec![0; tuner.groups.len()];
@@ -209,7 +210,7 @@ impl Tuner {
             let unfit = group.candidates.iter().filter(|dtype| measured.is_unfit(**dtype));
             let unfit: Vec<String> = unfit.map(|dtype| dtype.to_string()).collect();
             let types = listed(&unfit, ", ");
-            (!unfit.is_empty()).then(|| format!("{}: weights are too large for {types}", group.name))
+            (!unfit.is_empty()).then(|| format!("{}: {types} not used: a weight is too large", group.name))
         };
         self.groups.iter().filter_map(of).collect()
     }
@@ -395,8 +396,10 @@ impl Tuner {
         let smallest_found = tried.iter().map(|(_, found)| *found).fold(f64::INFINITY, f64::min);
         best.ok_or_else(|| {
             Error::Request(format!(
-                "expected a KL divergence that types of this model can reach, found {most}; the smallest that was \
-                 measured is {smallest_found:.6}"
+                "--max-kl: expected at least {}, the smallest KL divergence that was measured, found {}; use a larger \
+                 limit",
+                significant(smallest_found, 4),
+                significant(most, 4)
             ))
         })
     }

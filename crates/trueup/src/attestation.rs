@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use trueup_formats::{Checkpoint, Error, Gguf, Importance, Result, SCALE_SUFFIX, SourceFile, json, quote};
+use trueup_formats::{Checkpoint, Error, Gguf, Importance, Result, SCALE_SUFFIX, SourceFile, counted, json, quote};
 use trueup_quantize::{ImportanceOptions, Layout, Options, Recipe, RecipeParameters, Report, TensorReport};
 
 /// `_type` of the document.
@@ -211,7 +211,7 @@ impl Attestation {
     pub fn read(path: impl AsRef<Path>) -> Result<Attestation> {
         let file = SourceFile::open(path.as_ref())?;
         let bytes = file.read_all(FILE_BYTES_MAX)?;
-        check_kind(file.path(), json::typed(file.path(), &bytes)?)?;
+        check_kind(file.path(), json::typed(file.path(), &bytes).map_err(|error| error.help(HELP))?)?;
         let attestation: Attestation = json::typed(file.path(), &bytes).map_err(|error| error.help(HELP))?;
         attestation.check(file.path())?;
         Ok(attestation)
@@ -290,11 +290,9 @@ impl Attestation {
         };
         let (model, importance) = self.inputs();
         let Some(first) = model.first() else {
-            return wrong(
-                "predicate.buildDefinition.resolvedDependencies",
-                "all input files",
-                &inputs.len().to_string(),
-            );
+            let and_matrix = if importance.is_some() { " and an importance matrix" } else { "" };
+            let expected = format!("a model{and_matrix}");
+            return wrong("predicate.buildDefinition.resolvedDependencies", &expected, &counted(inputs.len(), "file"));
         };
         let files = || std::iter::once(&output.file).chain(inputs);
         if let Some(file) = files().find(|file| !is_plain(&file.name)) {
@@ -305,7 +303,7 @@ impl Attestation {
         for (name, expected) in std::iter::once((source, &first.name)).chain(named) {
             if name != expected {
                 let place = "predicate.buildDefinition.externalParameters";
-                return wrong(place, &format!("the dependency {}", quote(expected)), &quote(name));
+                return wrong(place, &format!("{}, as in resolvedDependencies", quote(expected)), &quote(name));
             }
         }
         let of_tensors = output.annotations.tensors.iter();

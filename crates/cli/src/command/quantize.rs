@@ -79,7 +79,7 @@ pub struct Arguments {
 /// Help of `--type`, with the types that this build can write.
 fn type_help() -> String {
     let names: Vec<&str> = Scheme::written().map(|scheme| scheme.name()).collect();
-    format!("Type of the matrices, or mixture of types: {}", names.join(", "))
+    format!("Type of the matrices, or recipe that chooses a type for each: {}", names.join(", "))
 }
 
 /// Storage layouts.
@@ -148,7 +148,7 @@ pub fn run(arguments: Arguments) -> Result {
 /// Refuses a report or an attestation that would replace an input or the output.
 fn check_targets(arguments: &Arguments, source: &dyn Checkpoint) -> Result<()> {
     if arguments.attest.as_deref() == Some(Path::new("-")) {
-        let problem = "expected a file name, found -, but standard output is for the results of the command";
+        let problem = "expected a file name, found -; standard output is used for the results";
         return Err(Failure::new(format!("--attest: {problem}; pass a file name")));
     }
     let documents = [("--report", &arguments.report), ("--attest", &arguments.attest)];

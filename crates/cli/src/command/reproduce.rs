@@ -17,14 +17,14 @@ pub const LONG_ABOUT: &str = "\
 Repeat a quantization from its attestation, and compare the results
 
 The attestation is a file that `trueup quantize --attest FILE` wrote. Inputs are compared with their attested hashes \
-first. If they are equal, the model is quantized again with the attested options, and the output, its tensors and \
-their losses are compared.";
+first. If they are equal, the model is quantized again with the attested options. Then the output, and the type, hash \
+and loss of each tensor are compared.";
 
 const DETAILS: &str = "\
 Exit codes:
-  0  The output and the results for each tensor are the attested ones
+  0  The output and the results for each tensor are equal to the attested ones
   1  An input, the output or the result for a tensor differs
-  2  The attestation or an input could not be read
+  2  The attestation or an input could not be read, or the output could not be written
 
 Examples:
   trueup reproduce model-q4_k_m.intoto.json
@@ -94,7 +94,7 @@ fn find<T>(path: &Path, option: &str, open: impl Fn(&Path) -> formats::Result<T>
     if !path.exists() {
         let shown = quote(&path.to_string_lossy());
         return Err(Failure::new(format!(
-            "{shown}: expected an input of the attested run, found no file; pass {option}"
+            "{shown}: expected an input of the attested run, found no file; pass its path with {option}"
         )));
     }
     Ok(open(path)?)
@@ -152,7 +152,7 @@ fn print(arguments: &Arguments, attestation: &Attestation, differences: &[String
         }));
     }
     if attested != own {
-        output::note(&format!("the attested run used trueup {}, this is trueup {own}", quote(attested)));
+        output::note(&format!("the attested run used trueup {}; this is trueup {own}", quote(attested)));
     }
     let name = quote(name);
     for difference in differences {
@@ -160,7 +160,7 @@ fn print(arguments: &Arguments, attestation: &Attestation, differences: &[String
     }
     output::line(&match (differences.is_empty(), is_run) {
         (true, _) => format!("{name}: reproduced, identical bytes"),
-        (false, true) => format!("{name}: not reproduced: the inputs are equal, the result differs"),
+        (false, true) => format!("{name}: not reproduced: the inputs are equal, but the results differ"),
         (false, false) => format!("{name}: not reproduced: an input differs"),
     })
 }

@@ -90,7 +90,7 @@ impl Measurements {
         let value: serde_json::Value = json::typed(path, &bytes).map_err(|cause| cause.help(HELP))?;
         let text = |key: &str| value.get(key).and_then(serde_json::Value::as_str);
         if text("format") != Some(FORMAT) {
-            return Err(error(format!("expected the format `{FORMAT}`, found other JSON")));
+            return Err(error("expected a file of measurements, found other JSON".to_owned()));
         }
         let version = value.get("version").and_then(serde_json::Value::as_u64);
         if version != Some(VERSION.into()) {
@@ -98,13 +98,15 @@ impl Measurements {
             return Err(error(format!("expected version {VERSION} of the format, found {found}")));
         }
         let measurements: Measurements = serde_json::from_value(value)
-            .map_err(|cause| error(format!("expected measurements, found an error: {cause}")))?;
+            .map_err(|cause| error(format!("expected measurements, found other contents: {cause}")))?;
         if let Some(problem) = measurements.damage() {
             return Err(error(problem));
         }
         match difference(&measurements.measured_with, expected) {
             None => Ok(measurements),
-            Some(what) => Err(error(format!("expected measurements with the same {what}, found other ones"))),
+            Some(what) => {
+                Err(error(format!("expected measurements with the same {what} as this run, found different ones")))
+            }
         }
     }
 
@@ -197,14 +199,19 @@ mod tests {
         assert_eq!(Measurements::read(&path, &with("a")).unwrap(), measurements);
         let error = Measurements::read(&path, &with("b")).unwrap_err().to_string();
         assert!(
-            error.contains("expected measurements with the same model, found other ones; choose another"),
+            error.contains(
+                "expected measurements with the same model as this run, found different ones; choose another"
+            ),
             "{error}"
         );
         let rules = RecipeParameters { rules: vec!["ffn=q4_0".to_owned()], ..RecipeParameters::default() };
         let ruled = MeasuredWith { recipe: rules, ..with("a") };
         assert_ne!(ruled.short_hash(), with("a").short_hash());
         let error = Measurements::read(&path, &ruled).unwrap_err().to_string();
-        assert!(error.contains("the same rules and options for the types of tensors, found other ones"), "{error}");
+        assert!(
+            error.contains("the same rules and options for the types of tensors as this run, found different ones"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -167,8 +167,8 @@ pub(super) fn check_memory(model: &ModelFile, corpus: &Corpus) -> Result<()> {
     if found > most {
         let memory = MEMORY_MAX >> 30;
         return Err(Error::Request(format!(
-            "--chunks: expected at most {most} chunks, which need {memory} GiB of memory with this model, \
-             found {found}; use fewer"
+            "--chunks: expected at most {most} chunks, which need {memory} GiB of memory with this model, found {found}; \
+             use --chunks {most}"
         )));
     }
     Ok(())

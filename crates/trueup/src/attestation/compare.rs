@@ -50,7 +50,7 @@ impl Attestation {
 /// compared only on request.
 fn compare_tensors(attested: &[TensorRecord], found: &[TensorRecord], are_notes_compared: bool) -> Option<String> {
     if attested.len() != found.len() {
-        return Some(format!("expected {}, found {}", counted(attested.len(), "attested tensor"), found.len()));
+        return Some(format!("expected {}, as attested, found {}", counted(attested.len(), "tensor"), found.len()));
     }
     let difference = |(attested, found): (&TensorRecord, &TensorRecord)| {
         let what = attested.difference(found, are_notes_compared)?;
@@ -58,8 +58,8 @@ fn compare_tensors(attested: &[TensorRecord], found: &[TensorRecord], are_notes_
     };
     let differences: Vec<String> = attested.iter().zip(found).filter_map(difference).collect();
     let first = differences.first()?;
-    let all = counted(attested.len(), "tensor");
-    Some(format!("{} of {all} differ from the attestation; the first is {first}", differences.len()))
+    let (all, verb) = (counted(attested.len(), "tensor"), if differences.len() == 1 { "differs" } else { "differ" });
+    Some(format!("{} of {all} {verb} from the attestation; the first is {first}", differences.len()))
 }
 
 impl TensorRecord {

@@ -74,8 +74,10 @@ impl GoalArguments {
 
     /// Measures, chooses the types, writes the file and measures it.
     pub fn run(&self, job: Job) -> Result {
+        let option = if self.target.is_some() { "--target" } else { "--max-kl" };
         if is_flm(job.output) {
-            return Err(Failure::new("--target, --max-kl: expected GGUF output, found .flm output; use -b"));
+            let problem = "expected GGUF output, found .flm output; write a .gguf file, or use -b instead";
+            return Err(Failure::new(format!("{option}: {problem}")));
         }
         let Some(corpus_path) = &self.corpus else {
             return Err(Failure::new("--corpus is missing; pass a text file to measure on"));
@@ -84,7 +86,11 @@ impl GoalArguments {
         let read: Vec<&Path> = [Some(corpus_path.as_path()), job.imatrix].into_iter().flatten().collect();
         self.check_paths(&source, job.output, &job.how, &read)?;
         let model = open_model(job.input)?;
-        model.expect_generation()?;
+        if !model.model().spec().has_logits() {
+            let shown = quote(&job.input.to_string_lossy());
+            let problem = "expected a model that generates text, found an encoder; use --type instead";
+            return Err(Failure::new(format!("{shown}: {option}: {problem}")));
+        }
         model.expect_no_encoder("quantize --target", "use --type")?;
         let corpus = self.corpus(&model, corpus_path)?;
         let positions = corpus.chunks() * corpus.scored();
@@ -155,7 +161,7 @@ impl GoalArguments {
         let bpw = |bytes: u64| format!("{bytes} bytes ({:.3}bpw)", bits_per_weight(bytes, tuner));
         Err(Failure::new(match bytes < smallest {
             true => format!(
-                "--target: expected at least {}, the smallest possible file, found {}",
+                "--target: expected at least {}, the smallest possible file, found {}; use a larger target",
                 bpw(smallest),
                 bpw(bytes)
             ),
@@ -209,13 +215,11 @@ fn outcome(plan: &TargetPlan, goal: Goal, tuner: &Tuner, positions: usize, measu
 /// The error of a written file that misses its goal; `None` if it does not.
 fn missed(outcome: &Outcome) -> Option<String> {
     let too_large = outcome.target_bytes.filter(|most| outcome.file_bytes > *most).map(|most| {
-        format!("--target: expected a file of at most {most} bytes, wrote {}; use a smaller target", outcome.file_bytes)
+        format!("--target: expected a file of at most {most} bytes, found {}; use a smaller target", outcome.file_bytes)
     });
     let found = outcome.measured_kl.as_ref().map_or(0.0, |kl| kl.value);
     let too_different = outcome.max_kl.filter(|most| found > *most).map(|most| {
-        format!(
-            "--max-kl: expected a KL divergence of at most {most}, the written file has {found}; use a smaller limit"
-        )
+        format!("--max-kl: expected a KL divergence of at most {most} in the file, found {found}; use a smaller limit")
     });
     too_large.or(too_different)
 }
@@ -256,9 +260,9 @@ mod tests {
         };
         assert_eq!((missed(&outcome(Some(1000), None)), missed(&outcome(None, Some(0.05)))), (None, None));
         let sentence = missed(&outcome(Some(999), None)).unwrap();
-        assert!(sentence.contains("at most 999 bytes, wrote 1000"), "{sentence}");
+        assert!(sentence.contains("at most 999 bytes, found 1000"), "{sentence}");
         let sentence = missed(&outcome(None, Some(0.049))).unwrap();
-        assert!(sentence.contains("at most 0.049, the written file has 0.05"), "{sentence}");
+        assert!(sentence.contains("at most 0.049 in the file, found 0.05"), "{sentence}");
         let planned = Outcome { measured_kl: None, ..outcome(None, Some(0.01)) };
         assert_eq!(missed(&planned), None);
     }
