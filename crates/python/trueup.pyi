@@ -197,7 +197,7 @@ def convert(
 
     An output name that ends in ".flm" writes a FastLLM file. prune_vocab selects the tokens to keep: "ids:FILE",
     "corpus:FILE" or "drop:A-B". split is "layers", or the largest size of a file in bytes. metadata sets keys.
-    slim_vocab is the former name of prune_vocab. The arguments from rules on are those of quantize.
+    slim_vocab is the former name of prune_vocab. The arguments from rules to strict are those of quantize.
     """
 
 def quantize(
@@ -222,8 +222,8 @@ def quantize(
     """Quantize a GGUF file, and return the loss of each tensor.
 
     An output name that ends in ".flm" writes a FastLLM file; pass bits (4, 8 or 16) in that case. rules set the types
-    of single tensors, such as ["ffn_down=q6_k"]. imatrix is an importance matrix. attest is a file to write an
-    attestation of the run to.
+    of single tensors, such as ["ffn_down=q6_k"]. imatrix is the path of an importance matrix. attest is the
+    path of an attestation to write.
     """
 
 def imatrix(
@@ -236,7 +236,7 @@ def imatrix(
     device: str = "cpu",
     threads: Optional[int] = None,
 ) -> dict[str, Any]:
-    """Collect an importance matrix on a text file, for the imatrix argument of quantize."""
+    """Compute an importance matrix from a text file, for the imatrix argument of quantize."""
 
 def compare(
     model: Union[str, PathLike[str]],

@@ -1,15 +1,15 @@
-//! Weights that lie on the grid of a block format: some blocks of it stand for exactly these weights.
+//! Weights on the grid of a block type: blocks of the type exist that decode to exactly these weights.
 //!
 //! ```text
-//! weights ─ encode ─ decode ─ round to the type that the weights were stored in ─▶ the same weights?
-//!              │                                                                      │ no
-//!              └────────── another scale of the block, q4_0 and q5_0 only ◀───────────┘
+//! weights ─ encode ─ decode ─ round to the type of the source ─▶ the same weights?
+//!              │                                                    │ no
+//!              └────────── another scale, q4_0 and q5_0 only ◀──────┘
 //! ```
 //!
-//! The rules of `q4_0` and `q5_0` derive the scale from the largest weight, as if it had the largest code. A block of
-//! int4 weights whose codes end at 7 instead of -8 has another scale, which is found by trying every code that the
-//! largest weight could have. A code narrows the scale to an interval, because the weights are rounded to their type.
-//! A block is on the grid if the intervals of all its weights share an f16.
+//! The encoders of `q4_0` and `q5_0` derive the scale from the weight with the largest magnitude, as if its code were
+//! the lowest one (-8 or -16). A block of int4 weights without this code has another scale. It is found by trying every
+//! code that the largest weight could have. Each weight and its code limit the scale to an interval, because the weight
+//! was rounded to its type. A block is on the grid if an f16 number is in the intervals of all its weights.
 
 use crate::codec::whole_blocks;
 use crate::q4_0::{self, Q4_0};
@@ -18,18 +18,19 @@ use crate::scale::LEN;
 use crate::weighted::Format;
 use crate::{DType, f16, first_not_finite};
 
-/// The types whose grids are recognized, the smallest first.
+/// The types whose grids are recognized, smallest first.
 pub const GRID_TYPES: [DType; 4] = [DType::Tq2_0, DType::Mxfp4, DType::Q4_0, DType::Q5_0];
 
-/// Elements that are encoded at once: a multiple of every block length.
+/// Number of elements that are encoded at once: a multiple of every block length.
 const PIECE: usize = 256;
 
-/// Writes blocks of `target` that stand for exactly the weights: decoded and rounded to `source`, they are the weights
-/// again, except for the sign of zeros. `source` is f32, f16 or bf16. Both slices hold whole blocks. Returns whether
-/// all weights lie on the grid; blocks off the grid get the bytes of [`crate::Codec::encode`]. Weights that are not
-/// finite are not on a grid, and nothing is written.
+/// Encodes weights as blocks of `target`, without loss if they are on its grid, and returns whether all of them are.
 ///
-/// Where the encoding by the codec is exact, these are its bytes.
+/// A block is lossless if its values, decoded and rounded to `source`, are equal to the weights, except for the sign of
+/// zeros. Blocks that the codec encodes without loss get the bytes of the codec; blocks off the grid get the bytes of
+/// [`crate::Codec::encode`]. If a weight is not finite, the result is `false` and nothing is written.
+///
+/// `source` is f32, f16 or bf16. Both slices hold whole blocks.
 pub fn encode_exact(source: DType, target: DType, weights: &[f32], bytes: &mut [u8]) -> bool {
     let Some(codec) = target.codec().filter(|_| first_not_finite(weights).is_none()) else { return false };
     let (length, size) = (target.block_len(), target.block_bytes());
@@ -49,7 +50,7 @@ pub fn encode_exact(source: DType, target: DType, weights: &[f32], bytes: &mut [
     is_exact
 }
 
-/// Writes one block with another scale than its codec chooses, if that makes it exact.
+/// Writes one block with a scale other than that of its codec, if that makes it exact.
 fn rescale(source: DType, target: DType, weights: &[f32], bytes: &mut [u8]) -> bool {
     match target {
         DType::Q4_0 => rescale_as::<Q4_0, { q4_0::BYTES }>(source, 8, weights, bytes),
@@ -58,7 +59,7 @@ fn rescale(source: DType, target: DType, weights: &[f32], bytes: &mut [u8]) -> b
     }
 }
 
-/// The same for a format whose weights are a scale times a code from `-half` to `half - 1`.
+/// [`rescale`] for a format whose weights are a scale times a code from `-half` to `half - 1`.
 fn rescale_as<F: Format<BYTES>, const BYTES: usize>(
     source: DType,
     half: i8,
@@ -76,7 +77,7 @@ fn rescale_as<F: Format<BYTES>, const BYTES: usize>(
     })
 }
 
-/// An f16 scale and codes from `-half` to `half - 1` that stand for exactly these weights.
+/// An f16 scale and codes from `-half` to `half - 1` that give exactly these weights; `None` if there are none.
 fn scale_and_codes(source: DType, half: i8, weights: &[f32; LEN]) -> Option<(f32, [i8; LEN])> {
     let largest = weights.iter().fold(0.0, |largest: f32, weight| largest.max(weight.abs()));
     if !(largest > 0.0 && largest.is_finite()) {
@@ -100,10 +101,10 @@ fn scale_and_codes(source: DType, half: i8, weights: &[f32; LEN]) -> Option<(f32
                 return None;
             }
         }
-        // If an f16 is in the interval, then so is the one closest to its middle.
+        // If the interval contains an f16 number, it contains the one closest to its middle.
         let scale = f16::widen(f16::narrow(((low + high) / 2.0) as f32));
         let has = |code: i8| codes.contains(&f64::from(code));
-        // The code `half` exists only below zero.
+        // `half` is not a code; with a negative scale, it becomes `-half`.
         let sign = match (has(half), has(-half)) {
             (true, true) => return None,
             (true, false) => -1.0,
@@ -115,7 +116,7 @@ fn scale_and_codes(source: DType, half: i8, weights: &[f32; LEN]) -> Option<(f32
     })
 }
 
-/// The numbers that become this positive weight when they are rounded to its type.
+/// The interval of numbers that round to this positive weight in its type.
 fn interval(source: DType, weight: f32) -> (f64, f64) {
     let (significant_bits, least_exponent) = match source {
         DType::F16 => (11, -14),
@@ -124,13 +125,13 @@ fn interval(source: DType, weight: f32) -> (f64, f64) {
     };
     let exponent = (weight.to_bits() >> 23) as i32 - 127;
     let half_step = 2.0_f64.powi(exponent.max(least_exponent) - significant_bits);
-    // Below a power of two, numbers are half as far apart.
+    // Numbers just below a power of two are half as far apart as those above it.
     let is_power = weight.to_bits().trailing_zeros() >= 23 && exponent > least_exponent;
     let below = if is_power { half_step / 2.0 } else { half_step };
     (f64::from(weight) - below, f64::from(weight) + half_step)
 }
 
-/// A number as the type can hold it.
+/// A number rounded to a type.
 fn round(dtype: DType, value: f32) -> f32 {
     match dtype {
         DType::F16 => f16::widen(f16::narrow(value)),
@@ -143,7 +144,7 @@ fn round(dtype: DType, value: f32) -> f32 {
 mod tests {
     use super::*;
 
-    /// A number from 0 to 1 for each place; the same in every run.
+    /// A pseudorandom number from 0 to 1 for each place.
     fn noise(place: usize) -> f64 {
         let mut state = (place as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -218,17 +219,17 @@ mod tests {
                 for block in random.chunks(256) {
                     assert!(!is_exact(source, target, block), "{source} {target}");
                 }
-                // One weight is off by the least amount, which the rounding of bf16 can hide.
+                // One weight is off by 2%: more than the rounding of bf16 can hide.
                 let mut weights = grid(source, 32, (-7, 7));
                 let place = weights.iter().position(|weight| *weight != 0.0).unwrap();
                 weights[place] = round(source, weights[place] * 1.02);
                 assert!(!is_exact(source, target, &weights), "{source} {target}");
             }
-            // Codes of 16 bits more than the grid has.
+            // One code more at each end than the type has.
             assert!(!is_exact(source, DType::Q4_0, &grid(source, 32, (-9, 8))));
             assert!(!is_exact(source, DType::Q5_0, &grid(source, 32, (-17, 16))));
         }
-        // A scale that f16 cannot hold, in weights that hide nothing.
+        // A scale that is not an f16 number, with f32 weights, which hide no error.
         let weights: Vec<f32> = grid(DType::F32, 32, (-7, 7)).iter().map(|weight| weight * 1.000_1).collect();
         assert!(!is_exact(DType::F32, DType::Q4_0, &weights));
         assert!(!is_exact(DType::F32, DType::Q4_0, &[f32::NAN; 32]));

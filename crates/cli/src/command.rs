@@ -64,7 +64,7 @@ pub enum Command {
     /// Measure the quality of a model on a text, alone or against a reference
     #[command(long_about = compare::LONG_ABOUT)]
     Compare(compare::Arguments),
-    /// Collect an importance matrix on a text
+    /// Compute an importance matrix from a text
     #[command(long_about = imatrix::LONG_ABOUT)]
     Imatrix(imatrix::Arguments),
     /// List, test and benchmark the operators of a device

@@ -9,18 +9,18 @@ use trueup::formats::{counted, quote, significant};
 use trueup::quality::Estimate;
 use trueup::quantize::{Report, TensorReport};
 
-/// What was reached of a target.
+/// The result of a run with a target.
 #[derive(Serialize)]
 pub struct Outcome {
-    /// Bytes of the file that were allowed.
+    /// Maximum size of the file, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_bytes: Option<u64>,
-    /// The KL divergence that was allowed.
+    /// Maximum KL divergence, in nats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_kl: Option<f64>,
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     pub file_bytes: u64,
-    /// Bits of the file for each weight.
+    /// Bits of the whole file per weight.
     pub bits_per_weight: f64,
     /// KL divergence that the measurements predict, in nats.
     pub predicted_kl: f64,
@@ -36,9 +36,10 @@ impl Outcome {
     /// As lines of text.
     fn text(&self) -> String {
         let limit = match (self.target_bytes, self.max_kl) {
-            (Some(bytes), _) => format!("the target of {bytes} bytes"),
-            (None, kl) => format!("a KL divergence of at most {}", kl.unwrap_or_default()),
+            (Some(bytes), _) => format!("target of {bytes} bytes"),
+            (None, kl) => format!("KL divergence of at most {}", kl.unwrap_or_default()),
         };
+        let verb = if self.measured_kl.is_some() { "has" } else { "would have" };
         let predicted = significant(self.predicted_kl, 4);
         let kl = match self.measured_kl {
             Some(Estimate { value, error }) => {
@@ -47,7 +48,8 @@ impl Outcome {
             None => format!("predicted {predicted}"),
         };
         format!(
-            "for {limit}: file of {} bytes, {:.3} bits per weight with metadata\nKL divergence: {kl} ({})\nmeasurements: {}",
+            "{limit}: the file {verb} {} bytes, {:.3} bits per weight with metadata\n\
+             KL divergence: {kl} ({})\nmeasurements: {}",
             self.file_bytes,
             self.bits_per_weight,
             counted(self.positions, "position"),
@@ -62,7 +64,7 @@ pub struct How {
     pub json: bool,
     /// Also write JSON to this file; `-` prints it to stdout instead of the text.
     pub report: Option<PathBuf>,
-    /// What was reached of a target.
+    /// The result of a run with a target.
     pub target: Option<Outcome>,
 }
 
@@ -114,7 +116,7 @@ fn rows(report: &Report) -> String {
 fn sum(report: &Report) -> String {
     let ratio = report.bytes as f64 / report.source_bytes.max(1) as f64;
     let (tensors, bits) = (counted(report.tensors.len(), "tensor"), report.bits_per_weight());
-    format!("{tensors}, {bits:.2} bits per weight, {} bytes, {:.1}% of the source", report.bytes, 100.0 * ratio)
+    format!("{tensors} with {} bytes, {bits:.2} bits per weight, {:.1}% of the source", report.bytes, 100.0 * ratio)
 }
 
 fn row(tensor: &TensorReport) -> [String; 8] {

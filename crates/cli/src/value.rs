@@ -80,7 +80,7 @@ pub fn tensor_type(text: &str) -> Result<DType, String> {
     written_type(text).ok_or_else(|| format!("expected one of {}", names(written_types().map(DType::name))))
 }
 
-/// Parses a tensor type, or the name of a mixture of types.
+/// Parses a tensor type, or the name of a recipe.
 pub fn scheme(text: &str) -> Result<Scheme, String> {
     let scheme = Scheme::from_name(text).filter(Scheme::is_written);
     scheme.ok_or_else(|| format!("expected one of {}", names(Scheme::written().map(|scheme| scheme.name()))))

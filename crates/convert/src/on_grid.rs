@@ -1,11 +1,11 @@
-//! Tensors of a checkpoint that lie on the grid of a block type, in the rows of the file to be written.
+//! Finds tensors of a checkpoint whose weights, in the order of the output file, are on the grid of a block type.
 
 use crate::chunk::{ordered_chunks, row_elements};
 use crate::mapping::Mapping;
 use trueup_formats::{Checkpoint, Result, TensorInfo};
 use trueup_quantize::{Choice, ExactTypes, OnGrid, bytes_of, exact_types_of};
 
-/// Looks at the weights of all tensors that change from floats to blocks.
+/// The tensors on a grid, among those that change from floats to blocks.
 pub(crate) fn look_for_grids(
     source: &dyn Checkpoint,
     mapping: &Mapping,

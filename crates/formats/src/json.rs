@@ -130,7 +130,7 @@ pub fn problem(error: &serde_json::Error) -> String {
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);
     match error.classify() {
         Category::Eof => "expected valid JSON, found the end of the file".to_owned(),
-        Category::Syntax => format!("expected valid JSON, found an error: {}", quote(text)),
+        Category::Syntax => format!("expected valid JSON, found a syntax error: {}", quote(text)),
         Category::Data | Category::Io => format!("not the expected JSON: {}", quote(text)),
     }
 }

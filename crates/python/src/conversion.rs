@@ -17,7 +17,7 @@ use trueup::quantize::{NoProgress, Scheme};
 ///
 /// source: a Hugging Face directory, a FastLLM .flm file or a llama2.c .bin file.
 /// output: the file to write. It is either complete or not created.
-/// type: the type of matrices, such as "f16" or "q8_0", or a mixture, such as "q4_k_m". None keeps the type of the
+/// type: the type of matrices, such as "f16" or "q8_0", or a recipe, such as "q4_k_m". None keeps the type of the
 ///     source.
 /// check: read the result back, invert every transform and compare each tensor with its source.
 /// resume: keep finished tensors if the run is interrupted, and reuse those of an earlier interrupted run.
@@ -144,7 +144,7 @@ fn overrides(metadata: &Bound<'_, PyDict>) -> PyResult<Vec<Override>> {
     metadata.iter().map(pair).collect()
 }
 
-/// Looks up a type, or a mixture of types, that can be written.
+/// Looks up a type or a recipe that can be written.
 pub fn scheme(name: &str) -> PyResult<Scheme> {
     Scheme::from_name(name).filter(Scheme::is_written).ok_or_else(|| {
         let names: Vec<&str> = Scheme::written().map(|scheme| scheme.name()).collect();

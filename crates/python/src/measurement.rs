@@ -16,14 +16,14 @@ use trueup::text;
 /// Tokens per chunk, if the context of the model is not smaller.
 const CHUNK_DEFAULT: usize = 512;
 
-/// Collect an importance matrix: how large the inputs of each column of each weight are on a text.
+/// Compute an importance matrix: how large the inputs of each column of each weight matrix are on a text.
 ///
 /// model: the GGUF file, usually in f16, bf16 or f32.
 /// corpus: a text file.
 /// output: the file to write, in the format of llama-imatrix.
 /// context: tokens per chunk. None uses 512, or the model's context if that is smaller.
-/// chunks: most chunks of the text. None uses all.
-/// output_head: also collect the inputs of the output head.
+/// chunks: maximum number of chunks of the text. None uses all.
+/// output_head: also sum the inputs of the output head.
 /// device: the device that computes.
 /// threads: number of threads. None uses one per core.
 ///
@@ -56,8 +56,8 @@ pub fn imatrix<'py>(
 /// corpus: a text file.
 /// against: the GGUF file of the reference. None measures only the perplexity.
 /// context: tokens per chunk. None uses 512, or the model's context if that is smaller.
-/// chunks: most chunks of the text. None uses all.
-/// worst: positions with the largest KL divergence that are returned.
+/// chunks: maximum number of chunks of the text. None uses all.
+/// worst: number of positions with the largest KL divergence to return.
 /// device: the device that computes.
 /// threads: number of threads. None uses one per core.
 ///

@@ -17,7 +17,7 @@ use trueup::quantize::{Layout, NoProgress, Options, Report, quantize_with};
 ///
 /// source: the GGUF file to read. For a .flm output, any model.
 /// output: the file to write. It is either complete or not created.
-/// type: the type of matrices, such as "q4_0", or a mixture of types, such as "q4_k_m". None keeps every type and
+/// type: the type of matrices, such as "q4_0", or a recipe, such as "q4_k_m". None keeps every type and
 ///     changes only the layout.
 /// layout: "block" is the GGUF layout; "split" stores values and scales as two tensors.
 /// pure: use the base type for every matrix, also for the embedding and the output head.
@@ -26,13 +26,13 @@ use trueup::quantize::{Layout, NoProgress, Options, Report, quantize_with};
 /// threads: number of threads. None uses one per core.
 /// rules: types of single tensors, such as ["ffn_down=q6_k"]: a regular expression and a type. The first rule that
 ///     matches a name applies.
-/// imatrix: an importance matrix, in GGUF or in the older .dat format.
-/// allow_partial_imatrix: accept missing entries, wrong sizes, and experts without tokens.
-/// imatrix_exact: write the bytes of llama-quantize for columns without importance.
+/// imatrix: path of an importance matrix, in GGUF or in the older .dat format.
+/// allow_partial_imatrix: accept missing entries, entries of the wrong size, and experts without tokens.
+/// imatrix_exact: write the bytes of llama-quantize also for columns without importance and for weights on a grid.
 /// token_embedding_type, output_tensor_type: the types of the token embedding and of the output head.
 /// leave_output_tensor: keep the type of the output head.
 /// strict: fail if a tensor cannot get the requested type.
-/// attest: a file to write an attestation of the run to; `trueup reproduce` repeats the run.
+/// attest: path of an attestation to write. `trueup reproduce` checks it by repeating the run.
 ///
 /// Returns the new type and the loss of each tensor. Raises TrueupError.
 #[pyfunction]

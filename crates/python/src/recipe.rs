@@ -18,7 +18,7 @@ pub struct RecipeArguments<'a> {
 }
 
 impl RecipeArguments<'_> {
-    /// The recipe of a type or a mixture of types; without one, tensors keep their types.
+    /// The recipe for a scheme; without one, tensors keep their types.
     pub fn recipe(self, scheme: Option<Scheme>) -> PyResult<Recipe> {
         if self.leave_output_tensor && self.output_tensor_type.is_some() {
             return Err(raised("leave_output_tensor and output_tensor_type were both given: pass only one of them"));

@@ -1,4 +1,4 @@
-//! The types with the best quality at a target size, or with the smallest size at a target quality.
+//! Chooses the types with the best quality at a target size, or with the smallest size at a target quality.
 //!
 //! ```text
 //! source ─ reference predictions ─┐
@@ -7,9 +7,10 @@
 //! Measurements ─ costs of all types of all groups ─ allocation within the budget ─▶ TargetPlan
 //! ```
 //!
-//! The base is computed in q8_0 because that is fast and loses little. What is measured of a group is the difference of
-//! two divergences from the source's predictions at the same positions. Types that are quantized also round the inputs
-//! of their matrices: this is in both divergences, so it is credited to floating-point types separately.
+//! The base uses q8_0 because it is fast and close to the source. The measurement of a group is the difference of two
+//! divergences from the source's predictions at the same positions: with the group in another type, and of the base.
+//! Matrices in quantized types also round their inputs. Both divergences contain this effect, so it is subtracted from
+//! the costs of floating-point types separately.
 
 mod allocation;
 mod divergence;
@@ -33,92 +34,92 @@ use sensitivity::{UNFIT_ERROR, credit_floats, needed_errors};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use trueup_blocks::DType;
-use trueup_formats::{Checkpoint, Description, LAYOUT_KEY, TensorInfo, listed};
+use trueup_formats::{Checkpoint, Description, LAYOUT_KEY, TensorInfo, listed, quote, significant};
 use trueup_quantize::{
     Encoder, Freedom, ImportanceOptions, Layout, ModelFacts, Options, Recipe, choices_of, file_bytes,
 };
 use trueup_runtime::device::Device;
 use trueup_runtime::{Error, ModelFile, Result, Session, SessionOptions, Weights};
 
-/// The most allocations that are measured for a limit of the KL divergence.
+/// Maximum number of allocations that are measured for a limit of the KL divergence.
 const TRIES_MAX: usize = 10;
 
-/// The most allocations that are computed for it; some are the same.
+/// Maximum number of allocations that are computed for a limit; several can be equal.
 const ROUNDS_MAX: usize = 40;
 
-/// An allocation this close below the limit of the KL divergence ends the search.
+/// The search ends at an allocation with at least this share of the limit.
 const CLOSE: f64 = 0.98;
 
-/// What is quantized, and what it is measured with.
+/// The model to quantize, and what it is measured with.
 pub struct TargetInput {
     /// The GGUF file; tensors in the split-scale layout are joined.
     pub source: Arc<dyn Checkpoint>,
-    /// The same file as a model.
+    /// The same file, opened as a model.
     pub model: Arc<ModelFile>,
     /// The importance matrix that is used, if any.
     pub importance: Option<Arc<ImportanceOptions>>,
-    /// Rules and options for single tensors, without a type for all.
+    /// Rules and options for single tensors, without a base type.
     pub recipe: Recipe,
     /// The text.
     pub corpus: Corpus,
     /// The devices that compute.
     pub devices: Vec<Arc<dyn Device>>,
-    /// The device that computes what they cannot.
+    /// The device that computes the operators that `devices` lack.
     pub fallback: Option<Arc<dyn Device>>,
-    /// Threads that encode; `None` is one per core.
+    /// Number of threads that encode; `None` is one per core.
     pub threads: Option<usize>,
 }
 
-/// What is to be reached.
+/// The goal of a choice of types.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// The most bytes of the file.
+    /// Maximum size of the file, in bytes.
     Bytes(u64),
-    /// The largest KL divergence, in nats.
+    /// Maximum KL divergence from the source, in nats.
     Divergence(f64),
 }
 
-/// Work that begins or goes on, for a progress display.
+/// A step of the work, for a progress display.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TargetStep {
-    /// The model is computed with the types of the source.
+    /// The predictions of the source are computed.
     Reference,
-    /// Groups are measured: how many are done, and how many there are.
+    /// Groups are measured: number of finished groups, and number of all groups.
     Groups(usize, usize),
-    /// An allocation is measured: its number, from 1.
+    /// An allocation is measured: its number, starting at 1.
     Try(usize),
     /// The written file is measured.
     Result,
 }
 
-/// Types for all groups.
+/// An allocation: one type for each group.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TargetPlan {
     /// The types of the tensors, by their names.
     pub types: BTreeMap<String, DType>,
-    /// Bytes of the file.
+    /// Size of the file, in bytes.
     pub bytes: u64,
-    /// The KL divergence that the measurements predict.
+    /// The KL divergence that the measurements predict, in nats.
     pub predicted_kl: f64,
 }
 
-/// Measures a model and finds types for it.
+/// Measures a model and chooses types for it.
 pub struct Tuner {
     input: TargetInput,
     groups: Vec<Group>,
-    /// Bytes of the file that do not depend on the types.
+    /// Size of the parts of the file that do not depend on the types, in bytes.
     fixed_bytes: u64,
     reference: Option<Vec<Prediction>>,
 }
 
-/// The first error of tensors that are encoded when a device asks for them.
+/// The first error among tensors that are encoded when a device requests them.
 type Fault = Arc<Mutex<Option<trueup_formats::Error>>>;
 
 impl Tuner {
-    /// Checks the rules and the importance matrix.
+    /// Checks the input and divides the tensors into groups.
     ///
     /// # Errors
-    /// Rules that match nothing, an importance matrix that does not fit, and a text that needs too much memory.
+    /// A rule that matches nothing, an importance matrix of another model, or a text that needs too much memory.
     pub fn new(input: TargetInput) -> Result<Tuner> {
         let tensors = input.source.tensors();
         let Description::Gguf(metadata) = input.source.description() else {
@@ -126,7 +127,7 @@ impl Tuner {
         };
         let facts = ModelFacts { has_importance: input.importance.is_some(), ..ModelFacts::new(metadata, tensors) };
         check_memory(&input.model, &input.corpus)?;
-        // A type that is named may not fit the rows.
+        // The blocks of a named type may not divide the rows; the choice has the type that replaces it.
         let choices = choices_of(&*input.source, &input.recipe, input.importance.is_some())?;
         let fitted = |(freedom, dtype): (Freedom, DType)| match freedom {
             Freedom::Named(_) => Freedom::Named(dtype),
@@ -136,9 +137,10 @@ impl Tuner {
         let freedom: Vec<Freedom> = freedom.zip(choices.iter().map(|choice| choice.dtype)).map(fitted).collect();
         let groups = groups(tensors, &freedom);
         if groups.iter().all(|group| group.candidates.len() == 1) {
-            return Err(Error::Request(
-                "expected tensors that can get several types, found none; use --type instead of a target".to_owned(),
-            ));
+            return Err(Error::Request(format!(
+                "{}: expected a tensor whose type is not fixed, found none; remove rules, or use --type instead of a target",
+                quote(&input.source.path().to_string_lossy())
+            )));
         }
         let mut tuner = Tuner { input, groups, fixed_bytes: 0, reference: None };
         let smallest = vec![0; tuner.groups.len()];
@@ -151,7 +153,7 @@ impl Tuner {
         Ok(tuner)
     }
 
-    /// For each group, a type that uses an importance matrix, if it has one.
+    /// For each group, the number of a candidate that uses importance, or 0 if there is none.
     fn weighted(&self) -> Vec<usize> {
         let is_used = |dtype: &DType| dtype.codec().is_some_and(|codec| codec.uses_importance);
         self.groups.iter().map(|group| group.candidates.iter().position(is_used).unwrap_or(0)).collect()
@@ -163,7 +165,7 @@ impl Tuner {
         Ok(file_bytes(&**source, &self.options(types), importance.as_deref())?)
     }
 
-    /// What measurements depend on.
+    /// The conditions that the measurements depend on.
     ///
     /// # Errors
     /// I/O.
@@ -185,38 +187,38 @@ impl Tuner {
         })
     }
 
-    /// How many groups there are.
+    /// The number of groups.
     pub fn groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// The sizes of the smallest and of the largest file that types can give.
+    /// The sizes of the smallest and the largest possible file, in bytes.
     pub fn sizes(&self) -> (u64, u64) {
         let largest: Vec<usize> = self.groups.iter().map(|group| group.candidates.len() - 1).collect();
         (self.bytes(&vec![0; self.groups.len()]), self.bytes(&largest))
     }
 
-    /// Weights of the model, for sizes in bits per weight.
+    /// Number of weights in the model, for sizes in bits per weight.
     pub fn parameters(&self) -> u64 {
         self.input.source.tensors().iter().map(TensorInfo::elements).fold(0, u64::saturating_add)
     }
 
-    /// What a user should know about types that cannot be used: one sentence each.
+    /// Notes about types that cannot be used, one sentence each.
     pub fn notes(&self, known: &Measurements) -> Vec<String> {
         let of = |group: &Group| {
             let measured = known.groups.get(&group.name)?;
             let unfit = group.candidates.iter().filter(|dtype| measured.is_unfit(**dtype));
             let unfit: Vec<String> = unfit.map(|dtype| dtype.to_string()).collect();
             let types = listed(&unfit, ", ");
-            (!unfit.is_empty()).then(|| format!("{}: weights are too large for {types}", group.name))
+            (!unfit.is_empty()).then(|| format!("{}: {types} not used: a weight is too large", group.name))
         };
         self.groups.iter().filter_map(of).collect()
     }
 
-    /// Measures what `known` does not hold yet. `save` is called after each group.
+    /// Measures all groups that `known` does not contain. `save` is called after each group.
     ///
     /// # Errors
-    /// Failures of devices, files and of `save`, weights that are not finite, and logits that are not finite.
+    /// Failures of devices, files or `save`; weights or logits that are not finite.
     pub fn measure(
         &mut self,
         known: &mut Measurements,
@@ -255,7 +257,7 @@ impl Tuner {
         check(&fault)?;
         drop(session);
         known.base_kl = Some(mean(&base).value as f32);
-        // Streams before earlier layers are not needed any more.
+        // Groups are measured in the order of layers, so that streams of earlier layers can be dropped.
         missing.sort_by_key(|number| self.first_layer(&self.groups[*number]));
         for (place, number) in missing.iter().enumerate() {
             let group = &self.groups[*number];
@@ -314,18 +316,18 @@ impl Tuner {
         Ok(())
     }
 
-    /// The types that reach a goal, by the measurements. For a limit of the KL divergence, allocations are measured
-    /// until one is close below the limit.
+    /// Chooses types for a goal from the measurements. For a limit of the KL divergence, allocations are measured until
+    /// one is slightly below the limit.
     ///
     /// # Errors
-    /// A goal that cannot be reached; measurements that are not complete.
+    /// A goal that cannot be reached, or incomplete measurements.
     pub fn plan(&mut self, known: &Measurements, goal: Goal, tell: &mut dyn FnMut(TargetStep)) -> Result<TargetPlan> {
         let costs = self.costs(known)?;
         let plan = match goal {
             Goal::Bytes(bytes) => self.plan_of_size(known, &costs, bytes)?,
             Goal::Divergence(most) => self.plan_of_divergence(known, &costs, most, tell)?,
         };
-        // A file without quantized tensors has one key less.
+        // The size can differ by a key: files without quantized tensors lack `general.quantization_version`.
         let (bytes, planned) = (self.bytes_of_file(plan.types.clone())?, plan.bytes);
         if bytes > planned {
             return Err(Error::Request(format!(
@@ -364,7 +366,7 @@ impl Tuner {
             |group: &Group, dtype: DType, cost: f64| Choice { weight: cost, cost: group.bytes(dtype, &tensors) as f64 };
         let options = self.options_of(costs, option);
         let least = |group: &Vec<Choice>| group.iter().map(|choice| choice.weight).fold(f64::INFINITY, f64::min);
-        // Sums in another order may be rounded up.
+        // A sum in another order can be rounded up.
         let floor = options.iter().map(least).sum::<f64>() + 1e-9;
         let mut search = Search::new(floor, most - known.base_kl.map_or(0.0, f64::from));
         let mut best: Option<TargetPlan> = None;
@@ -394,13 +396,15 @@ impl Tuner {
         let smallest_found = tried.iter().map(|(_, found)| *found).fold(f64::INFINITY, f64::min);
         best.ok_or_else(|| {
             Error::Request(format!(
-                "expected a KL divergence that types of this model can reach, found {most}; the smallest that was \
-                 measured is {smallest_found:.6}"
+                "--max-kl: expected at least {}, the smallest KL divergence that was measured, found {}; use a larger \
+                 limit",
+                significant(smallest_found, 4),
+                significant(most, 4)
             ))
         })
     }
 
-    /// The KL divergence of the source with these types, which are encoded in memory.
+    /// The KL divergence of the model with these types, encoded in memory.
     ///
     /// # Errors
     /// Failures of devices and files.
@@ -418,7 +422,7 @@ impl Tuner {
     /// The KL divergence of a file from the source.
     ///
     /// # Errors
-    /// A model with another vocabulary, and failures of devices and files.
+    /// A model with another vocabulary; failures of devices and files.
     pub fn divergence_of_file(&mut self, model: Arc<ModelFile>, tell: &mut dyn FnMut(TargetStep)) -> Result<Estimate> {
         self.compute_reference(tell)?;
         tell(TargetStep::Result);
@@ -432,7 +436,7 @@ impl Tuner {
         divergences(session, &self.input.corpus, reference, None, None, &mut || ()).map(|found| mean(&found))
     }
 
-    /// The options of a quantization with these types.
+    /// The options that quantize with these types.
     pub fn options(&self, types: BTreeMap<String, DType>) -> Options {
         Options {
             recipe: self.input.recipe.clone().assigned(types),
@@ -454,7 +458,7 @@ impl Tuner {
         Ok(())
     }
 
-    /// The layer that a pass begins with when a group changes.
+    /// The first layer that must be computed when the type of a group changes.
     fn first_layer(&self, group: &Group) -> usize {
         let last = self.input.model.model().spec().layer_count().saturating_sub(1);
         match group.layer {
@@ -464,7 +468,7 @@ impl Tuner {
         }
     }
 
-    /// The names that graphs have for the tensors of a group.
+    /// The names of the group's tensors in graphs.
     fn graph_names(&self, group: &Group, model: &ModelFile) -> Vec<String> {
         let tensors = self.input.source.tensors();
         let stored: Vec<&str> = group.tensors.iter().map(|number| tensors[*number].name.as_str()).collect();
@@ -472,7 +476,7 @@ impl Tuner {
         slices.map(|slice| slice.name.clone()).chain(stored.iter().map(|name| (*name).to_owned())).collect()
     }
 
-    /// The model with other types: bytes that are `known`, and all others encoded when a device asks for them.
+    /// The model with other types. Tensors in `known` have these bytes; others are encoded when a device requests them.
     fn made(&self, types: HashMap<usize, DType>, known: HashMap<usize, Vec<u8>>) -> Result<(ModelFile, Fault)> {
         let TargetInput { source, importance, threads, .. } = &self.input;
         let Description::Gguf(metadata) = source.description() else {
@@ -518,7 +522,7 @@ impl Tuner {
         Ok(session)
     }
 
-    /// What each candidate of each group costs.
+    /// The cost of each candidate of each group.
     fn costs(&self, known: &Measurements) -> Result<Vec<Vec<f64>>> {
         let of = |group: &Group| {
             let measured = known.groups.get(&group.name).filter(|measured| measured.is_complete(group));

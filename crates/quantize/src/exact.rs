@@ -1,9 +1,9 @@
-//! Finds tensors whose weights already lie on the grid of a block type, as after quantization-aware training: that type
-//! stores them without loss.
+//! Finds tensors whose weights are on the grid of a block type, for example after quantization-aware training: that
+//! type stores them without loss.
 //!
 //! ```text
-//! tensor ─ 32 samples of 256 weights ─ a type left? ─ all weights, on all cores ─▶ the smallest exact type
-//!                                          └ no, almost always after the first sample
+//! tensor ─ 32 samples of 256 weights ─ types left? ─ yes ─ all weights, on all cores ─▶ the smallest exact type
+//!                                          └ no: almost always after the first sample
 //! ```
 
 use crate::recipe::Choice;
@@ -15,28 +15,28 @@ use std::sync::{Mutex, PoisonError};
 use trueup_blocks::{DType, GRID_TYPES, encode_exact};
 use trueup_formats::{Checkpoint, Result, TensorInfo, counted, listed, quote};
 
-/// Weights of a sample: a multiple of every block length.
+/// Number of weights in a sample: a multiple of every block length.
 const SAMPLE: u64 = 256;
 
-/// Samples of a tensor.
+/// Number of samples of a tensor.
 const SAMPLES: u64 = 32;
 
-/// The longest regular expression that a note suggests.
+/// Maximum length of a regular expression that a note suggests, in bytes.
 const PATTERN_LENGTH_MAX: usize = 1000;
 
-/// The types that store weights without loss, as far as weights were looked at.
+/// The types that store all weights seen so far without loss.
 #[derive(Clone, Debug)]
 pub struct ExactTypes {
     source: DType,
-    /// The grids that remain, the smallest type first.
+    /// The grid types that are still exact, smallest first.
     grids: Vec<DType>,
-    /// Another type, and whether it is exact too.
+    /// An additional type that is tested, as long as it is exact.
     other: Option<DType>,
     is_nonzero: bool,
 }
 
 impl ExactTypes {
-    /// All grids that can store rows of the tensor; `other` is a type that is tested too.
+    /// All grid types whose blocks divide the rows of the tensor. `other` is an additional type to test.
     pub fn new(tensor: &TensorInfo, other: Option<DType>) -> ExactTypes {
         let row = tensor.shape.first().copied().unwrap_or(1);
         let is_float = matches!(tensor.dtype, DType::F32 | DType::F16 | DType::Bf16);
@@ -45,22 +45,22 @@ impl ExactTypes {
         ExactTypes { source: tensor.dtype, grids, other: other.filter(fits), is_nonzero: false }
     }
 
-    /// Whether the weights are on no grid.
+    /// Whether the weights seen so far are on no grid.
     pub fn is_none(&self) -> bool {
         self.grids.is_empty()
     }
 
-    /// The smallest type that stores all weights without loss; `None` also if all samples are zero.
+    /// The smallest type that stores all weights without loss; `None` if there is none, or if all samples are zero.
     pub fn smallest(&self) -> Option<DType> {
         self.grids.first().copied()
     }
 
-    /// Whether the other type stores all weights without loss.
+    /// Whether the additional type stores all weights without loss.
     pub fn is_other_exact(&self) -> bool {
         self.smallest().is_some() && self.other.is_some()
     }
 
-    /// Looks at more weights: whole blocks, in the type of the source.
+    /// Tests more weights: whole blocks, in the type of the source.
     pub fn look_at(&mut self, bytes: &[u8]) {
         let Some(codec) = self.source.codec() else { return self.grids.clear() };
         let mut weights = vec![0.0; bytes.len() / self.source.block_bytes()];
@@ -75,7 +75,7 @@ impl ExactTypes {
         };
         let mut exact: Vec<DType> = Vec::new();
         for dtype in std::mem::take(&mut self.grids) {
-            // The codes of q4_0 are among those of q5_0.
+            // The codes of q4_0 are a subset of those of q5_0.
             let is_known = dtype == DType::Q5_0 && exact.contains(&DType::Q4_0);
             if is_known || is_exact(dtype) {
                 exact.push(dtype);
@@ -88,7 +88,7 @@ impl ExactTypes {
         self.grids = exact;
     }
 
-    /// What both have seen.
+    /// Keeps the types that are exact for both sets of weights.
     pub fn and(&mut self, seen: &ExactTypes) {
         self.grids.retain(|dtype| seen.grids.contains(dtype));
         self.other = self.other.filter(|other| seen.other == Some(*other));
@@ -96,8 +96,8 @@ impl ExactTypes {
     }
 }
 
-/// Looks at all weights of a tensor of a checkpoint, unless samples show that they are on no grid. `other` is a type
-/// that is tested too.
+/// The exact types of a tensor. All weights are tested, unless samples show that they are on no grid. `other` is an
+/// additional type to test.
 ///
 /// # Errors
 /// I/O.
@@ -121,7 +121,7 @@ pub fn exact_types(
     exact_types_of(types, samples, chunk_ranges(total, row), read, (threads, source.path()))
 }
 
-/// The same for a tensor that changes to `dtype`; `None` unless it changes from floats to blocks.
+/// [`exact_types`] for a tensor that changes to `dtype`; `None` unless it changes from floats to blocks.
 ///
 /// # Errors
 /// I/O.
@@ -135,10 +135,11 @@ pub(crate) fn exact_types_of_change(
     is_encoded.then(|| exact_types(source, tensor, Some(dtype), threads)).transpose()
 }
 
-/// The exact types of weights that are read by `read`: first `samples`, which are few, then `chunks`, which are all.
+/// The exact types of the weights that `read` returns: first for a few `samples`, then for `chunks`, which cover all
+/// weights.
 ///
 /// # Errors
-/// Those of `read`.
+/// Errors of `read`.
 pub fn exact_types_of<C: Send + Sync>(
     mut types: ExactTypes,
     samples: impl Iterator<Item = C>,
@@ -153,7 +154,7 @@ pub fn exact_types_of<C: Send + Sync>(
         types.look_at(&read(&sample)?);
     }
     if !types.is_nonzero {
-        // Zeros are on every grid; they do not say which one.
+        // Zeros are on every grid, so they do not show which one the weights were made for.
         types.grids.clear();
     }
     if types.is_none() {
@@ -173,21 +174,21 @@ pub fn exact_types_of<C: Send + Sync>(
     Ok(common.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Tensors of a run whose weights lie on a grid.
+/// The tensors of a run whose weights are on a grid.
 #[derive(Default, Debug)]
 pub struct OnGrid {
     /// The names of all tensors.
     names: Vec<String>,
-    /// For each tensor, whether its type is exact, so that it must be encoded without loss.
+    /// For each tensor, whether it must be encoded without loss because its type is exact.
     exact: Vec<bool>,
-    /// Tensors that keep all weights in the type that they get.
+    /// Tensors whose type stores them without loss.
     kept: Vec<String>,
-    /// Tensors that another type would store without loss: the type, and their numbers.
+    /// Tensors that only another type would store without loss: that type, and the numbers of the tensors.
     lost: Vec<(DType, Vec<usize>)>,
 }
 
 impl OnGrid {
-    /// Adds the next tensor, with what was found about it; `None` if it was not looked at.
+    /// Adds the next tensor and its exact types; `None` if they were not determined.
     pub fn push(&mut self, name: &str, choice: &Choice, types: Option<&ExactTypes>) {
         let found = types.and_then(|types| Some((types.smallest()?, types.is_other_exact())));
         let (number, is_exact) = (self.names.len(), matches!(found, Some((_, true))));
@@ -208,13 +209,13 @@ impl OnGrid {
         self.exact.get(tensor).copied().unwrap_or(false)
     }
 
-    /// What a user should know: one sentence each.
+    /// Notes for the user, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if !self.kept.is_empty() {
             let count = counted(self.kept.len(), "tensor");
             notes.push(format!(
-                "{count} already on the grid of the new type, stored exactly: {}",
+                "{count} on the grid of the new type, stored without loss: {}",
                 listed(&self.kept, ", ")
             ));
         }
@@ -222,25 +223,25 @@ impl OnGrid {
             let shown: Vec<String> = numbers.iter().map(|number| quote(&self.names[*number])).collect();
             let (count, shown) = (counted(numbers.len(), "tensor"), listed(&shown, ", "));
             let rule = match self.pattern(numbers) {
-                Some(pattern) => format!("put --rule '{pattern}={dtype}' before other rules"),
-                None => format!("put a --rule with {dtype} for them before other rules"),
+                Some(pattern) => format!("to use it, pass --rule '{pattern}={dtype}' before other rules"),
+                None => format!("to use it, pass a --rule with {dtype} for them before other rules"),
             };
             notes.push(format!(
-                "{count} on the grid of {dtype}, which would store all weights exactly; {rule}: {shown}"
+                "{count} on the grid of {dtype}, which stores all weights without loss; {rule}: {shown}"
             ));
         }
         notes
     }
 
-    /// A regular expression, safe between single quotes, that matches the names of these tensors and no others; `None`
-    /// if it would be too long, and for unusual names.
+    /// A regular expression that matches the names of these tensors and no others, and that can be put between single
+    /// quotes. `None` if it would be too long, or if a name has unusual characters.
     fn pattern(&self, numbers: &[usize]) -> Option<String> {
         let names: BTreeSet<&str> = numbers.iter().map(|number| self.names[*number].as_str()).collect();
         let is_usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if !names.iter().all(|name| name.chars().all(is_usual)) {
             return None;
         }
-        // Of all layers where that names no other tensor.
+        // Match all layers, unless that matches another tensor.
         let others: BTreeSet<String> =
             self.names.iter().filter(|name| !names.contains(name.as_str())).map(|name| of_all_layers(name)).collect();
         let part = |name: &&str| match of_all_layers(name) {
@@ -256,7 +257,7 @@ impl OnGrid {
     }
 }
 
-/// A regular expression for the name of a tensor, with any number in place of the number of its layer.
+/// A regular expression for the name of a tensor in any layer.
 fn of_all_layers(name: &str) -> String {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let part = |part| if is_number(part) { "[0-9]+" } else { part };

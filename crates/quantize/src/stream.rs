@@ -202,7 +202,7 @@ fn refuse_unreadable(source: &dyn Checkpoint, targets: &[Target]) -> Result<()> 
     Err(Error::new(source.path(), problem).help("start from the f16, bf16 or f32 file of the model"))
 }
 
-/// Looks at the weights of all tensors that change from floats to blocks.
+/// The tensors on a grid, among those that change from floats to blocks.
 fn look_for_grids(source: &dyn Checkpoint, targets: &[Target], threads: Option<usize>) -> Result<OnGrid> {
     let mut on_grid = OnGrid::default();
     for (number, Target { source: tensor, choice, .. }) in targets.iter().enumerate() {
@@ -284,7 +284,7 @@ fn describe(
         }
     }
     if options.recipe.has_assigned() {
-        // No published mixture has these types; other programs then count the tensors.
+        // No published recipe has these types. Without the key, other programs count the tensors of each type.
         metadata.remove("general.file_type");
     }
     importance.iter().for_each(|importance| importance.describe(&mut metadata));

@@ -127,7 +127,7 @@ impl Transcoder {
         Ok(())
     }
 
-    /// The same for elements that lie on the grid of the new type: nothing is lost.
+    /// [`Transcoder::transcode`] without loss, for elements on the grid of the new type.
     ///
     /// # Errors
     /// As [`Transcoder::transcode`].

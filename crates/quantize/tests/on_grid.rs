@@ -1,4 +1,4 @@
-//! Weights that lie on the grid of a block type: found, stored without loss, and named in notes; nothing else is.
+//! Weights on the grid of a block type are found, stored without loss, and named in notes; other weights are not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -109,7 +109,7 @@ fn weights_on_a_grid_are_stored_without_loss_and_others_are_named() {
     let (report, target) = quantized(&path, Recipe::new(Some(DType::Q4_0)).pure(true).rules(rules));
     let exact: Vec<bool> = (0..NAMES.len()).map(|tensor| is_exact(&source, &target, tensor)).collect();
     assert_eq!(exact, [true, true, true, false, false]);
-    let note = "3 tensors already on the grid of the new type, stored exactly: blk.0.attn_q.weight (q4_0), \
+    let note = "3 tensors on the grid of the new type, stored without loss: blk.0.attn_q.weight (q4_0), \
                 blk.0.attn_k.weight (q5_0), blk.0.ffn_up.weight (tq2_0)";
     assert_eq!(report.notes, [note]);
 
@@ -118,7 +118,7 @@ fn weights_on_a_grid_are_stored_without_loss_and_others_are_named() {
     let found = [("q4_0", "attn_q"), ("q5_0", "attn_k"), ("tq2_0", "ffn_up")];
     for (note, (dtype, name)) in report.notes.iter().zip(found) {
         let rule = format!(r"--rule '^blk\.[0-9]+\.{name}\.weight$={dtype}' before other rules: blk.0.{name}.weight");
-        assert!(note.ends_with(&format!("would store all weights exactly; put {rule}")), "{note}");
+        assert!(note.ends_with(&format!("stores all weights without loss; to use it, pass {rule}")), "{note}");
     }
     assert_eq!(report.notes.len(), 3);
 }

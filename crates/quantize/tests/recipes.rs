@@ -200,16 +200,18 @@ fn expected<'a>(model: &str, arguments: &str) -> Expected<'a> {
         (_, "--tensor-type attn_v=q8_0 --output-tensor-type q6_k") => Expected::Rule("attn_v.weight", DType::Q8_0),
         // The reference ignores rules and options that apply to nothing, and case.
         (_, "--tensor-type norm=q8_0 --tensor-type nothing_like_this=q2_k") => {
-            Expected::Error("--rule nothing_like_this=q2_k: no tensor name matches")
+            Expected::Error("--rule nothing_like_this=q2_k: no tensor name matches; `trueup inspect` lists the names")
         }
-        (_, "--tensor-type ATTN_Q=q5_k") => Expected::Error("--rule ATTN_Q=q5_k: no tensor name matches"),
-        ("llama-mha-8-tied", "--leave-output-tensor") => {
-            Expected::Error("--leave-output-tensor: the file has no output.weight; use --token-embedding-type")
+        (_, "--tensor-type ATTN_Q=q5_k") => {
+            Expected::Error("--rule ATTN_Q=q5_k: no tensor name matches; `trueup inspect` lists the names")
         }
+        ("llama-mha-8-tied", "--leave-output-tensor") => Expected::Error(
+            "--leave-output-tensor: expected a tensor output.weight, found none; use --token-embedding-type",
+        ),
         // The reference leaves a broken file.
         ("llama-272-ffn-400", "--output-tensor-type q6_k --token-embedding-type q4_K") => Expected::Error(
-            "--token-embedding-type q4_k: expected rows of token_embd.weight that are a multiple of 256 long, found 272; \
-            use f16; --output-tensor-type q6_k: expected rows of output.weight that are a multiple of 256 long, found 272; \
+            "--token-embedding-type q4_k: expected rows of token_embd.weight with a multiple of 256 elements, found 272; \
+            use f16; --output-tensor-type q6_k: expected rows of output.weight with a multiple of 256 elements, found 272; \
             use f16",
         ),
         _ => Expected::Same,

@@ -1,12 +1,13 @@
-//! Attestations: a statement of what a quantized file was made from, and how, that can be checked by repeating the run.
+//! Attestations: documents that state from which inputs and with which options a quantized file was written. Repeating
+//! the run checks them.
 //!
 //! ```text
 //! quantize ──▶ output                 reproduce ──▶ inputs: same hashes? ──▶ quantize again ──▶ same results?
 //!     └──────▶ attestation ─────────────────┘
 //! ```
 //!
-//! The document is an in-toto Statement v1 with a SLSA provenance v1 predicate. The same run gives the same bytes: it
-//! holds no time, no directory and no name of a machine. docs/attestation.md describes every field.
+//! The document is an in-toto Statement v1 with a SLSA provenance v1 predicate. It contains no time, no directory and
+//! no machine name, so the same run writes the same bytes. docs/attestation.md describes every field.
 
 mod compare;
 
@@ -15,27 +16,27 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use trueup_formats::{Checkpoint, Error, Gguf, Importance, Result, SCALE_SUFFIX, SourceFile, json, quote};
+use trueup_formats::{Checkpoint, Error, Gguf, Importance, Result, SCALE_SUFFIX, SourceFile, counted, json, quote};
 use trueup_quantize::{ImportanceOptions, Layout, Options, Recipe, RecipeParameters, Report, TensorReport};
 
 /// `_type` of the document.
 const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
 /// `predicateType` of the document.
 const PREDICATE_TYPE: &str = "https://slsa.dev/provenance/v1";
-/// `buildType`: how the parameters are to be read.
+/// `buildType`: defines the meaning of the parameters.
 const BUILD_TYPE: &str = "urn:trueup:quantize:v1";
 /// `builder.id`.
 const BUILDER: &str = "urn:trueup";
-/// The name of the program among the versions of the builder.
+/// Key of the program's version in `builder.version`.
 const PROGRAM: &str = "trueup";
 
 /// The largest attestation that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
-/// What to do about a file that is no attestation.
+/// Remedy for a file that is not an attestation.
 const HELP: &str = "pass a file that `trueup quantize --attest` wrote";
 
-/// The statement that a file was made by `trueup quantize` from certain inputs.
+/// An attestation: the statement that `trueup quantize` wrote a file from given inputs.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Attestation {
     #[serde(rename = "_type")]
@@ -63,7 +64,7 @@ struct BuildDefinition {
     resolved_dependencies: Vec<Resource>,
 }
 
-/// All that decides the bytes of the output, in addition to the inputs and the version of the program.
+/// Everything that decides the bytes of the output, in addition to the inputs and the version of the program.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Parameters {
@@ -77,13 +78,13 @@ struct Parameters {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ImportanceParameters {
-    /// The name of the importance matrix, which the output mentions.
+    /// The file name of the importance matrix, which the metadata of the output contains.
     file: String,
     allow_partial: bool,
     exact: bool,
 }
 
-/// An output, and what became of its tensors.
+/// An output file and its tensors.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct Output {
     #[serde(flatten)]
@@ -118,7 +119,7 @@ struct Builder {
     version: BTreeMap<String, String>,
 }
 
-/// What became of one tensor.
+/// Types, size, loss and hash of one tensor.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct TensorRecord {
     name: String,
@@ -132,31 +133,31 @@ struct TensorRecord {
     max_error: Option<f64>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     note: String,
-    /// Of the tensor's bytes in the output.
+    /// Hash of the tensor's bytes in the output.
     sha256: String,
-    /// Of the scales, if they are a separate tensor.
+    /// Hash of the scales, if they are a separate tensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     scale_sha256: Option<String>,
 }
 
-/// The fields that say what kind of document a file is.
+/// The fields that identify the kind of a document.
 #[derive(Deserialize)]
 struct Kind {
     #[serde(rename = "_type", default)]
     statement_type: Option<String>,
     #[serde(rename = "predicateType", default)]
     predicate_type: Option<String>,
-    /// Only a signed envelope has this.
+    /// Present in signed DSSE envelopes only.
     #[serde(rename = "payloadType", default)]
     payload_type: Option<String>,
 }
 
 impl Attestation {
-    /// The attestation of a run of [`trueup_quantize::quantize_with`] that has just written `output`. Reads all inputs
-    /// and the output.
+    /// Attests a run of [`trueup_quantize::quantize_with`] that has just written `output`. Reads all inputs and the
+    /// output.
     ///
     /// # Errors
-    /// I/O, and an input that changed since it was opened.
+    /// I/O, or an input that changed after it was opened.
     pub fn new(
         source: &dyn Checkpoint,
         importance: Option<&ImportanceOptions>,
@@ -205,21 +206,21 @@ impl Attestation {
     /// Reads an attestation that trueup wrote.
     ///
     /// # Errors
-    /// A file that is not JSON, another kind of document, fields of wrong types, unknown parameters, names with
-    /// directories, and hashes that are not SHA-256.
+    /// A file that is not JSON, another kind of document, fields with wrong types, unknown parameters, file names that
+    /// contain a directory, or hashes that are not SHA-256.
     pub fn read(path: impl AsRef<Path>) -> Result<Attestation> {
         let file = SourceFile::open(path.as_ref())?;
         let bytes = file.read_all(FILE_BYTES_MAX)?;
-        check_kind(file.path(), json::typed(file.path(), &bytes)?)?;
+        check_kind(file.path(), json::typed(file.path(), &bytes).map_err(|error| error.help(HELP))?)?;
         let attestation: Attestation = json::typed(file.path(), &bytes).map_err(|error| error.help(HELP))?;
         attestation.check(file.path())?;
         Ok(attestation)
     }
 
-    /// The JSON text.
+    /// The attestation as JSON text.
     ///
     /// # Errors
-    /// None that is known.
+    /// None in practice: every attestation can be written as JSON.
     pub fn to_document(&self) -> Result<String> {
         let text = serde_json::to_string_pretty(self);
         text.map(|text| text + "\n").map_err(|error| Error::new(self.output_name(), format!("no JSON: {error}")))
@@ -245,7 +246,7 @@ impl Attestation {
         Some(folder.join(&self.parameters().importance.as_ref()?.file))
     }
 
-    /// The options of the run, on `threads` threads; `path` is the attestation, for the message.
+    /// The options of the run, for `threads` threads. `path` is the path of the attestation, for error messages.
     ///
     /// # Errors
     /// Types and rules that this version of trueup cannot read.
@@ -256,7 +257,7 @@ impl Attestation {
         Ok(Options { recipe, layout: *layout, threads, dry_run: false, resume: false })
     }
 
-    /// An importance matrix, used as in the run; `None` if the run had none.
+    /// Options that use an importance matrix as the run did; `None` if the run used none.
     pub fn importance(&self, file: Importance) -> Option<ImportanceOptions> {
         let parameters = self.parameters().importance.as_ref()?;
         let file = file.named(parameters.file.as_str());
@@ -267,7 +268,7 @@ impl Attestation {
         &self.predicate.build_definition.external_parameters
     }
 
-    /// The files of the model, and the importance matrix.
+    /// The files of the model and the importance matrix, if one was used.
     fn inputs(&self) -> (&[Resource], Option<&Resource>) {
         let all = self.predicate.build_definition.resolved_dependencies.as_slice();
         match (all.split_last(), &self.parameters().importance) {
@@ -276,7 +277,7 @@ impl Attestation {
         }
     }
 
-    /// What the types of the fields do not say.
+    /// Checks what the types of the fields do not guarantee.
     fn check(&self, path: &Path) -> Result<()> {
         let BuildDefinition { build_type, resolved_dependencies: inputs, .. } = &self.predicate.build_definition;
         expect(path, "predicate.buildDefinition.buildType", BUILD_TYPE, Some(build_type))?;
@@ -289,11 +290,9 @@ impl Attestation {
         };
         let (model, importance) = self.inputs();
         let Some(first) = model.first() else {
-            return wrong(
-                "predicate.buildDefinition.resolvedDependencies",
-                "all input files",
-                &inputs.len().to_string(),
-            );
+            let and_matrix = if importance.is_some() { " and an importance matrix" } else { "" };
+            let expected = format!("a model{and_matrix}");
+            return wrong("predicate.buildDefinition.resolvedDependencies", &expected, &counted(inputs.len(), "file"));
         };
         let files = || std::iter::once(&output.file).chain(inputs);
         if let Some(file) = files().find(|file| !is_plain(&file.name)) {
@@ -304,7 +303,7 @@ impl Attestation {
         for (name, expected) in std::iter::once((source, &first.name)).chain(named) {
             if name != expected {
                 let place = "predicate.buildDefinition.externalParameters";
-                return wrong(place, &format!("the dependency {}", quote(expected)), &quote(name));
+                return wrong(place, &format!("{}, as in resolvedDependencies", quote(expected)), &quote(name));
             }
         }
         let of_tensors = output.annotations.tensors.iter();
@@ -344,7 +343,7 @@ impl TensorRecord {
     }
 }
 
-/// The tensors of a run, with the hashes of its output.
+/// One record for each tensor of a run, with its hash in the output.
 fn records(report: &Report, hashes: &[TensorHash]) -> Vec<TensorRecord> {
     let hashes = hashes.iter().map(|hash| (hash.name.as_str(), hash.sha256.as_str())).collect();
     report.tensors.iter().map(|tensor| TensorRecord::new(tensor, &hashes)).collect()

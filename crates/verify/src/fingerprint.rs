@@ -21,6 +21,8 @@ mod soft_max;
 mod sums;
 mod wiring;
 
+pub(crate) use blocks::nibbles;
+
 use crate::bound::gate;
 use crate::precision::LAMBDA;
 use crate::scene::Scene;

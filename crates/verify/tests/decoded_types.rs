@@ -126,3 +126,21 @@ fn a_fault_on_them_is_found() {
         assert_eq!(report.first_bad.as_ref().map(|bad| bad.node.as_str()), Some(name), "{}", report.sentence);
     }
 }
+
+#[test]
+fn faults_of_nibbles_and_minima_are_found_and_explained() {
+    let (_directory, model) = model();
+    let nibbles = ["ffn_up-0", "attn_out-0", "ffn_out-0", "ffn_gate-0", "Qcur-1", "Kcur-1", "Vcur-1"];
+    let minima = ["Qcur-0", "Kcur-0", "attn_out-0"];
+    let of = |fault: &'static str, cause: &'static str| move |node: &&'static str| (fault, *node, cause);
+    let cases = nibbles.iter().map(of("nibble-order", "swaps the low and the high halves of 4-bit codes"));
+    for (fault, node, cause) in cases.chain(minima.iter().map(of("minimum-dropped", "omits the block minima"))) {
+        let faulty = planted(&format!("{fault}@{node}"), &model, device("cpu")).unwrap();
+        let first_bad = verified(&model, faulty.device).first_bad.expect(node);
+        let found = first_bad.cause.unwrap_or_default();
+        assert!(first_bad.node == node && found.contains(cause), "{fault} at {node}: {}: {found}", first_bad.node);
+    }
+    for (fault, node) in [("nibble-order", "Kcur-0"), ("nibble-order", "Vcur-0"), ("minimum-dropped", "ffn_out-0")] {
+        assert!(planted(&format!("{fault}@{node}"), &model, device("cpu")).is_err(), "{fault} at {node}");
+    }
+}

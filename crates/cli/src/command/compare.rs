@@ -105,13 +105,14 @@ pub fn run(arguments: Arguments) -> Result {
     let conversion = Conversion { folder: arguments.temp_dir.clone(), threads: arguments.place.threads() };
     conversion.check()?;
     let text = check_inputs(&arguments, &against)?;
-    // A conversion takes long: what can fail before it does.
+    // A conversion takes long, so everything else that can fail comes first.
     let devices = arguments.place.open()?;
     let opened = ModelWithTokenizer::of(open(&conversion, &arguments.model)?);
     let model = opened.model.clone();
     let tokenizer = opened.tokenizer()?;
     note_tokenizer(tokenizer);
     let other = against.model(&conversion, &arguments.model, &model)?;
+    check_vocabulary(&model, other.as_deref(), &against)?;
     let options = arguments.place.session(1);
     let corpus = corpus(&arguments, &text, &model, tokenizer, &against)?;
     let options = SessionOptions { context: Some(corpus.context()), ..options };
@@ -250,6 +251,23 @@ fn check_inputs(arguments: &Arguments, against: &Against) -> Result<String> {
     }
     check_targets(arguments, against)?;
     Ok(arguments.corpus.as_deref().map(text::read_text).transpose()?.unwrap_or_default())
+}
+
+/// Fails if the vocabulary of the reference does not have the size of the model's.
+fn check_vocabulary(model: &ModelFile, other: Option<&ModelFile>, against: &Against) -> Result<()> {
+    let size_of = |model: &ModelFile| model.model().spec().vocabulary_size();
+    let expected = size_of(model);
+    let found = match (against, other) {
+        (Against::Logits(file), _) => file.shape().vocabulary,
+        (_, other) => other.map_or(expected, size_of),
+    };
+    if found == expected {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "--against: expected the same vocabulary as in the model ({expected} tokens), found {found} tokens; compare \
+         models with the same tokenizer"
+    )))
 }
 
 /// Checks the outputs.

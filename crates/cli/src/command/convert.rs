@@ -60,7 +60,8 @@ pub struct Arguments {
     /// Type of the matrices: auto, f32, f16, bf16 or a quantized type
     ///
     /// auto keeps the types of the source; tensors that the conversion computes, such as ternary matrices, are written
-    /// as f32. A quantized type or mixture, such as q4_k_m, quantizes during the conversion, as `trueup quantize` does.
+    /// as f32. A quantized type or a recipe, such as q4_k_m, quantizes during the conversion, as `trueup quantize`
+    /// does.
     #[arg(long = "type", value_name = "TYPE", default_value = "auto", value_parser = type_or_auto)]
     dtype: TypeOrAuto,
     #[command(flatten)]
@@ -113,7 +114,7 @@ enum SplitAt {
     Layers,
 }
 
-/// A tensor type or a mixture of types, or `None` to keep the types of the source.
+/// A tensor type or a recipe, or `None` to keep the types of the source.
 #[derive(Clone, Copy)]
 struct TypeOrAuto(Option<Scheme>);
 

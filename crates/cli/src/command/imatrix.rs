@@ -1,4 +1,4 @@
-//! `trueup imatrix`: collects an importance matrix on a text.
+//! `trueup imatrix`: computes an importance matrix from a text.
 
 use crate::command::compare::chunk_size;
 use crate::command::place::{ModelWithTokenizer, Place, note_tokenizer};
@@ -17,10 +17,10 @@ use trueup::text;
 
 /// Description in `--help`.
 pub const LONG_ABOUT: &str = "\
-Collect an importance matrix: how much each column of each weight matters on a text
+Compute an importance matrix: how much each column of each weight matrix matters on a text
 
-For each weight, the squares of the inputs that it is multiplied by are summed over the text. The file has the format \
-of llama-imatrix. Every 10 chunks, the file is written, so that an interrupted run can be continued with --resume.";
+For each matrix, the squares of the inputs of each column are summed over the text. The file has the format of \
+llama-imatrix. It is written after every 10 chunks, so that --resume can continue an interrupted run.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,7 +40,7 @@ const SAVED_EVERY: u32 = 10;
 pub struct Arguments {
     /// GGUF file of the model, usually in f16, bf16 or f32
     model: PathBuf,
-    /// Text to compute on
+    /// Text that the model processes
     #[arg(long, value_name = "FILE")]
     corpus: PathBuf,
     /// Importance matrix to write
@@ -49,10 +49,10 @@ pub struct Arguments {
     /// Use at most N chunks of the text
     #[arg(long, value_name = "N", value_parser = value::tokens, allow_negative_numbers = true)]
     chunks: Option<usize>,
-    /// Also collect the inputs of the output head
+    /// Also sum the inputs of the output head
     #[arg(long)]
     output_head: bool,
-    /// Continue the run that wrote the output file
+    /// Continue an earlier run from its output file
     #[arg(long)]
     resume: bool,
     /// Print JSON instead of text
@@ -142,7 +142,11 @@ fn begin(arguments: &Arguments, corpus: &Corpus) -> Result<ImportanceSums> {
         return Err(differs("the corpus", quote(&sums.data_set), quote(&name)));
     }
     if sums.chunk_size != chunk_size {
-        return Err(differs("chunks of", sums.chunk_size.to_string(), chunk_size.to_string()));
+        return Err(differs(
+            "chunks of",
+            counted(sums.chunk_size as usize, "token"),
+            counted(corpus.context(), "token"),
+        ));
     }
     if u64::from(sums.chunks) > corpus.chunks() as u64 {
         return Err(differs("at most", counted(sums.chunks as usize, "chunk"), counted(corpus.chunks(), "chunk")));

@@ -57,9 +57,9 @@ pub struct Arguments {
     /// Also write the results as JSON to FILE; with -, print them instead of the text
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write an attestation of the run to FILE: the hashes of all inputs and of the output, all options, the losses
+    /// Write an attestation to FILE: the hashes of all inputs and of the output, the options and the losses
     ///
-    /// The file is an in-toto statement. `trueup reproduce FILE` repeats the run and compares the results.
+    /// The attestation is an in-toto statement. `trueup reproduce FILE` repeats the run and compares the results.
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     attest: Option<PathBuf>,
     /// Show what would be written, without writing it
@@ -79,7 +79,7 @@ pub struct Arguments {
 /// Help of `--type`, with the types that this build can write.
 fn type_help() -> String {
     let names: Vec<&str> = Scheme::written().map(|scheme| scheme.name()).collect();
-    format!("Type of the matrices, or mixture of types: {}", names.join(", "))
+    format!("Type of the matrices, or recipe that chooses a type for each: {}", names.join(", "))
 }
 
 /// Storage layouts.
@@ -148,7 +148,7 @@ pub fn run(arguments: Arguments) -> Result {
 /// Refuses a report or an attestation that would replace an input or the output.
 fn check_targets(arguments: &Arguments, source: &dyn Checkpoint) -> Result<()> {
     if arguments.attest.as_deref() == Some(Path::new("-")) {
-        let problem = "expected a file name, found -, but standard output is for the results of the command";
+        let problem = "expected a file name, found -; standard output is used for the results";
         return Err(Failure::new(format!("--attest: {problem}; pass a file name")));
     }
     let documents = [("--report", &arguments.report), ("--attest", &arguments.attest)];

@@ -16,13 +16,13 @@ pub struct RecipeArguments {
     /// Other tensors keep the types that they would have without the rule. A rule that matches no tensor is an error.
     #[arg(long = "rule", alias = "tensor-type", value_name = "REGEX=TYPE")]
     rules: Vec<Rule>,
-    /// Use the main type for every matrix, including the embedding and the output head
+    /// Use the base type for every matrix, including the embedding and the output head
     #[arg(long)]
     pure: bool,
     /// Type of the token embedding
     #[arg(long, value_name = "TYPE", value_parser = value::tensor_type)]
     token_embedding_type: Option<DType>,
-    /// Type of the output head; of the token embedding, if the model has no separate output head
+    /// Type of the output head, or of the token embedding if the model has no separate output head
     #[arg(long, value_name = "TYPE", value_parser = value::tensor_type)]
     output_tensor_type: Option<DType>,
     /// Keep the type of the output head
@@ -34,7 +34,7 @@ pub struct RecipeArguments {
 }
 
 impl RecipeArguments {
-    /// The recipe of a type or a mixture of types; without one, tensors keep their types.
+    /// The recipe for a scheme; without one, tensors keep their types.
     pub fn recipe(&self, scheme: Option<Scheme>) -> Recipe {
         Recipe::of(scheme)
             .pure(self.pure)
@@ -49,13 +49,13 @@ impl RecipeArguments {
 /// The importance matrix.
 #[derive(Args)]
 pub struct ImportanceArguments {
-    /// Importance matrix of `trueup imatrix` or llama-imatrix: errors are weighted by the inputs of each column
+    /// Weight errors by an importance matrix that `trueup imatrix` or llama-imatrix wrote
     #[arg(long, value_name = "FILE")]
     pub imatrix: Option<PathBuf>,
-    /// Accept missing entries, wrong sizes, and experts without tokens in the importance matrix
+    /// Accept missing entries, entries of the wrong size, and experts without tokens in the importance matrix
     #[arg(long, requires = "imatrix")]
     allow_partial_imatrix: bool,
-    /// Write the bytes of llama-quantize, even where it sets weights of columns without importance to zero
+    /// Write the bytes of llama-quantize also for columns without importance and for weights on a grid
     #[arg(long, requires = "imatrix")]
     imatrix_exact: bool,
 }

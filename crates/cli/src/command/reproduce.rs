@@ -17,14 +17,14 @@ pub const LONG_ABOUT: &str = "\
 Repeat a quantization from its attestation, and compare the results
 
 The attestation is a file that `trueup quantize --attest FILE` wrote. Inputs are compared with their attested hashes \
-first. If they are equal, the model is quantized again with the attested options, and the output, its tensors and \
-their losses are compared.";
+first. If they are equal, the model is quantized again with the attested options. Then the output, and the type, hash \
+and loss of each tensor are compared.";
 
 const DETAILS: &str = "\
 Exit codes:
-  0  The output and the results for each tensor are the attested ones
+  0  The output and the results for each tensor are equal to the attested ones
   1  An input, the output or the result for a tensor differs
-  2  The attestation or an input could not be read
+  2  The attestation or an input could not be read, or the output could not be written
 
 Examples:
   trueup reproduce model-q4_k_m.intoto.json
@@ -34,7 +34,7 @@ Examples:
 #[derive(Args)]
 #[command(after_long_help = DETAILS)]
 pub struct Arguments {
-    /// Attestation of `trueup quantize --attest`
+    /// Attestation that `trueup quantize --attest` wrote
     attestation: PathBuf,
     /// Model that was quantized [default: the attested name, in the directory of the attestation]
     #[arg(long, value_name = "FILE")]
@@ -42,10 +42,10 @@ pub struct Arguments {
     /// Importance matrix that was used [default: the attested name, in the directory of the attestation]
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
-    /// Keep the output as FILE [default: a temporary file]
+    /// Write the output to FILE and keep it [default: a temporary file]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Directory of the temporary file [default: the system's directory for temporary files]
+    /// Directory for the temporary file [default: the system's temporary directory]
     #[arg(long, value_name = "DIR", conflicts_with = "output")]
     temp_dir: Option<PathBuf>,
     /// Number of threads; does not change the result [default: one per core]
@@ -89,18 +89,18 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(if differences.is_empty() { Code::Done } else { Code::Mismatch })
 }
 
-/// Opens an input; the message on a missing one names the option for another path.
+/// Opens an input. The error of a missing input names the option that sets its path.
 fn find<T>(path: &Path, option: &str, open: impl Fn(&Path) -> formats::Result<T>) -> Result<T> {
     if !path.exists() {
         let shown = quote(&path.to_string_lossy());
         return Err(Failure::new(format!(
-            "{shown}: expected an input of the attested run, found no file; pass {option}"
+            "{shown}: expected an input of the attested run, found no file; pass its path with {option}"
         )));
     }
     Ok(open(path)?)
 }
 
-/// The file that is written: the given one, or a temporary one, which is removed afterwards.
+/// The output: the given file, or a temporary file, which is removed afterwards.
 enum Written<'a> {
     Kept(&'a Path),
     Temporary(TemporaryFile),
@@ -152,7 +152,7 @@ fn print(arguments: &Arguments, attestation: &Attestation, differences: &[String
         }));
     }
     if attested != own {
-        output::note(&format!("the attested run used trueup {}, this is trueup {own}", quote(attested)));
+        output::note(&format!("the attested run used trueup {}; this is trueup {own}", quote(attested)));
     }
     let name = quote(name);
     for difference in differences {
@@ -160,7 +160,7 @@ fn print(arguments: &Arguments, attestation: &Attestation, differences: &[String
     }
     output::line(&match (differences.is_empty(), is_run) {
         (true, _) => format!("{name}: reproduced, identical bytes"),
-        (false, true) => format!("{name}: not reproduced: the inputs are equal, the result differs"),
+        (false, true) => format!("{name}: not reproduced: the inputs are equal, but the results differ"),
         (false, false) => format!("{name}: not reproduced: an input differs"),
     })
 }

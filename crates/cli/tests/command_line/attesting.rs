@@ -96,7 +96,7 @@ fn an_attested_run_can_be_repeated() {
     fs::remove_dir(&folder).expect("an empty folder");
     let moved = attested.scratch.path("moved.gguf");
     fs::rename(&attested.source, &moved).expect("a file");
-    trueup(&["reproduce", &attested.statement]).refuses(&["source.gguf", "found no file; pass --source"]);
+    trueup(&["reproduce", &attested.statement]).refuses(&["source.gguf", "found no file; pass its path with --source"]);
     trueup(&["reproduce", &attested.statement, "--source", &moved, "-o", &moved]).refuses(&["input of the command"]);
     let statement = attested.statement.as_str();
     trueup(&["reproduce", statement, "--source", &moved, "-o", statement]).refuses(&["input of the command"]);
@@ -121,7 +121,7 @@ fn an_importance_matrix_may_have_another_name_when_a_run_is_repeated() {
     trueup(&["reproduce", &statement]).exits(0);
     let moved = scratch.path("moved.gguf");
     fs::rename(&matrix, &moved).expect("a file");
-    trueup(&["reproduce", &statement]).refuses(&["imatrix.gguf", "pass --imatrix"]);
+    trueup(&["reproduce", &statement]).refuses(&["imatrix.gguf", "pass its path with --imatrix"]);
     trueup(&["reproduce", &statement, "--imatrix", &moved]).exits(0);
     let call = ["imatrix", &source, "--corpus", &corpus, "-c", "32", "--chunks", "5", "-o", &matrix, "-q"];
     trueup(&call).exits(0);
@@ -151,7 +151,7 @@ fn what_differs_is_named() {
     });
     let name = read(&path)["subject"][0]["annotations"]["tensors"][3]["name"].as_str().expect("a name").to_owned();
     let answer = trueup(&["reproduce", &path]).exits(1);
-    let sum = "out.gguf: not reproduced: the inputs are equal, the result differs\n";
+    let sum = "out.gguf: not reproduced: the inputs are equal, but the results differ\n";
     assert!(answer.stdout.contains(&format!("the first is {name}: sha256: expected 000")), "{answer:?}");
     assert!(answer.stdout.contains("2 of ") && answer.stdout.ends_with(sum), "{answer:?}");
     for (field, value) in [
@@ -172,7 +172,7 @@ fn what_differs_is_named() {
         statement["subject"][0]["annotations"]["tensors"].as_array_mut().expect("tensors").clear();
     });
     let answer = trueup(&["reproduce", &path]).exits(1);
-    assert!(answer.stdout.starts_with("expected 0 attested tensors, found "), "{answer:?}");
+    assert!(answer.stdout.starts_with("expected 0 tensors, as attested, found "), "{answer:?}");
     let path = attested.changed(|statement| {
         statement["predicate"]["buildDefinition"]["externalParameters"]["recipe"]["type"] = json!("q5_0");
     });
@@ -223,10 +223,16 @@ fn hostile_statements_are_refused_in_one_sentence() {
         (Box::new(|it| it["subject"][0]["digest"] = json!({"sha512": "00"})), "missing field"),
         (Box::new(|it| it["subject"][0]["digest"]["sha256"] = json!("0".repeat(63))), "64 lower-case hexadecimal"),
         (Box::new(|it| build(it, "buildType", json!("urn:trueup:quantize:v2"))), "buildType: expected"),
-        (Box::new(|it| build(it, "resolvedDependencies", json!([]))), "expected all input files"),
+        (
+            Box::new(|it| build(it, "resolvedDependencies", json!([]))),
+            "resolvedDependencies: expected a model, found 0 files",
+        ),
         (Box::new(|it| parameter(it, "surprise", json!(1))), "unknown field"),
         (Box::new(|it| parameter(it, "layout", json!("spiral"))), "unknown variant"),
-        (Box::new(|it| parameter(it, "source", json!("out.gguf"))), "expected the dependency source.gguf"),
+        (
+            Box::new(|it| parameter(it, "source", json!("out.gguf"))),
+            "expected source.gguf, as in resolvedDependencies, found out.gguf",
+        ),
         (Box::new(|it| parameter(it, "importance", json!({"file": "x"}))), "missing field"),
         (Box::new(|it| parameter(it, "recipe", json!({"type": "q8_0", "surprise": 1}))), "unknown field"),
         (

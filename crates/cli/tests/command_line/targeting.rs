@@ -284,7 +284,7 @@ fn measurements_of_something_else_are_refused_and_kept() {
     fs::write(&other, fs::read_to_string(&other).expect("text").replace("Lily", "Anna")).expect("files can be written");
     let call = ["quantize", &setting.model, &output, "--corpus", &other, "--chunks", "2", "-q", "--target", "6bpw"];
     trueup(&[&call[..], &["--measurements", &setting.measurements]].concat())
-        .refuses(&["expected measurements with the same corpus and --chunks, found other ones"]);
+        .refuses(&["expected measurements with the same corpus and --chunks as this run, found different ones"]);
     trueup(&[&call[..], &["--measurements", &setting.model]].concat())
         .refuses(&["this file is an input of the command"]);
     trueup(&[&call[..], &["--measurements", &output]].concat()).refuses(&["this path is given for two outputs"]);

@@ -225,7 +225,10 @@ fn recipes_are_written_and_run_and_the_report_gives_reasons() {
             &["--type", "q8_0", "--token-embedding-type", "q6_k"][..],
             "--token-embedding-type q6_k: expected rows of token_embd",
         ),
-        (&["--type", "q8_0", "--leave-output-tensor"][..], "--leave-output-tensor: the file has no output.weight"),
+        (
+            &["--type", "q8_0", "--leave-output-tensor"][..],
+            "--leave-output-tensor: expected a tensor output.weight, found none",
+        ),
         (&["--type", "q8_0", "--imatrix", &source][..], "imatrix.datasets"),
         (&["--type", "q8_0", "--imatrix-exact"][..], "--imatrix"),
     ] {

@@ -1,4 +1,4 @@
-//! Tensors whose weights already lie on the grid of a block type.
+//! Tensors whose weights are on the grid of a block type.
 
 use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;
@@ -11,8 +11,8 @@ pub(super) const RULES: &[&Rule] = &[&ON_GRID];
 
 static ON_GRID: Rule = Rule::note(
     "weights-on-grid",
-    "the weights were trained for this type, or decoded from it; other types of this size change them",
-    "to quantize these tensors without loss, use this type: `--type TYPE`, or a `--rule`",
+    "the weights were trained for this type, or decoded from it; other types of similar size change them",
+    "to quantize without loss, use this type for the tensors: `--type TYPE`, or a `--rule`",
 );
 
 pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings) -> Result<()> {
@@ -32,9 +32,9 @@ pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings)
         let place = Place::file(patient.file_of(&first.name)).tensor(&first.name);
         let others = match tensors.len() - 1 {
             0 => String::new(),
-            count => format!(", as those of {}", counted(count, "other tensor")),
+            count => format!("; the same applies to {}", counted(count, "other tensor")),
         };
-        findings.add(&ON_GRID, place, format!("all weights are exact in {name}{others}"));
+        findings.add(&ON_GRID, place, format!("{name} stores all weights without loss{others}"));
     }
     Ok(())
 }

@@ -227,5 +227,9 @@ pub const CASES: &[Case] = &[
     case("packed-one-value", &["layers.1.self_attn.q_proj.weight", "values are -1"], folders::packed_zeros),
     case("head-ignored", &["lm_head.weight", "model.embed_tokens.weight"], folders::head_ignored),
     case("tensor-repeated", &["blk.1.ffn_up.weight", "blk.0.ffn_up.weight"], gguf_files::tensor_repeated),
-    case("weights-on-grid", &["blk.0.ffn_up.weight", "exact in q4_0, as those of 1 other tensor"], gguf_files::on_grid),
+    case(
+        "weights-on-grid",
+        &["blk.0.ffn_up.weight", "q4_0 stores all weights without loss; the same applies to 1 other tensor"],
+        gguf_files::on_grid,
+    ),
 ];

@@ -1,28 +1,28 @@
-//! Which option of each group is best under a budget: the multiple-choice knapsack problem.
+//! Chooses one option of each group, with the smallest total cost under a budget: the multiple-choice knapsack problem.
 //!
 //! ```text
-//! options ─ relaxed: convex hulls, the best ratio first ─▶ a multiplier, and an allocation that fits
-//!         ─ exact: group by group, sums that could still be better ─▶ the best allocation
+//! options ─ relaxed: convex hulls, the best ratio first ─▶ a multiplier, and a feasible allocation
+//!         ─ exact: group by group, partial sums that can still be better ─▶ the best allocation
 //! ```
 //!
-//! The multiplier bounds what the groups that are left can achieve at best. Sums whose bound is not below the known
-//! allocation are dropped, and so are sums that are larger and more expensive than another. If still too many are left,
-//! the most promising are kept; the result may then be slightly worse than the best one.
+//! The multiplier gives a lower bound of the total cost for each partial sum. Partial sums whose bound is not below the
+//! cost of the feasible allocation are dropped, and so are sums that are heavier and more expensive than another one.
+//! If too many remain, only the most promising ones are kept; the result can then be slightly worse than the best one.
 
-/// An option of a group: what it takes of the budget, and what it costs.
+/// An option of a group.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Choice {
-    /// What counts against the budget; at least 0.
+    /// Share of the budget that the option uses; at least 0.
     pub weight: f64,
-    /// What is to be as small as possible.
+    /// The quantity to minimize.
     pub cost: f64,
 }
 
-/// The most sums that are kept after a group.
+/// Maximum number of partial sums that are kept after a group.
 const SUMS_MAX: usize = 10_000;
 
-/// For each group the option with which the total cost is smallest, of all allocations within the budget. `None` if
-/// there is none. Every group has at least one option.
+/// For each group, the number of its option in the allocation with the smallest total cost within the budget. `None` if
+/// no allocation is within the budget. Every group has at least one option.
 pub fn allocate(groups: &[Vec<Choice>], budget: f64) -> Option<Vec<usize>> {
     let undominated: Vec<Vec<usize>> = groups.iter().map(|options| undominated(options)).collect();
     let lightest: Vec<usize> = undominated.iter().map(|options| options.first().copied()).collect::<Option<_>>()?;
@@ -44,7 +44,7 @@ pub fn cost(groups: &[Vec<Choice>], chosen: &[usize]) -> f64 {
     groups.iter().zip(chosen).map(|(options, option)| options[*option].cost).sum()
 }
 
-/// Options, from the lightest, each of which costs less than all lighter ones.
+/// The options that cost less than all lighter ones, lightest first.
 fn undominated(options: &[Choice]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..options.len()).collect();
     order.sort_by(|a, b| {
@@ -60,7 +60,7 @@ fn undominated(options: &[Choice]) -> Vec<usize> {
     kept
 }
 
-/// Options whose costs over weights are the lower convex hull.
+/// The options on the lower convex hull of cost over weight.
 fn hull(options: &[Choice], undominated: &[usize]) -> Vec<usize> {
     let mut kept: Vec<usize> = Vec::new();
     for option in undominated {
@@ -74,12 +74,12 @@ fn hull(options: &[Choice], undominated: &[usize]) -> Vec<usize> {
     kept
 }
 
-/// What a step from one option to a heavier one saves for each unit of weight.
+/// Cost that a step to a heavier option saves per unit of weight.
 fn gain(options: &[Choice], from: usize, to: usize) -> f64 {
     (options[from].cost - options[to].cost) / (options[to].weight - options[from].weight)
 }
 
-/// Steps along the hulls, the best first, as long as they fit; and the gain of the first that does not fit.
+/// The allocation after the best steps along the hulls that fit, and the gain of the first step that does not fit.
 fn relaxed(groups: &[Vec<Choice>], undominated: &[Vec<usize>], lightest: Vec<usize>, budget: f64) -> (Vec<usize>, f64) {
     let mut steps: Vec<(f64, usize, usize)> = Vec::new();
     for (group, (options, undominated)) in groups.iter().zip(undominated).enumerate() {
@@ -101,7 +101,7 @@ fn relaxed(groups: &[Vec<Choice>], undominated: &[Vec<usize>], lightest: Vec<usi
     (chosen, 0.0)
 }
 
-/// The allocation with the single changes that save most, as long as one fits.
+/// The allocation after repeated single changes: always the one that saves most and fits.
 fn filled(groups: &[Vec<Choice>], mut chosen: Vec<usize>, budget: f64) -> Vec<usize> {
     loop {
         let left = budget - weight(groups, &chosen);
@@ -122,17 +122,17 @@ fn filled(groups: &[Vec<Choice>], mut chosen: Vec<usize>, budget: f64) -> Vec<us
     }
 }
 
-/// A sum over the groups so far.
+/// A partial sum over the first groups.
 #[derive(Clone, Copy)]
 struct Sum {
     weight: f64,
     cost: f64,
-    /// The number of the sum over the groups before.
+    /// The number of the partial sum without the last group.
     before: usize,
     option: usize,
 }
 
-/// An allocation that costs less than the known one; `None` if none was found.
+/// The best allocation, if it costs less than the known one.
 fn exact(
     groups: &[Vec<Choice>],
     undominated: &[Vec<usize>],
@@ -141,7 +141,7 @@ fn exact(
     known: &[usize],
 ) -> Option<Vec<usize>> {
     let known_cost = cost(groups, known);
-    // For the groups from each on: the least weight, and the least cost plus `multiplier` times the weight.
+    // For each group and all groups after it: the least weight, and the least cost plus `multiplier` times the weight.
     let mut rest = vec![(0.0, 0.0); groups.len() + 1];
     for group in (0..groups.len()).rev() {
         let options = || undominated[group].iter().map(|option| groups[group][*option]);
@@ -150,7 +150,7 @@ fn exact(
         let priced = least(&|choice| choice.cost + multiplier * choice.weight);
         rest[group] = (weight + least(&|choice| choice.weight), bound + priced);
     }
-    // Rounding must not drop a sum that is better.
+    // Rounding must not drop a better sum.
     let tolerance = 1e-12 * groups.iter().flatten().map(|choice| choice.cost.abs()).fold(known_cost.abs(), f64::max);
     let mut stages: Vec<Vec<Sum>> = vec![vec![Sum { weight: 0.0, cost: 0.0, before: 0, option: 0 }]];
     for group in 0..groups.len() {
@@ -197,7 +197,7 @@ fn exact(
 mod tests {
     use super::*;
 
-    /// Numbers that look random.
+    /// Pseudorandom numbers.
     struct Noise(u32);
 
     impl Noise {

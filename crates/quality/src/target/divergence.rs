@@ -1,13 +1,13 @@
-//! The predictions of a reference model, kept in little memory, and the KL divergence of other logits from them.
+//! The predictions of a reference model in compact form, and the KL divergence of other logits from them.
 //!
-//! For each position, the most probable tokens are kept one by one, and all others as one event: 0.01 % of the
-//! probability at most, unless that takes too many tokens. The divergence of the events is a lower bound of the
-//! divergence of the tokens, and close to it, because the event has little probability.
+//! For each position, the probabilities of the most probable tokens are stored, and those of all other tokens as one
+//! event. The event has a probability of at most 0.01%, unless that takes too many tokens. The divergence computed with
+//! the event is a lower bound of the divergence over all tokens, and close to it, because the event is improbable.
 
-/// The probability of the tokens that are not kept one by one.
+/// Maximum probability of the tokens that are not stored separately.
 const TAIL: f64 = 1e-4;
 
-/// The most tokens that are kept.
+/// Maximum number of tokens that are stored for a position.
 pub(super) const TOKENS_MAX: usize = 1 << 14;
 
 /// The prediction of the reference at one position.
@@ -22,7 +22,7 @@ pub(super) struct Prediction {
 }
 
 impl Prediction {
-    /// The prediction that these logits stand for; `None` if they are not finite.
+    /// The prediction of these logits; `None` if they are not finite.
     pub fn new(logits: &[f32]) -> Option<Prediction> {
         let greatest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let exponentials: Vec<f64> = logits.iter().map(|logit| libm::exp(f64::from(logit - greatest))).collect();
@@ -30,7 +30,7 @@ impl Prediction {
         if !(greatest.is_finite() && sum.is_finite()) {
             return None;
         }
-        // A few thresholds instead of a sort of the whole vocabulary.
+        // A few thresholds are faster than sorting the whole vocabulary.
         let mut kept: Vec<u32> = Vec::new();
         for distance in (6..=24).step_by(2) {
             let least = libm::exp(-f64::from(distance));
@@ -85,7 +85,7 @@ fn exponential(x: f32) -> f32 {
         return 0.0;
     }
     let octaves = (x * std::f32::consts::LOG2_E).round();
-    // The first part of ln 2 has few bits, so its product with a whole number is exact.
+    // The first part of ln 2 has few bits, so its product with an integer is exact.
     let rest = (x - octaves * 0.693_359_4) - octaves * -2.121_944_4e-4;
     let polynomial = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0f32];
     let value = polynomial.into_iter().fold(0.0, |sum, factor| sum * rest + factor);
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::score::Position;
 
-    /// Numbers between -1 and 1 that look random.
+    /// Pseudorandom numbers between -1 and 1.
     fn noise(seed: u32, count: usize) -> Vec<f32> {
         let mut state = seed;
         let mut next = || {

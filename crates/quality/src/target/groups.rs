@@ -1,11 +1,11 @@
-//! The groups of tensors that get one type each, and the types that each group can get.
+//! The groups of tensors that share a type, and the candidate types of each group.
 
 use trueup_blocks::DType;
 use trueup_formats::TensorInfo;
 use trueup_formats::gguf::layer_of;
 use trueup_quantize::Freedom;
 
-/// Quantized types, from the smallest. Types of ternary models are not among them.
+/// Quantized candidate types, smallest first. Types for ternary models are not candidates.
 const QUANTIZED: [DType; 13] = [
     DType::Q2K,
     DType::Q3K,
@@ -25,10 +25,10 @@ const QUANTIZED: [DType; 13] = [
 /// Tensors of a GGUF file start at multiples of this number of bytes.
 const ALIGNMENT: u64 = 32;
 
-/// Bits per weight of the type that is measured first.
+/// Bits per weight near which a type is measured.
 const MIDDLE_BITS: f64 = 4.5;
 
-/// Tensors of one layer that are multiplied by the same input.
+/// Tensors of one layer that are multiplied by the same input, and the key of their group.
 const TOGETHER: [(&str, &str); 8] = [
     ("attn_q", "attn_q attn_k"),
     ("attn_k", "attn_q attn_k"),
@@ -40,16 +40,16 @@ const TOGETHER: [(&str, &str); 8] = [
     ("ffn_up_shexp", "ffn_gate_shexp ffn_up_shexp"),
 ];
 
-/// Tensors that get one type.
+/// Tensors that share a type.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Group {
     /// The names of the tensors.
     pub name: String,
-    /// Their numbers in the file.
+    /// The numbers of the tensors in the file.
     pub tensors: Vec<usize>,
-    /// What they are now.
+    /// The type in the source.
     pub source: DType,
-    /// The types that they can get, from the smallest. There is at least one.
+    /// The candidate types, smallest first; at least one.
     pub candidates: Vec<DType>,
     /// The layer; `None` outside of the layers.
     pub layer: Option<usize>,
@@ -65,12 +65,12 @@ impl Group {
         self.tensors.iter().map(of).fold(0, u64::saturating_add)
     }
 
-    /// The type while other groups are measured: q8_0, or the source's if q8_0 is not smaller or does not fit.
+    /// The type of the group in the base: q8_0, or the type of the source if q8_0 is no candidate.
     pub fn base(&self) -> DType {
         if self.candidates.contains(&DType::Q8_0) { DType::Q8_0 } else { self.source }
     }
 
-    /// The types that are measured: one near 4.5 bits per weight, and the smallest if it is clearly smaller.
+    /// The types that are measured: one near 4.5 bits per weight, and the smallest if it has over 0.5 bits less.
     pub fn anchors(&self) -> Vec<DType> {
         let measured = |dtype: &&DType| **dtype != self.source && **dtype != self.base();
         let distance = |dtype: &DType| (dtype.bits_per_weight() - MIDDLE_BITS).abs();
@@ -81,7 +81,7 @@ impl Group {
     }
 }
 
-/// The groups of a file, in the order of their first tensors. A type that is named fits its tensor.
+/// The groups of a file, in the order of their first tensors. Blocks of named types must divide the rows.
 pub(super) fn groups(tensors: &[TensorInfo], freedom: &[Freedom]) -> Vec<Group> {
     let mut groups: Vec<(String, Group)> = Vec::new();
     for (number, (tensor, freedom)) in tensors.iter().zip(freedom).enumerate() {
@@ -111,7 +111,7 @@ pub(super) fn groups(tensors: &[TensorInfo], freedom: &[Freedom]) -> Vec<Group> 
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// What tensors of one group have in common: the layer and a part of the name.
+/// The key of a tensor's group: the layer and a part of the name.
 fn place(name: &str) -> String {
     let Some(layer) = layer_of(name) else { return name.to_owned() };
     let rest = name.strip_prefix(layer).unwrap_or(name).trim_start_matches('.');
@@ -120,9 +120,8 @@ fn place(name: &str) -> String {
     format!("{layer} {together}")
 }
 
-/// The types that a tensor can get: only `named`, which fits it, if an option or a rule names it. Otherwise, from
-/// the smallest: types with fewer bits whose blocks divide its rows, and its own type, or f16 if that has more than 16
-/// bits.
+/// The candidate types of a tensor: only `named`, if an option or a rule names a type. Otherwise, smallest first: types
+/// with fewer bits whose blocks divide the rows, and the type of the source, or f16 if that has more than 16 bits.
 fn candidates(tensor: &TensorInfo, named: Option<DType>) -> Vec<DType> {
     let columns = tensor.shape.first().copied().unwrap_or(1);
     let fits =

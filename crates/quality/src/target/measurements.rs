@@ -1,4 +1,4 @@
-//! The file with the measurements of a model, from which allocations for other sizes follow without new passes.
+//! The file with the measurements of a model. Types for other targets are chosen from it without new passes.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -7,22 +7,22 @@ use std::path::Path;
 use trueup_formats::{AtomicFile, Error, Result, SourceFile, hash_file, hexadecimal, json};
 use trueup_quantize::RecipeParameters;
 
-/// The version of the file and of the way in which is measured.
+/// Version of the file format and of the method of measurement.
 const VERSION: u32 = 2;
 
-/// What the file says it is.
+/// Value of the key `format`.
 const FORMAT: &str = "trueup measurements for target sizes";
 
-/// No file is larger.
+/// Largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// What measurements depend on.
+/// Everything that measurements depend on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredWith {
     /// SHA-256 of the model's files.
     pub model: String,
-    /// SHA-256 of the tokens of the corpus, with the length of the chunks.
+    /// SHA-256 of the chunk size, the BOS token and the tokens of the corpus.
     pub corpus: String,
     /// SHA-256 of the importance matrix, if one was used.
     pub imatrix: Option<String>,
@@ -34,12 +34,12 @@ pub struct MeasuredWith {
     pub recipe: RecipeParameters,
     /// The device that computed.
     pub device: String,
-    /// Tokens that were computed.
+    /// Number of tokens in the corpus.
     pub tokens: usize,
 }
 
 impl MeasuredWith {
-    /// A few digits that differ if anything differs.
+    /// Eight hexadecimal digits that identify these conditions.
     pub fn short_hash(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
         let mut hash = hexadecimal(&Sha256::digest(text.as_bytes()));
@@ -54,35 +54,35 @@ impl MeasuredWith {
 pub struct Measurements {
     format: String,
     version: u32,
-    /// What they depend on.
+    /// The conditions of the measurements.
     pub measured_with: MeasuredWith,
     /// KL divergence of the model with all groups in their base types.
     pub(super) base_kl: Option<f32>,
-    /// By the names of the tensors of a group.
+    /// Measurements of each group, by the names of its tensors.
     pub(super) groups: BTreeMap<String, Measured>,
 }
 
-/// What was measured of a group.
+/// The measurements of a group.
 #[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Measured {
     /// The sum of squared errors of the weights, by type.
     pub errors: BTreeMap<String, f32>,
-    /// What the KL divergence gains when the group changes from its base type, and the standard error, by type.
+    /// By type: the increase of the KL divergence when the group changes from its base type, and its standard error.
     pub kl: BTreeMap<String, [f32; 2]>,
 }
 
 impl Measurements {
-    /// Without any measurement.
+    /// An empty set of measurements.
     pub fn new(measured_with: MeasuredWith) -> Measurements {
         let (format, version) = (FORMAT.to_owned(), VERSION);
         Measurements { format, version, measured_with, base_kl: None, groups: BTreeMap::new() }
     }
 
-    /// Reads a file that must hold measurements of this model, corpus, importance matrix and device.
+    /// Reads a file, which must contain measurements under the expected conditions.
     ///
     /// # Errors
-    /// A file that is damaged, or of something else.
+    /// A damaged file, a file in another format, or measurements under other conditions.
     pub fn read(path: &Path, expected: &MeasuredWith) -> Result<Measurements> {
         const HELP: &str = "choose another file with --measurements, or delete this one to measure again";
         let error = |problem: String| Error::new(path, problem).help(HELP);
@@ -90,7 +90,7 @@ impl Measurements {
         let value: serde_json::Value = json::typed(path, &bytes).map_err(|cause| cause.help(HELP))?;
         let text = |key: &str| value.get(key).and_then(serde_json::Value::as_str);
         if text("format") != Some(FORMAT) {
-            return Err(error(format!("expected the format `{FORMAT}`, found other JSON")));
+            return Err(error("expected a file of measurements, found other JSON".to_owned()));
         }
         let version = value.get("version").and_then(serde_json::Value::as_u64);
         if version != Some(VERSION.into()) {
@@ -98,17 +98,19 @@ impl Measurements {
             return Err(error(format!("expected version {VERSION} of the format, found {found}")));
         }
         let measurements: Measurements = serde_json::from_value(value)
-            .map_err(|cause| error(format!("expected measurements, found an error: {cause}")))?;
+            .map_err(|cause| error(format!("expected measurements, found other contents: {cause}")))?;
         if let Some(problem) = measurements.damage() {
             return Err(error(problem));
         }
         match difference(&measurements.measured_with, expected) {
             None => Ok(measurements),
-            Some(what) => Err(error(format!("expected measurements with the same {what}, found other ones"))),
+            Some(what) => {
+                Err(error(format!("expected measurements with the same {what} as this run, found different ones")))
+            }
         }
     }
 
-    /// Writes the file; its name always refers to a whole one.
+    /// Writes the file. At any time, the path refers to a complete file.
     ///
     /// # Errors
     /// I/O.
@@ -119,7 +121,7 @@ impl Measurements {
         file.commit()
     }
 
-    /// What no measurement can be.
+    /// The first value that no measurement can have.
     fn damage(&self) -> Option<String> {
         let fault = |at: &str, value: f32| Some(format!("{at}: expected a finite number of at least 0, found {value}"));
         if let Some(value) = self.base_kl.filter(|kl| !kl.is_finite()) {
@@ -133,7 +135,7 @@ impl Measurements {
     }
 }
 
-/// The first thing in which measurements differ from what is expected.
+/// The first condition that differs.
 fn difference(found: &MeasuredWith, expected: &MeasuredWith) -> Option<&'static str> {
     let pairs = [
         ("model", found.model != expected.model),
@@ -147,7 +149,7 @@ fn difference(found: &MeasuredWith, expected: &MeasuredWith) -> Option<&'static 
     pairs.into_iter().find(|(_, differs)| *differs).map(|(what, _)| what)
 }
 
-/// SHA-256 of a file; of several files, that of their hashes.
+/// SHA-256 of a file, or of the concatenated hashes of several files.
 ///
 /// # Errors
 /// I/O.
@@ -197,14 +199,19 @@ mod tests {
         assert_eq!(Measurements::read(&path, &with("a")).unwrap(), measurements);
         let error = Measurements::read(&path, &with("b")).unwrap_err().to_string();
         assert!(
-            error.contains("expected measurements with the same model, found other ones; choose another"),
+            error.contains(
+                "expected measurements with the same model as this run, found different ones; choose another"
+            ),
             "{error}"
         );
         let rules = RecipeParameters { rules: vec!["ffn=q4_0".to_owned()], ..RecipeParameters::default() };
         let ruled = MeasuredWith { recipe: rules, ..with("a") };
         assert_ne!(ruled.short_hash(), with("a").short_hash());
         let error = Measurements::read(&path, &ruled).unwrap_err().to_string();
-        assert!(error.contains("the same rules and options for the types of tensors, found other ones"), "{error}");
+        assert!(
+            error.contains("the same rules and options for the types of tensors as this run, found different ones"),
+            "{error}"
+        );
     }
 
     #[test]

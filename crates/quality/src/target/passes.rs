@@ -7,22 +7,22 @@ use std::collections::BTreeMap;
 use trueup_graph::Node;
 use trueup_runtime::{Entry, Error, ModelFile, Observer, Result, Seen, Session};
 
-/// Numbers in the logits that are computed at once.
+/// Maximum number of logits that are computed at once.
 const LOGITS_MAX: usize = 1 << 24;
 
-/// The most positions whose logits are computed at once.
+/// Maximum number of positions whose logits are computed at once.
 const POSITIONS_MAX: usize = 256;
 
-/// Memory that the residual streams and the predictions may need, in bytes.
+/// Maximum memory for the residual streams and the predictions, in bytes.
 const MEMORY_MAX: u64 = 16 << 30;
 
-/// The result of a layer in most models.
+/// Name of the node with the result of a layer, in most models.
 const LAYER_RESULT: &str = "l_out";
 
 /// The residual stream before a layer, for each chunk of the corpus.
 pub(super) type Stream = Vec<Vec<f32>>;
 
-/// The residual streams of a pass, by the layers that they are before.
+/// The residual streams of a pass, by the number of the layer that follows.
 #[derive(Default)]
 pub(super) struct Streams {
     by_layer: BTreeMap<usize, Stream>,
@@ -30,7 +30,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// The stream before a layer; `None` if a computation cannot begin there.
+    /// The stream before a layer; `None` if it is not complete.
     pub fn before(&self, layer: usize, corpus: &Corpus, width: usize) -> Option<&Stream> {
         let stream = self.by_layer.get(&layer)?;
         let is_whole = stream.len() == corpus.chunks()
@@ -38,7 +38,7 @@ impl Streams {
         is_whole.then_some(stream)
     }
 
-    /// Forgets the streams before earlier layers.
+    /// Drops the streams of earlier layers.
     pub fn forget_before(&mut self, layer: usize) {
         self.by_layer.retain(|known, _| *known >= layer);
     }
@@ -62,18 +62,18 @@ impl Observer for Streams {
     }
 }
 
-/// Where a pass begins.
+/// The start of a pass: a layer, and the residual stream before it.
 #[derive(Clone, Copy)]
 pub(super) struct From<'s> {
     pub layer: usize,
     pub stream: &'s Stream,
 }
 
-/// Computes the corpus, and gives what `of` makes of the logits of each scored position. `streams` keeps the residual
-/// streams of a pass from the embedding on. `tell` is called after each chunk.
+/// Computes the corpus, and returns the result of `of` for the logits of each scored position. `streams` receives the
+/// residual streams if the pass starts at the embedding. `tell` is called after each chunk.
 ///
 /// # Errors
-/// Failures of devices, and of `of`.
+/// Failures of devices or of `of`.
 pub(super) fn pass<T: Send>(
     session: &mut Session,
     corpus: &Corpus,
@@ -126,7 +126,7 @@ pub(super) fn pass<T: Send>(
 /// The predictions of a model at all scored positions.
 ///
 /// # Errors
-/// As [`pass`], and logits that are not finite.
+/// Those of [`pass`], and logits that are not finite.
 pub(super) fn predictions(session: &mut Session, corpus: &Corpus, tell: &mut dyn FnMut()) -> Result<Vec<Prediction>> {
     let of = |position: usize, logits: &[f32]| Prediction::new(logits).ok_or_else(|| not_finite(corpus, position));
     pass(session, corpus, None, None, of, tell)
@@ -135,7 +135,7 @@ pub(super) fn predictions(session: &mut Session, corpus: &Corpus, tell: &mut dyn
 /// The KL divergence from the predictions of the reference at all scored positions.
 ///
 /// # Errors
-/// As [`pass`], and logits that are not finite.
+/// Those of [`pass`], and logits that are not finite.
 pub(super) fn divergences(
     session: &mut Session,
     corpus: &Corpus,
@@ -158,7 +158,7 @@ fn not_finite(corpus: &Corpus, position: usize) -> Error {
     ))
 }
 
-/// Refuses a text whose residual streams and predictions need too much memory.
+/// Rejects a text whose residual streams and predictions need too much memory.
 pub(super) fn check_memory(model: &ModelFile, corpus: &Corpus) -> Result<()> {
     let spec = model.model().spec();
     let streams = [spec.layer_count(), spec.hidden_size(), corpus.first_unscored(), size_of::<f32>()];
@@ -167,14 +167,14 @@ pub(super) fn check_memory(model: &ModelFile, corpus: &Corpus) -> Result<()> {
     if found > most {
         let memory = MEMORY_MAX >> 30;
         return Err(Error::Request(format!(
-            "--chunks: expected at most {most} chunks, which need {memory} GiB of memory with this model, \
-             found {found}; use fewer"
+            "--chunks: expected at most {most} chunks, which need {memory} GiB of memory with this model, found {found}; \
+             use --chunks {most}"
         )));
     }
     Ok(())
 }
 
-/// The most chunks that fit into the memory, if each needs the sum of these products; at least 1.
+/// Maximum number of chunks that fit into memory if each needs the sum of these products; at least 1.
 fn chunks_max(products: &[&[usize]]) -> u64 {
     let product = |factors: &&[usize]| factors.iter().fold(1, |all: u64, factor| all.saturating_mul(*factor as u64));
     let of_chunk = products.iter().map(product).fold(0, u64::saturating_add);

@@ -1,28 +1,28 @@
-//! The search for the limit of the predicted divergence with which the measured one is close below its limit.
+//! Searches for the limit of the predicted divergence at which the measured divergence is slightly below its limit.
 
-/// A search. Limits are those of the prediction.
+/// A search over limits of the predicted divergence.
 pub(super) struct Search {
-    /// The least that can be predicted.
+    /// The smallest divergence that can be predicted.
     floor: f64,
-    /// The greatest limit with which the measured divergence was low enough.
+    /// The largest limit at which the measured divergence was low enough.
     low: Option<f64>,
-    /// The least limit with which it was too high.
+    /// The smallest limit at which the measured divergence was too high.
     high: Option<f64>,
     limit: f64,
 }
 
 impl Search {
-    /// Begins as if predictions were exact.
+    /// Starts as if predictions were exact.
     pub fn new(floor: f64, limit: f64) -> Search {
         Search { floor, low: None, high: None, limit: limit.max(floor) }
     }
 
-    /// The limit to try.
+    /// The limit to try next.
     pub fn limit(&self) -> f64 {
         self.limit
     }
 
-    /// Goes on after `found` was measured with the limit, and at most `most` is allowed.
+    /// Chooses the next limit after `found` was measured at the current one; at most `most` is allowed.
     pub fn learn(&mut self, found: f64, most: f64) {
         let above_floor = self.limit - self.floor;
         let ratio = (most / found.max(1e-9)).clamp(0.1, 10.0);
@@ -31,9 +31,9 @@ impl Search {
         } else {
             self.high = Some(self.high.map_or(self.limit, |high| high.min(self.limit)));
         }
-        // A bit below what proportion says, so that the next one is low enough.
+        // Slightly below the proportional limit, so that the next measurement is low enough.
         let proportional = self.floor + above_floor * if found <= most { ratio * 0.995 } else { ratio * 0.97 };
-        // At the floor nothing is proportional: as if the prediction of the difference were exact.
+        // At the floor, proportion gives no step, so the prediction of the difference counts as exact.
         let is_at_floor = found <= most && above_floor < 0.05 * (most - found);
         let next = if is_at_floor { self.limit + (most - found) } else { proportional };
         let is_between = self.low.is_none_or(|low| next > low) && self.high.is_none_or(|high| next < high);
@@ -51,7 +51,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// The divergence is larger than the limit as soon as the prediction is a bit above the floor.
+    /// The divergence exceeds the limit as soon as the prediction is slightly above the floor.
     #[test]
     fn searches_leave_a_floor_with_a_small_divergence() {
         for most in [1e-5, 5e-4, 2e-3] {

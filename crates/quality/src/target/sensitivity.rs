@@ -1,17 +1,17 @@
-//! What each type of a group costs, from what was measured of a few types.
+//! The cost of each type of a group, derived from measurements of a few types.
 //!
-//! The KL divergence that a group causes grows with the square of the errors of its weights. A type between two
-//! measured ones is interpolated by its error, on logarithmic scales. Types outside of them are proportional to their
-//! error.
+//! The KL divergence that a group causes grows with the squared error of its weights. The cost of a type between two
+//! measured types is interpolated by its squared error, on logarithmic scales. Outside of them, the cost is
+//! proportional to the squared error.
 
 use super::groups::Group;
 use super::measurements::Measured;
 use trueup_blocks::DType;
 
-/// The cost of a type that a weight is too large for: no useful model has this divergence.
+/// The cost of a type whose range a weight exceeds: larger than the divergence of any useful model.
 const UNFIT_COST: f64 = 1e6;
 
-/// The error of such a type.
+/// The squared error of such a type.
 pub(super) const UNFIT_ERROR: f32 = f32::MAX;
 
 /// A measured type.
@@ -22,13 +22,13 @@ struct Anchor {
 }
 
 impl Measured {
-    /// Whether all that is needed of a group was measured.
+    /// Whether all required measurements of a group exist.
     pub fn is_complete(&self, group: &Group) -> bool {
         let has_errors = needed_errors(group).all(|dtype| self.errors.contains_key(dtype.name()));
         has_errors && group.anchors().iter().all(|dtype| self.kl.contains_key(dtype.name()))
     }
 
-    /// What each candidate adds to the KL divergence of the model with the base types, in the order of the candidates.
+    /// The increase of the KL divergence over the base, for each candidate of the group.
     pub fn costs(&self, group: &Group) -> Vec<f64> {
         let base = self.error(group, group.base());
         let mut anchors: Vec<Anchor> = group.anchors().iter().filter_map(|dtype| self.anchor(*dtype, base)).collect();
@@ -50,7 +50,7 @@ impl Measured {
         self.errors.get(dtype.name()) == Some(&UNFIT_ERROR)
     }
 
-    /// The error of a type; the source's has none.
+    /// The squared error of a type; 0 for the type of the source.
     fn error(&self, group: &Group, dtype: DType) -> f64 {
         if dtype == group.source {
             return 0.0;
@@ -58,20 +58,20 @@ impl Measured {
         self.errors.get(dtype.name()).map_or(0.0, |error| f64::from(*error))
     }
 
-    /// A measured type, with its whole divergence: what was measured is the difference from the base type.
+    /// A measured type with its total divergence; the measurement is the difference from the base type.
     fn anchor(&self, dtype: DType, base: f64) -> Option<Anchor> {
         let error = f64::from(*self.errors.get(dtype.name())?);
         let [kl, spread] = self.kl.get(dtype.name())?.map(f64::from);
-        // Differences within the noise may be negative.
+        // Differences within the noise can be negative.
         let kl = kl.max(spread / 2.0);
         let share = if error > 0.0 { (base / error).min(0.5) } else { 0.0 };
         Some(Anchor { error, kl: kl / (1.0 - share) })
     }
 }
 
-/// Lowers the costs of floating-point types in groups whose base is quantized, because a quantized type also rounds the
-/// inputs of its matrices. What this adds to the divergence of the base is what the errors of the weights do not
-/// explain; the groups have equal shares in it.
+/// Lowers the costs of floating-point types in groups whose base type is quantized: matrices in quantized types also
+/// round their inputs. The part of the base's divergence that the errors of weights do not explain is divided equally
+/// among these groups.
 pub(super) fn credit_floats(groups: &[Group], costs: &mut [Vec<f64>], base_kl: f64) {
     let is_rounded = |group: &Group| group.base().is_quantized() && !group.source.is_quantized();
     let rounded = groups.iter().filter(|group| is_rounded(group)).count();
@@ -90,13 +90,13 @@ pub(super) fn credit_floats(groups: &[Group], costs: &mut [Vec<f64>], base_kl: f
     }
 }
 
-/// The types whose errors are needed: all candidates and the base type, unless they are the source's.
+/// The types whose squared errors are needed: all candidates and the base type, except the type of the source.
 pub(super) fn needed_errors(group: &Group) -> impl Iterator<Item = DType> {
     let base = Some(group.base()).filter(|base| !group.candidates.contains(base));
     group.candidates.iter().copied().chain(base).filter(|dtype| *dtype != group.source)
 }
 
-/// The divergence at an error; anchors are in the order of their errors.
+/// The divergence at a squared error. Anchors are sorted by their squared errors.
 fn interpolated(anchors: &[Anchor], error: f64) -> f64 {
     let (Some(first), Some(last)) = (anchors.first(), anchors.last()) else { return 0.0 };
     let proportional = |anchor: &Anchor| if anchor.error > 0.0 { anchor.kl * error / anchor.error } else { anchor.kl };

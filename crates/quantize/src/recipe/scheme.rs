@@ -1,4 +1,4 @@
-//! What `--type` can name: a type for all matrices, or a published mixture of types such as Q4_K_M.
+//! The values of `--type`: a type for all matrices, or a published recipe such as Q4_K_M.
 
 use super::facts::ModelFacts;
 use super::layers::Place;

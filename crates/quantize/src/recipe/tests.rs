@@ -66,7 +66,9 @@ fn the_first_rule_that_matches_wins_and_an_idle_rule_is_refused() {
     assert_eq!(types(&recipe, &tensors), [DType::Q8_0, DType::F16]);
     let idle = Recipe::new(Some(DType::Q4_0)).rules(rules(&["blk.7=f16", "head=f32"]));
     let idle = choose(&idle, &tensors).unwrap_err();
-    assert_eq!(idle.0, "--rule blk.7=f16: no tensor name matches; --rule head=f32: no tensor name matches");
+    let expected = "--rule blk.7=f16: no tensor name matches; --rule head=f32: no tensor name matches; `trueup inspect` \
+                    lists the names";
+    assert_eq!(idle.0, expected);
 }
 
 #[test]
@@ -188,24 +190,28 @@ fn options_for_the_ends_are_checked_before_anything_is_written() {
         (
             recipe().token_embedding(Some(DType::Q4K)),
             &ends,
-            "--token-embedding-type q4_k: expected rows of token_embd.weight that are a multiple of 256 long, found 272; \
+            "--token-embedding-type q4_k: expected rows of token_embd.weight with a multiple of 256 elements, found 272; \
             use f16",
         ),
         (
             recipe().output(Some(DType::Q6K)),
             &ends,
-            "--output-tensor-type q6_k: expected rows of output.weight that are a multiple of 256 long, found 288; use q8_0",
+            "--output-tensor-type q6_k: expected rows of output.weight with a multiple of 256 elements, found 288; use q8_0",
         ),
-        (recipe().output(Some(DType::Q6K)), &none, "--output-tensor-type q6_k: the file has no output.weight"),
+        (
+            recipe().output(Some(DType::Q6K)),
+            &none,
+            "--output-tensor-type q6_k: expected a tensor output.weight, found none; omit the option",
+        ),
         (
             recipe().token_embedding(Some(DType::Q6K)),
             &none,
-            "--token-embedding-type q6_k: the file has no token_embd.weight",
+            "--token-embedding-type q6_k: expected a tensor token_embd.weight, found none; omit the option",
         ),
         (
             recipe().leave_output(true),
             &tied,
-            "--leave-output-tensor: the file has no output.weight; use --token-embedding-type",
+            "--leave-output-tensor: expected a tensor output.weight, found none; use --token-embedding-type",
         ),
     ];
     for (recipe, tensors, sentence) in cases {

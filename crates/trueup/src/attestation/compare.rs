@@ -1,4 +1,4 @@
-//! What differs between an attestation and files: a sentence each.
+//! Differences between an attestation and files, one sentence each.
 
 use super::{Attestation, Resource, TensorRecord, records};
 use crate::manifest::{hash_file, hash_tensors_on};
@@ -7,7 +7,8 @@ use trueup_formats::{Checkpoint, Gguf, Importance, Result, SourceFile, counted, 
 use trueup_quantize::Report;
 
 impl Attestation {
-    /// Inputs whose contents are not those of the run. `importance` must be given if and only if the run had one.
+    /// Inputs whose contents differ from those of the run. `importance` must be given if and only if the run used an
+    /// importance matrix.
     ///
     /// # Errors
     /// I/O.
@@ -28,8 +29,8 @@ impl Attestation {
         Ok(differences)
     }
 
-    /// Whether a repeated run has the attested result: `output` is the file that it wrote, `report` what it reported.
-    /// The first tensor that differs is named, even if the file is identical.
+    /// Differences between a repeated run and the attested results. `output` is the file that the repeated run wrote,
+    /// and `report` is its report. Tensors are compared even if the file is identical; the first difference is named.
     ///
     /// # Errors
     /// I/O, and an output that is not a GGUF file.
@@ -45,11 +46,11 @@ impl Attestation {
     }
 }
 
-/// The sentence on attested tensors that are not those of the repeated run. Notes are prose, which may change between
-/// versions.
+/// A sentence about the tensors that differ, if any. Notes are prose, which can change between versions, so they are
+/// compared only on request.
 fn compare_tensors(attested: &[TensorRecord], found: &[TensorRecord], are_notes_compared: bool) -> Option<String> {
     if attested.len() != found.len() {
-        return Some(format!("expected {}, found {}", counted(attested.len(), "attested tensor"), found.len()));
+        return Some(format!("expected {}, as attested, found {}", counted(attested.len(), "tensor"), found.len()));
     }
     let difference = |(attested, found): (&TensorRecord, &TensorRecord)| {
         let what = attested.difference(found, are_notes_compared)?;
@@ -57,8 +58,8 @@ fn compare_tensors(attested: &[TensorRecord], found: &[TensorRecord], are_notes_
     };
     let differences: Vec<String> = attested.iter().zip(found).filter_map(difference).collect();
     let first = differences.first()?;
-    let all = counted(attested.len(), "tensor");
-    Some(format!("{} of {all} differ from the attestation; the first is {first}", differences.len()))
+    let (all, verb) = (counted(attested.len(), "tensor"), if differences.len() == 1 { "differs" } else { "differ" });
+    Some(format!("{} of {all} {verb} from the attestation; the first is {first}", differences.len()))
 }
 
 impl TensorRecord {
@@ -90,7 +91,7 @@ impl TensorRecord {
     }
 }
 
-/// Whether two losses are equal, except for the rounding of numbers in JSON.
+/// Whether two losses are equal, apart from the rounding of numbers in JSON.
 fn is_near(attested: Option<f64>, found: Option<f64>) -> bool {
     match (attested, found) {
         (Some(attested), Some(found)) => attested == found || (attested - found).abs() <= 1e-12 * found.abs(),
@@ -98,7 +99,7 @@ fn is_near(attested: Option<f64>, found: Option<f64>) -> bool {
     }
 }
 
-/// The sentence on a file that does not have the attested contents.
+/// A sentence about a file whose contents are not the attested ones; `None` if they are.
 fn compare_file(file: &SourceFile, expected: &Resource) -> Result<Option<String>> {
     let found = hash_file(file)?;
     let expected_hash = &expected.digest.sha256;

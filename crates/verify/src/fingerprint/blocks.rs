@@ -49,8 +49,8 @@ candidates! {
 /// Changes one block of a type; `None` where the type has nothing of that kind.
 type Change = fn(DType, &mut [u8]) -> Option<()>;
 
-/// The bytes that hold two 4-bit codes each.
-fn nibbles(dtype: DType) -> Option<Range<usize>> {
+/// The bytes of a block that hold two 4-bit codes, or the lower bits of two codes, each; `None` for other types.
+pub(crate) fn nibbles(dtype: DType) -> Option<Range<usize>> {
     let range = |dtypes: &[DType], range: Range<usize>| dtypes.contains(&dtype).then_some(range);
     range(&[DType::Q4_0, DType::Iq4Nl], 2..18)
         .or(range(&[DType::Q4_1], 4..20))
@@ -61,6 +61,7 @@ fn nibbles(dtype: DType) -> Option<Range<usize>> {
         .or(range(&[DType::Iq4Xs], 8..136))
         .or(range(&[DType::Q4K], 16..144))
         .or(range(&[DType::Q5K], 48..176))
+        .or(range(&[DType::Q6K], 0..128))
 }
 
 /// The bytes of bits above the fourth.

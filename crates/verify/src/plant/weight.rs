@@ -1,5 +1,7 @@
 //! Faults in a weight, as a wrong upload or a wrong reading of blocks makes them.
 
+use crate::fingerprint::nibbles;
+use crate::minimum;
 use trueup_blocks::DType;
 use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
 
@@ -44,10 +46,10 @@ impl WeightFault {
             WeightFault::Scale => legacy || dtype == DType::F32,
             WeightFault::SwappedBlocks => blocks > 1,
             WeightFault::NeighbourScale => legacy && blocks > 1,
-            WeightFault::NibbleOrder => matches!(dtype, DType::Q4_0 | DType::Q4_1),
+            WeightFault::NibbleOrder => nibbles(dtype).is_some(),
             WeightFault::SwappedWeights => matches!(dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::Q8_0),
             WeightFault::HighBits => matches!(dtype, DType::Q5_0 | DType::Q5_1),
-            WeightFault::Minimum => matches!(dtype, DType::Q4_1 | DType::Q5_1),
+            WeightFault::Minimum => minimum::is_affine(dtype),
             WeightFault::ShiftedRows => ty.shape[1] > 1,
             WeightFault::Transposed => ty.shape[0] == ty.shape[1] && dtype.block_len() == 1,
             WeightFault::Ones => dtype == DType::F32,
@@ -60,10 +62,10 @@ impl WeightFault {
             WeightFault::Scale => " with a weight in 32-element blocks or f32",
             WeightFault::SwappedBlocks | WeightFault::ShiftedRows => " with a weight of several blocks and rows",
             WeightFault::NeighbourScale => " with a weight of several 32-element blocks per row",
-            WeightFault::NibbleOrder => " with a q4_0 or q4_1 weight",
+            WeightFault::NibbleOrder => " with a weight that has two 4-bit codes in each byte",
             WeightFault::SwappedWeights => " with an f32, f16, bf16 or q8_0 weight",
             WeightFault::HighBits => " with a q5_0 or q5_1 weight",
-            WeightFault::Minimum => " with a q4_1 or q5_1 weight",
+            WeightFault::Minimum => " with a q4_1, q5_1, q2_k, q4_k or q5_k weight",
             WeightFault::Transposed => " with a square weight in f32, f16 or bf16",
             WeightFault::Ones => " with an f32 weight",
         }
@@ -72,9 +74,9 @@ impl WeightFault {
     /// What to do if no node of the model has such a weight.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
-            WeightFault::NibbleOrder => Some("quantize the model to q4_0 or q4_1"),
+            WeightFault::NibbleOrder => Some("quantize the model to q4_0 or q4_k_m"),
             WeightFault::HighBits => Some("quantize the model to q5_0 or q5_1"),
-            WeightFault::Minimum => Some("quantize the model to q4_1 or q5_1"),
+            WeightFault::Minimum => Some("quantize the model to q4_1 or q4_k_m"),
             WeightFault::NeighbourScale => Some("quantize the model to q4_0 or q8_0"),
             WeightFault::SwappedWeights => Some("use a model in f32, f16, bf16 or q8_0"),
             WeightFault::Transposed => Some("use a model in f32, f16 or bf16"),
@@ -100,8 +102,8 @@ impl WeightFault {
             WeightFault::SwappedBlocks => bytes[block..block + 2 * size].rotate_left(size),
             WeightFault::NeighbourScale => bytes.copy_within(block + size..block + size + 2, block),
             WeightFault::NibbleOrder => {
-                let scales = size - 16;
-                let codes = bytes.chunks_exact_mut(size).flat_map(|block| &mut block[scales..]);
+                let place = nibbles(ty.dtype).unwrap_or_default();
+                let codes = bytes.chunks_exact_mut(size).flat_map(|block| &mut block[place.clone()]);
                 codes.for_each(|byte| *byte = byte.rotate_left(4));
             }
             WeightFault::SwappedWeights if ty.dtype == DType::Q8_0 => swap_codes(&mut bytes[block + 2..block + size]),
@@ -115,7 +117,10 @@ impl WeightFault {
                 let start = size - 20;
                 bytes.chunks_exact_mut(size).for_each(|block| block[start..start + 4].fill(0));
             }
-            WeightFault::Minimum => bytes.chunks_exact_mut(size).for_each(|block| block[2..4].fill(0)),
+            WeightFault::Minimum => {
+                let place = minimum::place(ty.dtype).unwrap_or_default();
+                bytes.chunks_exact_mut(size).for_each(|block| block[place.clone()].fill(0));
+            }
             WeightFault::ShiftedRows => bytes.rotate_left(row),
             WeightFault::Transposed => transpose(bytes, ty.shape[0], size),
             WeightFault::Ones => {

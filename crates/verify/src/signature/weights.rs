@@ -1,11 +1,13 @@
 //! Sums that use the right weights at the wrong places, or a wrong scale.
 //!
 //! ```text
-//!   y - expected = (c - 1) sum over block b of (w - minimum) x       the scale of b, or of a sub-block, is c times too large
+//!   y - expected = (c - 1) sum over block b of (w - minimum) x       the scale of b is c times too large
 //!   y - expected = (w_a - w_b)(x_b - x_a)        weights a and b of a row exchanged
 //!   y - expected = (other - minimum) sum over block b of x           b has another minimum
 //!   y = sum over k of w[m, k] x[k]               a square matrix transposed
 //! ```
+//!
+//! A block `b` may be a sub-block.
 
 use super::Evidence;
 use super::depth::{Sum, median};

@@ -1,4 +1,4 @@
-//! `trueup quantize --target` and `--max-kl`: types that are chosen by measurements on a text.
+//! `trueup quantize --target` and `--max-kl`: chooses types by measurements on a text.
 
 use crate::command::place::{note_tokenizer, open_model};
 use crate::failure::{Code, Failure, Result};
@@ -21,18 +21,18 @@ use trueup::text;
 /// Tokens of a chunk, if the model allows them.
 const CHUNK: usize = 512;
 
-/// Arguments for a target.
+/// Arguments of targets for size and quality.
 #[derive(Args)]
 #[command(group = ArgGroup::new("goal").args(["target", "max_kl"]))]
 pub struct GoalArguments {
     /// Choose the types that give the best quality in a file of at most this size: 300M, 4.6GiB or 4.5bpw
     ///
-    /// The size counts the whole file, with its metadata and padding; bpw is bits per weight. K, M and G are powers of
-    /// 1024. The KL divergence that each type costs is measured on the text of --corpus.
+    /// The size is that of the whole file, with metadata and padding; bpw is bits per weight. K, M, G and T are powers
+    /// of 1024. How much each type increases the KL divergence is measured on the text of --corpus.
     #[arg(long, value_name = "SIZE", value_parser = value::target_size, requires = "corpus",
         conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume", "attest", "max_kl"])]
     target: Option<TargetSize>,
-    /// Choose the types that give the smallest file with a KL divergence from MODEL of at most X nats
+    /// Choose the types that give the smallest file with a KL divergence from INPUT of at most X nats
     #[arg(long, value_name = "X", value_parser = value::positive, requires = "corpus", allow_negative_numbers = true,
         conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume", "attest"])]
     max_kl: Option<f64>,
@@ -42,18 +42,18 @@ pub struct GoalArguments {
     /// Measure on at most N chunks of 512 tokens of the text [default: 4]
     #[arg(long, value_name = "N", value_parser = value::tokens, requires = "corpus", allow_negative_numbers = true)]
     chunks: Option<usize>,
-    /// File that keeps the measurements for other targets [default: next to the output, named after the model]
+    /// File that stores the measurements for later runs [default: MODEL-HASH.measurements.json next to the output]
     ///
-    /// An interrupted run continues from it. Measurements with another model, text, importance matrix, rule or device
-    /// are refused.
+    /// A run with another target reuses the measurements, and an interrupted run continues from them. A file with
+    /// measurements of another model, text, importance matrix, rule or device is an error.
     #[arg(long, value_name = "FILE", requires = "corpus")]
     measurements: Option<PathBuf>,
-    /// Device that measures [default: cpu]
+    /// Device that runs the model for the measurements [default: cpu]
     #[arg(long, visible_alias = "dev", value_name = "DEVICE", requires = "corpus")]
     device: Option<String>,
 }
 
-/// What is quantized, and how.
+/// The model to quantize, and the options.
 pub struct Job<'a> {
     pub input: &'a Path,
     pub output: &'a Path,
@@ -74,8 +74,10 @@ impl GoalArguments {
 
     /// Measures, chooses the types, writes the file and measures it.
     pub fn run(&self, job: Job) -> Result {
+        let option = if self.target.is_some() { "--target" } else { "--max-kl" };
         if is_flm(job.output) {
-            return Err(Failure::new("--target, --max-kl: expected GGUF output, found .flm output; use -b"));
+            let problem = "expected GGUF output, found .flm output; write a .gguf file, or use -b instead";
+            return Err(Failure::new(format!("{option}: {problem}")));
         }
         let Some(corpus_path) = &self.corpus else {
             return Err(Failure::new("--corpus is missing; pass a text file to measure on"));
@@ -84,7 +86,11 @@ impl GoalArguments {
         let read: Vec<&Path> = [Some(corpus_path.as_path()), job.imatrix].into_iter().flatten().collect();
         self.check_paths(&source, job.output, &job.how, &read)?;
         let model = open_model(job.input)?;
-        model.expect_generation()?;
+        if !model.model().spec().has_logits() {
+            let shown = quote(&job.input.to_string_lossy());
+            let problem = "expected a model that generates text, found an encoder; use --type instead";
+            return Err(Failure::new(format!("{shown}: {option}: {problem}")));
+        }
         model.expect_no_encoder("quantize --target", "use --type")?;
         let corpus = self.corpus(&model, corpus_path)?;
         let positions = corpus.chunks() * corpus.scored();
@@ -155,7 +161,7 @@ impl GoalArguments {
         let bpw = |bytes: u64| format!("{bytes} bytes ({:.3}bpw)", bits_per_weight(bytes, tuner));
         Err(Failure::new(match bytes < smallest {
             true => format!(
-                "--target: expected at least {}, the smallest possible file, found {}",
+                "--target: expected at least {}, the smallest possible file, found {}; use a larger target",
                 bpw(smallest),
                 bpw(bytes)
             ),
@@ -167,7 +173,7 @@ impl GoalArguments {
         }))
     }
 
-    /// The file with the measurements, and what it holds.
+    /// The path of the measurements, and the measurements that it already contains.
     fn measurements(&self, tuner: &Tuner, input: &Path, output: &Path) -> Result<(PathBuf, Measurements)> {
         let with = tuner.measured_with()?;
         let path = self.measurements.clone().unwrap_or_else(|| default_path(input, output, &with));
@@ -182,7 +188,8 @@ impl GoalArguments {
     }
 }
 
-/// Next to the output: the name of the model and what the measurements depend on.
+/// The default file of measurements, next to the output. Its name contains the name of the model and a hash of
+/// everything that the measurements depend on.
 fn default_path(input: &Path, output: &Path, with: &MeasuredWith) -> PathBuf {
     let stem = input.file_stem().unwrap_or_default().to_string_lossy();
     output.with_file_name(format!("{stem}-{}.measurements.json", with.short_hash()))
@@ -205,16 +212,14 @@ fn outcome(plan: &TargetPlan, goal: Goal, tuner: &Tuner, positions: usize, measu
     }
 }
 
-/// How the written file misses its goal; `None` if it does not.
+/// The error of a written file that misses its goal; `None` if it does not.
 fn missed(outcome: &Outcome) -> Option<String> {
     let too_large = outcome.target_bytes.filter(|most| outcome.file_bytes > *most).map(|most| {
-        format!("--target: expected a file of at most {most} bytes, wrote {}; use a smaller target", outcome.file_bytes)
+        format!("--target: expected a file of at most {most} bytes, found {}; use a smaller target", outcome.file_bytes)
     });
     let found = outcome.measured_kl.as_ref().map_or(0.0, |kl| kl.value);
     let too_different = outcome.max_kl.filter(|most| found > *most).map(|most| {
-        format!(
-            "--max-kl: expected a KL divergence of at most {most}, the written file has {found}; use a smaller limit"
-        )
+        format!("--max-kl: expected a KL divergence of at most {most} in the file, found {found}; use a smaller limit")
     });
     too_large.or(too_different)
 }
@@ -223,7 +228,7 @@ fn bits_per_weight(bytes: u64, tuner: &Tuner) -> f64 {
     8.0 * bytes as f64 / tuner.parameters().max(1) as f64
 }
 
-/// Shows what is done.
+/// Shows a step on the progress bar.
 fn show(bar: &ProgressBar, step: TargetStep) {
     match step {
         TargetStep::Reference => bar.set_message("computing the predictions of the model"),
@@ -255,9 +260,9 @@ mod tests {
         };
         assert_eq!((missed(&outcome(Some(1000), None)), missed(&outcome(None, Some(0.05)))), (None, None));
         let sentence = missed(&outcome(Some(999), None)).unwrap();
-        assert!(sentence.contains("at most 999 bytes, wrote 1000"), "{sentence}");
+        assert!(sentence.contains("at most 999 bytes, found 1000"), "{sentence}");
         let sentence = missed(&outcome(None, Some(0.049))).unwrap();
-        assert!(sentence.contains("at most 0.049, the written file has 0.05"), "{sentence}");
+        assert!(sentence.contains("at most 0.049 in the file, found 0.05"), "{sentence}");
         let planned = Outcome { measured_kl: None, ..outcome(None, Some(0.01)) };
         assert_eq!(missed(&planned), None);
     }

@@ -83,7 +83,7 @@ pub use read_lines::{Line, read_lines};
 pub use rms_norm::rms_norm;
 pub use rows::Rows;
 pub use soft_max::soft_max;
-pub use sub_block::{Format, IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
+pub use sub_block::{Format, IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, TQ2_0};
 pub use sub_block_product::sub_block_product;
 pub use sums::{SUMMED_COLUMNS, squares, sum_columns, sum_of};
 pub use turned_product::{

@@ -14,7 +14,7 @@
 use super::mapped::Mapped;
 use super::means::Means;
 use super::pages::{NoMemory, Pages, Plain, Store};
-use super::panels::{PANEL_ROWS, Packed, Panels};
+use super::panels::{PANEL_ROWS, Packed, Panels, scale_bytes};
 use super::team::Team;
 use crate::device::Usage;
 use half::{bf16, f16};
@@ -63,6 +63,9 @@ impl Room<'_> {
             DType::Q6K => self.panels(ty, usage).map(Packed::Q6K),
             DType::Iq4Nl => self.panels(ty, usage).map(Packed::Iq4Nl),
             DType::Iq4Xs => self.panels(ty, usage).map(Packed::Iq4Xs),
+            DType::Mxfp4 => self.panels(ty, usage).map(Packed::Mxfp4),
+            DType::Nvfp4 => self.panels(ty, usage).map(Packed::Nvfp4),
+            DType::Tq2_0 => self.panels(ty, usage).map(Packed::Tq2_0),
             _ => return None,
         })
     }
@@ -70,7 +73,7 @@ impl Room<'_> {
     fn panels<const S: usize, const G: usize>(self, ty: &TensorType, usage: Usage) -> Result<Panels<S, G>, String> {
         let (rows, blocks_per_row) = (ty.shape.rows(), ty.shape[0] / ty.dtype.block_len());
         let blocks = rows.div_ceil(PANEL_ROWS).saturating_mul(blocks_per_row);
-        Ok(Panels::new(self.zeros(blocks, ty, usage)?, rows, blocks_per_row))
+        Ok(Panels::new(self.zeros(blocks, ty, usage)?, rows, blocks_per_row, scale_bytes(ty.dtype)))
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  GGUF, row by row           f16 │ codes of block 0 │ f16 │ codes of block 1 │ ...        (2 S + 4 G bytes per block)
+//!                             mxfp4: one byte instead of f16
 //!
 //!  tile of rows 0 ... 15      ┌ block 0 ──────────────────────────────────────────────┐┌ block 1 ──
 //!                             │ S f16 of 16 rows │ group 0: 4 bytes of row 0, row 1, ... row 15 │ group 1 │ ... G
@@ -16,20 +17,23 @@
 //!  q8_1       2  d, sum       8  bytes
 //!
 //!  iq4_nl     1  d            4  nibbles
+//!  mxfp4      1  exponent     4  nibbles
+//!  nvfp4      2  4 scales     8  nibbles of 4 times 16
 //!  iq4_xs     2  d, high bits of the scales      33  low bits of the scales, nibbles
 //!  q2_k       2  d, dmin (last in the file)      20  4 of scales and minima, 16 of two bits
 //!  q3_k       1  d (last in the file)            27  8 of third bits, 16 of two bits, 3 of scales
 //!  q4_k       2  d, dmin                         35  3 of scales and minima, 32 of nibbles
 //!  q5_k       2  d, dmin                         43  3 of scales and minima, 8 of fifth bits, 32 of nibbles
 //!  q6_k       1  d (last in the file)            52  32 of nibbles, 16 of two bits, 4 of scales
+//!  tq2_0      1  d (last in the file)            16  two bits
 //! ```
 //!
 //! A group is four bytes of codes. One 512-bit register, or two 256-bit registers, hold the same four places of
 //! sixteen rows, and each lane sums one row. Byte groups hold four elements. Nibble groups hold elements `4 g ...` in
 //! the low halves and `16 + 4 g ...` in the high halves. The fifth bits of a row are one number, with bit `k` for
-//! element `k`. Types with blocks of 256 keep the order of their words in the file, except that f16 come first
-//! ([`Format`](super::kernel::Format) says what a word holds). Packing moves bytes and never changes them. Missing rows
-//! of the last tile are zero.
+//! element `k`. Types with blocks of 64 or 256 keep the order of their words in the file, except that scales come first
+//! ([`Format`](super::kernel::Format) says what a word holds). Packing moves bytes and never changes them; next to the
+//! one byte of an mxfp4 scale there is a zero. Missing rows of the last tile are zero.
 //!
 //! Prompts use pairs of tiles, so that two tiles share each activation register. Up to four tokens read one tile at a
 //! time.
@@ -54,7 +58,7 @@ pub(super) const BLOCK_LEN: usize = 32;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct PanelBlock<const SCALES: usize, const GROUPS: usize> {
-    /// `scales[i][row]`: bits of f16, the first what codes are multiplied by.
+    /// `scales[i][row]`: most often bits of f16, the first what codes are multiplied by.
     pub scales: [[u16; PANEL_ROWS]; SCALES],
     /// `codes[group][row]`: four bytes as in the file.
     pub codes: [[[u8; 4]; PANEL_ROWS]; GROUPS],
@@ -73,19 +77,24 @@ const _: () = assert!(PanelBlock::<2, 43>::SOURCE_BYTES == DType::Q5K.block_byte
 const _: () = assert!(PanelBlock::<1, 52>::SOURCE_BYTES == DType::Q6K.block_bytes());
 const _: () = assert!(PanelBlock::<1, 4>::SOURCE_BYTES == DType::Iq4Nl.block_bytes());
 const _: () = assert!(PanelBlock::<2, 33>::SOURCE_BYTES == DType::Iq4Xs.block_bytes());
+const _: () = assert!(PanelBlock::<1, 4>::source_bytes(1) == DType::Mxfp4.block_bytes());
+const _: () = assert!(PanelBlock::<2, 8>::SOURCE_BYTES == DType::Nvfp4.block_bytes());
+const _: () = assert!(PanelBlock::<1, 16>::SOURCE_BYTES == DType::Tq2_0.block_bytes());
+
+/// Bytes of a scale in the file.
+pub(super) const fn scale_bytes(dtype: DType) -> usize {
+    if matches!(dtype, DType::Mxfp4) { 1 } else { 2 }
+}
 
 impl<const SCALES: usize, const GROUPS: usize> PanelBlock<SCALES, GROUPS> {
-    /// Bytes of one row's block in the file.
-    pub const SOURCE_BYTES: usize = 2 * SCALES + 4 * GROUPS;
+    /// Bytes of one row's block in the file, with scales of two bytes.
+    pub const SOURCE_BYTES: usize = Self::source_bytes(2);
 
     /// Whether the file has the scales after the codes.
-    pub const SCALES_LAST: bool = matches!((SCALES, GROUPS), (2, 20) | (1, 27) | (1, 52));
+    pub const SCALES_LAST: bool = matches!((SCALES, GROUPS), (2, 20) | (1, 27) | (1, 52) | (1, 16));
 
     /// Where the scales are in a block of the file.
     pub const SCALES_AT: usize = if Self::SCALES_LAST { 4 * GROUPS } else { 0 };
-
-    /// Where the codes are in a block of the file.
-    pub const CODES_AT: usize = if Self::SCALES_LAST { 0 } else { 2 * SCALES };
 
     /// Whether codes are bytes with a sign; else they are nibbles, perhaps with a fifth bit, that count from 0.
     pub const BYTES: bool = GROUPS == 8;
@@ -108,6 +117,16 @@ impl<const SCALES: usize, const GROUPS: usize> PanelBlock<SCALES, GROUPS> {
     pub const ZERO: PanelBlock<SCALES, GROUPS> =
         PanelBlock { scales: [[0; PANEL_ROWS]; SCALES], codes: [[[0; 4]; PANEL_ROWS]; GROUPS] };
 
+    /// Bytes of one row's block in the file, with scales of `scale_bytes`.
+    pub const fn source_bytes(scale_bytes: usize) -> usize {
+        scale_bytes * SCALES + 4 * GROUPS
+    }
+
+    /// Where the codes are in a block of the file, with scales of `scale_bytes`.
+    pub const fn codes_at(scale_bytes: usize) -> usize {
+        if Self::SCALES_LAST { 0 } else { scale_bytes * SCALES }
+    }
+
     /// The group that elements `4 group ...` lie in.
     #[inline(always)]
     pub fn group(&self, group: usize) -> &[[u8; 4]; PANEL_ROWS] {
@@ -127,17 +146,20 @@ pub(super) struct Panels<const SCALES: usize, const GROUPS: usize> {
     blocks: Pages<PanelBlock<SCALES, GROUPS>>,
     blocks_per_row: usize,
     rows: usize,
+    scale_bytes: usize,
 }
 
 impl<const SCALES: usize, const GROUPS: usize> Panels<SCALES, GROUPS> {
-    /// A matrix of so many rows in these blocks. Panics where they are not as many as its panels have.
+    /// A matrix of so many rows in these blocks, whose scales have `scale_bytes` in the file. Panics where they are not
+    /// as many as its panels have.
     pub fn new(
         blocks: Pages<PanelBlock<SCALES, GROUPS>>,
         rows: usize,
         blocks_per_row: usize,
+        scale_bytes: usize,
     ) -> Panels<SCALES, GROUPS> {
         assert_eq!(blocks.len(), rows.div_ceil(PANEL_ROWS) * blocks_per_row, "blocks of whole panels");
-        Panels { blocks, blocks_per_row, rows }
+        Panels { blocks, blocks_per_row, rows, scale_bytes }
     }
 
     /// Bytes of the matrix in the file.
@@ -147,7 +169,12 @@ impl<const SCALES: usize, const GROUPS: usize> Panels<SCALES, GROUPS> {
 
     /// Bytes of a row in the file.
     pub fn row_bytes(&self) -> usize {
-        self.blocks_per_row * PanelBlock::<SCALES, GROUPS>::SOURCE_BYTES
+        self.blocks_per_row * PanelBlock::<SCALES, GROUPS>::source_bytes(self.scale_bytes)
+    }
+
+    /// Bytes of a scale in the file.
+    pub fn scale_bytes(&self) -> usize {
+        self.scale_bytes
     }
 
     /// Blocks of a row.
@@ -173,20 +200,22 @@ impl<const SCALES: usize, const GROUPS: usize> Panels<SCALES, GROUPS> {
         }
         let panel_bytes = PANEL_ROWS * self.row_bytes();
         let panels = self.blocks.chunks_mut(self.blocks_per_row).zip(bytes.chunks(panel_bytes));
-        means.team.each(panels, 1, |(panel, bytes)| pack_panel(means.instructions, bytes, panel));
+        let scale_bytes = self.scale_bytes;
+        means.team.each(panels, 1, |(panel, bytes)| pack_panel(means.instructions, bytes, panel, scale_bytes));
     }
 
     /// Gives one row's bytes as in the file, [`Panels::row_bytes`] of them.
     pub fn unpack_row(&self, row: usize, bytes: &mut [u8]) {
         assert_eq!(bytes.len(), self.row_bytes(), "bytes of a whole row");
         let lane = row % PANEL_ROWS;
-        let targets = bytes.chunks_exact_mut(PanelBlock::<SCALES, GROUPS>::SOURCE_BYTES);
+        let scale_bytes = self.scale_bytes;
+        let targets = bytes.chunks_exact_mut(PanelBlock::<SCALES, GROUPS>::source_bytes(scale_bytes));
         for (target, block) in targets.zip(self.panel(row / PANEL_ROWS)) {
             let scales = &mut target[PanelBlock::<SCALES, GROUPS>::SCALES_AT..];
-            for (scale, of_rows) in scales.as_chunks_mut::<2>().0.iter_mut().zip(&block.scales) {
-                *scale = of_rows[lane].to_le_bytes();
+            for (scale, of_rows) in scales.chunks_exact_mut(scale_bytes).zip(&block.scales) {
+                scale.copy_from_slice(&of_rows[lane].to_le_bytes()[..scale_bytes]);
             }
-            let codes = &mut target[PanelBlock::<SCALES, GROUPS>::CODES_AT..];
+            let codes = &mut target[PanelBlock::<SCALES, GROUPS>::codes_at(scale_bytes)..];
             for (codes, group) in codes.as_chunks_mut::<4>().0.iter_mut().zip(&block.codes) {
                 *codes = group[lane];
             }
@@ -220,13 +249,14 @@ mod tests {
         found
     }
 
-    fn zeros<const S: usize, const G: usize>(rows: usize, blocks_per_row: usize) -> Panels<S, G> {
-        Panels::new(Pages::zeros(rows.div_ceil(PANEL_ROWS) * blocks_per_row).unwrap(), rows, blocks_per_row)
+    fn zeros<const S: usize, const G: usize>(rows: usize, blocks_per_row: usize, scale_bytes: usize) -> Panels<S, G> {
+        let blocks = Pages::zeros(rows.div_ceil(PANEL_ROWS) * blocks_per_row).unwrap();
+        Panels::new(blocks, rows, blocks_per_row, scale_bytes)
     }
 
-    fn come_back<const S: usize, const G: usize>() {
+    fn come_back<const S: usize, const G: usize>(scale_bytes: usize) {
         for (rows, blocks_per_row) in [(1, 1), (15, 3), (16, 1), (17, 2), (63, 5), (0, 2)] {
-            let mut panels = zeros::<S, G>(rows, blocks_per_row);
+            let mut panels = zeros::<S, G>(rows, blocks_per_row, scale_bytes);
             let bytes: Vec<u8> = (0..panels.source_bytes()).map(|i| (i * 131 % 251) as u8).collect();
             assert_eq!(packed(&mut panels, &bytes), bytes, "{rows} rows of {blocks_per_row} blocks");
         }
@@ -234,30 +264,32 @@ mod tests {
 
     #[test]
     fn what_is_packed_comes_back_byte_for_byte() {
-        come_back::<1, 4>();
-        come_back::<2, 4>();
-        come_back::<1, 5>();
-        come_back::<2, 5>();
-        come_back::<1, 8>();
-        come_back::<2, 8>();
-        come_back::<2, 20>();
-        come_back::<1, 27>();
-        come_back::<2, 35>();
-        come_back::<2, 43>();
-        come_back::<1, 52>();
-        come_back::<2, 33>();
+        come_back::<1, 4>(2);
+        come_back::<2, 4>(2);
+        come_back::<1, 5>(2);
+        come_back::<2, 5>(2);
+        come_back::<1, 8>(2);
+        come_back::<2, 8>(2);
+        come_back::<2, 20>(2);
+        come_back::<1, 27>(2);
+        come_back::<2, 35>(2);
+        come_back::<2, 43>(2);
+        come_back::<1, 52>(2);
+        come_back::<2, 33>(2);
+        come_back::<1, 16>(2);
+        come_back::<1, 4>(1);
     }
 
     #[test]
     fn a_group_holds_four_bytes_of_sixteen_rows() {
-        let mut panels = zeros::<1, 8>(16, 1);
+        let mut panels = zeros::<1, 8>(16, 1, 2);
         let bytes: Vec<u8> = (0..16 * 34).map(|i| (i / 34 * 32 + i % 34) as u8).collect();
         packed(&mut panels, &bytes);
         let block = panels.panel(0)[0];
         assert_eq!(block.scales[0][1], u16::from_le_bytes([32, 33]));
         assert_eq!(block.codes[2][1], [42, 43, 44, 45], "bytes 8 to 11 of row 1 behind its scale");
 
-        let mut panels = zeros::<2, 5>(16, 1);
+        let mut panels = zeros::<2, 5>(16, 1, 2);
         let bytes: Vec<u8> = (0..16 * 24).map(|i| (i / 24 * 16 + i % 24) as u8).collect();
         packed(&mut panels, &bytes);
         let block = panels.panel(0)[0];

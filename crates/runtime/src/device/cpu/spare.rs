@@ -46,6 +46,9 @@ pub(super) struct PanelSpares {
     pub q6k: Spare<PanelBlock<1, 52>>,
     pub iq4nl: Spare<PanelBlock<1, 4>>,
     pub iq4xs: Spare<PanelBlock<2, 33>>,
+    pub mxfp4: Spare<PanelBlock<1, 4>>,
+    pub nvfp4: Spare<PanelBlock<2, 8>>,
+    pub tq2_0: Spare<PanelBlock<1, 16>>,
 }
 
 /// Rooms that nobody needs now: as many as were used at once.

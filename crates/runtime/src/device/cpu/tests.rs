@@ -65,7 +65,7 @@ fn stored(dtype: DType, sizes: &[usize], seed: u64, usage: Usage) -> Given {
 }
 
 /// Codes of each kind, floats, and a type that is decoded.
-const MATRICES: [DType; 17] = [
+const MATRICES: [DType; 20] = [
     DType::F32,
     DType::F16,
     DType::Bf16,
@@ -83,6 +83,9 @@ const MATRICES: [DType; 17] = [
     DType::Iq4Nl,
     DType::Iq4Xs,
     DType::Mxfp4,
+    DType::Nvfp4,
+    DType::Tq2_0,
+    DType::Tq1_0,
 ];
 
 /// The least length of a row of whole blocks that is no less than this.

@@ -10,17 +10,32 @@ const BLOCKS_AT_ONCE: usize = 32;
 
 kernel! {
     /// Packs up to sixteen rows, `bytes` of the file, each of `panel.len()` blocks; the places of other rows become
-    /// zeros.
-    fn pack_panel [const S: usize, const G: usize] (bytes: &[u8], panel: &mut [PanelBlock<S, G>]) {
+    /// zeros. Scales have one or two bytes in the file.
+    fn pack_panel [const S: usize, const G: usize] (
+        bytes: &[u8],
+        panel: &mut [PanelBlock<S, G>],
+        scale_bytes: usize,
+    ) {
         avx512 => super::avx512::pack_panel::pack,
         scalar => pack,
     }
     pack_panel_variants_agree on samples
 }
 
-pub(super) fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [PanelBlock<S, G>]) {
-    let block_bytes = PanelBlock::<S, G>::SOURCE_BYTES;
-    let row_bytes = row_bytes_of(bytes, panel);
+fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [PanelBlock<S, G>], scale_bytes: usize) {
+    match scale_bytes {
+        1 => pack_scales_of::<S, G, 1>(bytes, panel),
+        _ => pack_scales_of::<S, G, 2>(bytes, panel),
+    }
+}
+
+/// With scales of `B` bytes.
+pub(super) fn pack_scales_of<const S: usize, const G: usize, const B: usize>(
+    bytes: &[u8],
+    panel: &mut [PanelBlock<S, G>],
+) {
+    let block_bytes = PanelBlock::<S, G>::source_bytes(B);
+    let row_bytes = row_bytes_of(bytes, panel, B);
     if bytes.len() < PANEL_ROWS * row_bytes {
         panel.fill(PanelBlock::ZERO);
     }
@@ -29,10 +44,10 @@ pub(super) fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [Pa
             let source = &source[piece * BLOCKS_AT_ONCE * block_bytes..];
             for (block, target) in source.chunks_exact(block_bytes).zip(panel.iter_mut()) {
                 let scales = &block[PanelBlock::<S, G>::SCALES_AT..];
-                for (target, scale) in target.scales.iter_mut().zip(scales.as_chunks::<2>().0) {
-                    target[row] = u16::from_le_bytes(*scale);
+                for (target, scale) in target.scales.iter_mut().zip(scales.as_chunks::<B>().0) {
+                    target[row] = u16::from_le_bytes([scale[0], if B == 2 { scale[1] } else { 0 }]);
                 }
-                let codes = &block[PanelBlock::<S, G>::CODES_AT..];
+                let codes = &block[PanelBlock::<S, G>::codes_at(B)..];
                 for (group, codes) in target.codes.iter_mut().zip(codes.as_chunks::<4>().0) {
                     group[row] = *codes;
                 }
@@ -42,8 +57,12 @@ pub(super) fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [Pa
 }
 
 /// Bytes of a row. Panics where there are more rows than a panel holds, or not whole ones.
-pub(super) fn row_bytes_of<const S: usize, const G: usize>(bytes: &[u8], panel: &[PanelBlock<S, G>]) -> usize {
-    let row_bytes = panel.len() * PanelBlock::<S, G>::SOURCE_BYTES;
+pub(super) fn row_bytes_of<const S: usize, const G: usize>(
+    bytes: &[u8],
+    panel: &[PanelBlock<S, G>],
+    scale_bytes: usize,
+) -> usize {
+    let row_bytes = panel.len() * PanelBlock::<S, G>::source_bytes(scale_bytes);
     assert!(bytes.len() <= PANEL_ROWS * row_bytes, "more rows than a panel holds");
     assert!(bytes.len().is_multiple_of(row_bytes.max(1)), "whole rows");
     row_bytes
@@ -51,13 +70,13 @@ pub(super) fn row_bytes_of<const S: usize, const G: usize>(bytes: &[u8], panel: 
 
 /// Panels of one to sixteen rows of 0 to 70 blocks, each two bytes and each code as a number.
 #[cfg(test)]
-fn samples_of<const S: usize, const G: usize>(instructions: Instructions, results: &mut Vec<f32>) {
+fn samples_of<const S: usize, const G: usize>(instructions: Instructions, scale_bytes: usize, results: &mut Vec<f32>) {
     for (rows, blocks) in [(16, 0), (16, 1), (16, 2), (1, 3), (15, 4), (16, 33), (7, 70), (16, 70)] {
-        let bytes: Vec<u8> =
-            (0..rows * blocks * PanelBlock::<S, G>::SOURCE_BYTES).map(|i| (i * 131 % 251) as u8).collect();
+        let block_bytes = PanelBlock::<S, G>::source_bytes(scale_bytes);
+        let bytes: Vec<u8> = (0..rows * blocks * block_bytes).map(|i| (i * 131 % 251) as u8).collect();
         let mut panel =
             vec![PanelBlock { scales: [[0xA5A5; PANEL_ROWS]; S], codes: [[[0xA5; 4]; PANEL_ROWS]; G] }; blocks];
-        pack_panel(instructions, &bytes, &mut panel);
+        pack_panel(instructions, &bytes, &mut panel, scale_bytes);
         for block in panel {
             results.extend(block.scales.as_flattened().iter().map(|scale| f32::from(*scale)));
             results.extend(block.codes.as_flattened().as_flattened().iter().map(|code| f32::from(*code)));
@@ -69,17 +88,19 @@ fn samples_of<const S: usize, const G: usize>(instructions: Instructions, result
 #[cfg(test)]
 fn samples(instructions: Instructions) -> Vec<f32> {
     let mut results = Vec::new();
-    samples_of::<1, 4>(instructions, &mut results);
-    samples_of::<2, 4>(instructions, &mut results);
-    samples_of::<1, 5>(instructions, &mut results);
-    samples_of::<2, 5>(instructions, &mut results);
-    samples_of::<1, 8>(instructions, &mut results);
-    samples_of::<2, 8>(instructions, &mut results);
-    samples_of::<2, 20>(instructions, &mut results);
-    samples_of::<1, 27>(instructions, &mut results);
-    samples_of::<2, 35>(instructions, &mut results);
-    samples_of::<2, 43>(instructions, &mut results);
-    samples_of::<1, 52>(instructions, &mut results);
-    samples_of::<2, 33>(instructions, &mut results);
+    samples_of::<1, 4>(instructions, 2, &mut results);
+    samples_of::<2, 4>(instructions, 2, &mut results);
+    samples_of::<1, 5>(instructions, 2, &mut results);
+    samples_of::<2, 5>(instructions, 2, &mut results);
+    samples_of::<1, 8>(instructions, 2, &mut results);
+    samples_of::<2, 8>(instructions, 2, &mut results);
+    samples_of::<2, 20>(instructions, 2, &mut results);
+    samples_of::<1, 27>(instructions, 2, &mut results);
+    samples_of::<2, 35>(instructions, 2, &mut results);
+    samples_of::<2, 43>(instructions, 2, &mut results);
+    samples_of::<1, 52>(instructions, 2, &mut results);
+    samples_of::<2, 33>(instructions, 2, &mut results);
+    samples_of::<1, 16>(instructions, 2, &mut results);
+    samples_of::<1, 4>(instructions, 1, &mut results);
     results
 }

@@ -9,6 +9,9 @@
 //!  q6_k       256        16          (d s) (q - 32)                   0: four bits of q, 32: two bits of q, 48: s
 //!  iq4_nl     32         32          d v[q]                           0: q
 //!  iq4_xs     256        32          (d (s - 32)) v[q]                0: four bits of s, 1: q
+//!  mxfp4      32         32          2^(e - 128) (2 v[q])             0: q
+//!  nvfp4      64         16          (s / 2) (2 v[q])                 0: q
+//!  tq2_0      256        256         d (q - 1)                        0: q
 //! ```
 //!
 //! A word holds four bytes of one row. Factors in parentheses have at most 19 significant bits, so they are exact in
@@ -31,6 +34,12 @@ pub const Q6_K: usize = 4;
 pub const IQ4_NL: usize = 5;
 /// Number of the format of iq4_xs.
 pub const IQ4_XS: usize = 6;
+/// Number of the format of mxfp4.
+pub const MXFP4: usize = 7;
+/// Number of the format of nvfp4.
+pub const NVFP4: usize = 8;
+/// Number of the format of tq2_0.
+pub const TQ2_0: usize = 9;
 
 /// Four codes of a block of 32 activations: words of this many.
 pub const WORDS: usize = BLOCK_LEN / 4;
@@ -40,6 +49,9 @@ const SUB_BLOCKS_MAX: usize = 16;
 
 /// What codes of iq4_nl and iq4_xs stand for.
 const CODEBOOK: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Twice the numbers of FP4 (E2M1), which codes of mxfp4 and nvfp4 stand for. Their scales are halved.
+const FP4_DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// Where codes of the weights that meet a block of activations are.
 #[derive(Clone, Copy)]
@@ -71,24 +83,39 @@ impl Format<0> {
     /// Whether a type has one of these formats.
     pub fn is_of(dtype: DType) -> bool {
         let k_types = matches!(dtype, DType::Q2K | DType::Q3K | DType::Q4K | DType::Q5K | DType::Q6K);
-        k_types || matches!(dtype, DType::Iq4Nl | DType::Iq4Xs)
+        k_types || matches!(dtype, DType::Iq4Nl | DType::Iq4Xs | DType::Mxfp4 | DType::Nvfp4 | DType::Tq2_0)
     }
 }
 
+/// Whether a format has the blocks of a type.
+const fn has_blocks_of<const F: usize>(dtype: DType) -> bool {
+    Format::<F>::BLOCKS * BLOCK_LEN == dtype.block_len()
+}
+
+const _: () = assert!(has_blocks_of::<Q2_K>(DType::Q2K) && has_blocks_of::<Q3_K>(DType::Q3K));
+const _: () = assert!(has_blocks_of::<Q4_K>(DType::Q4K) && has_blocks_of::<Q5_K>(DType::Q5K));
+const _: () = assert!(has_blocks_of::<Q6_K>(DType::Q6K) && has_blocks_of::<TQ2_0>(DType::Tq2_0));
+const _: () = assert!(has_blocks_of::<IQ4_NL>(DType::Iq4Nl) && has_blocks_of::<IQ4_XS>(DType::Iq4Xs));
+const _: () = assert!(has_blocks_of::<MXFP4>(DType::Mxfp4) && has_blocks_of::<NVFP4>(DType::Nvfp4));
+
 impl<const F: usize> Format<F> {
     /// Blocks of 32 weights in a block of the file.
-    pub const BLOCKS: usize = if F == IQ4_NL { 1 } else { 8 };
+    pub const BLOCKS: usize = match F {
+        IQ4_NL | MXFP4 => 1,
+        NVFP4 => 2,
+        _ => 8,
+    };
 
     /// Blocks of 32 weights in a step.
     pub const STEP: usize = match F {
         Q4_K | Q5_K => 2,
-        Q2_K | Q3_K | Q6_K => 4,
+        Q2_K | Q3_K | Q6_K | TQ2_0 => 4,
         _ => 1,
     };
 
     /// Sub-blocks of 32 weights.
     pub const SUBS: usize = match F {
-        Q2_K | Q3_K | Q6_K => 2,
+        Q2_K | Q3_K | Q6_K | NVFP4 => 2,
         _ => 1,
     };
 
@@ -96,12 +123,15 @@ impl<const F: usize> Format<F> {
     pub const OFFSET: i32 = match F {
         Q3_K => 4,
         Q6_K => 32,
+        TQ2_0 => 1,
         _ => 0,
     };
 
-    /// The largest code.
+    /// The largest magnitude of a code, or of a number of the codebook.
     pub const CODE_MAX: i32 = match F {
-        Q2_K => 3,
+        IQ4_NL | IQ4_XS => 127,
+        MXFP4 | NVFP4 => 12,
+        Q2_K | TQ2_0 => 3,
         Q3_K => 7,
         Q5_K => 31,
         Q6_K => 63,
@@ -112,13 +142,13 @@ impl<const F: usize> Format<F> {
     pub const MINIMA: bool = matches!(F, Q2_K | Q4_K | Q5_K);
 
     /// Whether codes stand for the numbers of the codebook.
-    pub const IN_CODEBOOK: bool = matches!(F, IQ4_NL | IQ4_XS);
+    pub const IN_CODEBOOK: bool = matches!(F, IQ4_NL | IQ4_XS | MXFP4 | NVFP4);
 
     /// The codebook.
-    pub const CODEBOOK: [i8; 16] = CODEBOOK;
+    pub const CODEBOOK: [i8; 16] = if matches!(F, MXFP4 | NVFP4) { FP4_DOUBLED } else { CODEBOOK };
 
     /// The bits of each byte that are a code's lower ones.
-    pub const LOW_MASK: u8 = if matches!(F, Q2_K | Q3_K) { 3 } else { 15 };
+    pub const LOW_MASK: u8 = if matches!(F, Q2_K | Q3_K | TQ2_0) { 3 } else { 15 };
 
     /// The lower bits of codes `4 word ...`.
     #[inline(always)]
@@ -130,6 +160,8 @@ impl<const F: usize> Format<F> {
             Q5_K => (11 + WORDS * step + word, 4 * k),
             Q6_K => (2 * WORDS * step + WORDS * (k % 2) + word, 4 * (k / 2)),
             IQ4_XS => (1 + WORDS / 2 * step + word % 4, word / 4 * 4),
+            NVFP4 => (WORDS / 2 * step + word / 4 * 2 + word % 2, word / 2 % 2 * 4),
+            TQ2_0 => (WORDS * step + word, 2 * k),
             _ => (word % 4, word / 4 * 4),
         };
         Place { group, shift }
@@ -146,10 +178,42 @@ impl<const F: usize> Format<F> {
         }
     }
 
-    /// What sums of products with a sub-block begin with: the offset of codes times the sum of the activations.
+    /// Whether tiles with `scales` f16 and `groups` groups of words hold all bits that are read: those of codes inside
+    /// their bytes, sub-blocks of whole words, and a second f16 for minima.
+    pub const fn fits(scales: usize, groups: usize) -> bool {
+        let whole = WORDS.is_multiple_of(Self::SUBS) && Self::BLOCKS.is_multiple_of(Self::STEP);
+        let room = Self::BLOCKS * Self::SUBS <= SUB_BLOCKS_MAX && (!Self::MINIMA || scales == 2);
+        let bits = Self::LOW_MASK.count_ones() as usize;
+        let (mut fits, mut place) = (whole && room, 0);
+        while place < Self::BLOCKS * WORDS {
+            let (b, word) = (place / WORDS, place % WORDS);
+            let low = Self::low(b / Self::STEP, b % Self::STEP, word);
+            fits = fits && low.group < groups && low.shift + bits <= 8;
+            fits = fits
+                && match Self::high(b / Self::STEP, b % Self::STEP, word) {
+                    High::None => true,
+                    High::Bit(high, _) => high.group < groups && high.shift < 8,
+                    High::Two(high) => high.group < groups && high.shift + 2 <= 8,
+                };
+            place += 1;
+        }
+        fits
+    }
+
+    /// How far the lower bits of codes `4 word ...` are from those of their bytes: where all words of a half have the
+    /// same shift, kernels know it when they are compiled.
     #[inline(always)]
-    pub fn start(x: &super::quantize::ActivationBlock, sub: usize) -> i32 {
-        if Self::SUBS == 1 { x.start(Self::OFFSET) } else { Self::OFFSET / 4 * x.halves[sub] }
+    pub const fn shift<const K: usize, const HALF: usize>(word: usize) -> usize {
+        Self::low(0, K, if F == NVFP4 { word } else { HALF * WORDS / 2 }).shift
+    }
+
+    /// What sums of products with a sub-block begin with where codes are used with `added` more: the offset of codes
+    /// times the sum of the activations.
+    #[inline(always)]
+    pub fn start(x: &super::quantize::ActivationBlock, sub: usize, added: i32) -> i32 {
+        // Minus eight times the sum, and minus four times.
+        let offset = Self::OFFSET + added;
+        if Self::SUBS == 1 { offset * (x.bias >> 3) } else { offset * (x.halves[sub] >> 2) }
     }
 
     /// The sum of a sub-block's activations.
@@ -187,6 +251,9 @@ impl Scales {
             Q4_K | Q5_K => self.read_q4_k(block, d, dmin),
             Q6_K => self.read_q6_k(block, d),
             IQ4_XS => self.read_iq4_xs(block, d),
+            MXFP4 => self.scales[0] = block.scales[0].map(half_of_e8m0),
+            NVFP4 => self.read_nvfp4(block),
+            TQ2_0 => self.scales[..8].fill(*d),
             _ => self.scales[0] = *d,
         }
     }
@@ -255,6 +322,14 @@ impl Scales {
     }
 
     #[inline(always)]
+    fn read_nvfp4<const S: usize, const G: usize>(&mut self, block: &PanelBlock<S, G>) {
+        for i in 0..4 {
+            let pair = &block.scales[if i < 2 { 0 } else { S - 1 }];
+            self.scales[i] = pair.map(|pair| half_of_ue4m3(pair >> (8 * (i % 2)) & 0xFF));
+        }
+    }
+
+    #[inline(always)]
     fn read_iq4_xs<const S: usize, const G: usize>(&mut self, block: &PanelBlock<S, G>, d: &[f32; PANEL_ROWS]) {
         for (row, d) in d.iter().enumerate() {
             let (low, high) = (word(block, 0, row), u32::from(block.scales[S - 1][row]));
@@ -264,6 +339,25 @@ impl Scales {
             }
         }
     }
+}
+
+/// 2^(e - 128), half of an E8M0 scale, exact: below 2 a subnormal number, and NaN for 255.
+#[inline(always)]
+fn half_of_e8m0(e: u16) -> f32 {
+    let e = u32::from(e);
+    let small = if e == 0 { 0x20_0000 } else { 0x40_0000 };
+    let bits = if e < 2 { small } else { (e - 1) << 23 };
+    f32::from_bits(if e == 255 { f32::NAN.to_bits() } else { bits })
+}
+
+/// Half of a scale in UE4M3, exact; NaN for 7F. The sign is ignored.
+#[inline(always)]
+fn half_of_ue4m3(scale: u16) -> f32 {
+    // Bits of the exponent and the fraction at the places that f32 has them: 2^-120 times the scale.
+    const HALF: f32 = f32::from_bits((127 + 119) << 23);
+    let bits = u32::from(scale & 0x7F);
+    let number = f32::from_bits(bits << 20) * HALF;
+    if bits == 0x7F { f32::NAN } else { number }
 }
 
 /// Four bytes of a row.
@@ -276,4 +370,28 @@ fn word<const S: usize, const G: usize>(block: &PanelBlock<S, G>, group: usize, 
 #[inline(always)]
 fn number(code: u32) -> f32 {
     code.cast_signed() as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the definitions of the OCP formats: an exponent alone, and 4 bits of exponent with 3 of fraction.
+    #[test]
+    fn small_scales_are_half_of_their_definition() {
+        for e in 0..255 {
+            assert_eq!(f64::from(half_of_e8m0(e)), 2f64.powi(i32::from(e) - 127) / 2.0, "E8M0 {e:#x}");
+        }
+        assert!(half_of_e8m0(255).is_nan());
+        for scale in 0..256u16 {
+            let (exponent, fraction) = (i32::from(scale >> 3 & 15), f64::from(scale & 7) / 8.0);
+            let number =
+                if exponent == 0 { fraction * 2f64.powi(-6) } else { (1.0 + fraction) * 2f64.powi(exponent - 7) };
+            let found = half_of_ue4m3(scale);
+            assert_eq!(
+                (f64::from(found) == number / 2.0, found.is_nan()),
+                (scale & 0x7F != 0x7F, scale & 0x7F == 0x7F)
+            );
+        }
+    }
 }

@@ -9,7 +9,7 @@ use super::kernel;
 use super::quantize::ActivationBlock;
 use super::sub_block::{Format, High, Scales, WORDS};
 #[cfg(test)]
-use super::sub_block::{IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
+use super::sub_block::{IQ4_NL, IQ4_XS, MXFP4, NVFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, TQ2_0};
 #[cfg(test)]
 use crate::device::cpu::isa::Instructions;
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
@@ -138,8 +138,7 @@ fn codes<const F: usize, const S: usize, const G: usize>(
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "other instructions add in 32 bits"))]
 pub(super) const fn words_in_16_bits<const F: usize>() -> usize {
     match Format::<F>::CODE_MAX {
-        // Numbers of the codebook reach 127.
-        _ if Format::<F>::IN_CODEBOOK => 1,
+        127 => 1,
         63 => 2,
         31 => 4,
         _ => WORDS / Format::<F>::SUBS,
@@ -154,6 +153,7 @@ pub(super) fn each_panel<'a, const F: usize, const S: usize, const G: usize>(
     tokens: usize,
     sums: &'a mut [[f32; PANEL_ROWS]],
 ) -> impl Iterator<Item = (&'a [PanelBlock<S, G>], &'a mut [[f32; PANEL_ROWS]])> {
+    const { assert!(Format::<F>::fits(S, G), "tiles hold the format") };
     let tokens = tokens.max(1);
     let (blocks, count) = (xs.len() / tokens / Format::<F>::BLOCKS, sums.len() / tokens);
     let all = blocks * Format::<F>::BLOCKS * tokens;
@@ -177,6 +177,13 @@ fn samples_of<const F: usize, const S: usize, const G: usize>(instructions: Inst
                     std::array::from_fn(|k| (b * 89 + g * 37 + row * 101 + k * 53 + g * g * row) as u8)
                 });
             }
+        }
+        if F == MXFP4 {
+            // The smallest exponents, whose scales are subnormal, the largest ones, and NaN.
+            let exponents = [0, 1, 2, 100, 127, 128, 160, 240, 254, 255];
+            let exponent = |b: usize, row: usize| exponents[if row == 15 { 9 } else { (b + row) % 9 }];
+            let blocks = panels.iter_mut().enumerate();
+            blocks.for_each(|(b, block)| block.scales[0] = std::array::from_fn(|row| exponent(b, row)));
         }
         for (block, code) in panels.iter_mut().zip([0x00, 0xFF]) {
             block.codes = [[[code; 4]; PANEL_ROWS]; G];
@@ -207,5 +214,8 @@ fn samples(instructions: Instructions) -> Vec<f32> {
     samples_of::<Q6_K, 1, 52>(instructions, &mut results);
     samples_of::<IQ4_NL, 1, 4>(instructions, &mut results);
     samples_of::<IQ4_XS, 2, 33>(instructions, &mut results);
+    samples_of::<MXFP4, 1, 4>(instructions, &mut results);
+    samples_of::<NVFP4, 2, 8>(instructions, &mut results);
+    samples_of::<TQ2_0, 1, 16>(instructions, &mut results);
     results
 }

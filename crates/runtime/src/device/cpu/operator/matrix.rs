@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! 32 per block, 4 to 8   activations in 8 bits ─▶ packed tiles, integers in blocks    (panel_product.rs)
-//! q2_k to q6_k, iq4      activations in 8 bits ─▶ packed tiles, integers in sub-blocks (sub_block_product.rs)
+//! other block types      activations in 8 bits ─▶ packed tiles, integers in sub-blocks (sub_block_product.rs)
 //! f32, f16, bf16         few tokens:  32 lanes over K                                 (dots.rs)
 //!                        many tokens: transposed, lane after lane, the same bits      (turned_product.rs)
-//! other block types      some rows at a time are decoded to f32, then as f32
+//! tq1_0                  some rows at a time are decoded to f32, then as f32
 //! ```
 //!
 //! Threads take strips of 32 rows of all matrices that take part, as one list. Tokens are processed in tiles of up to
@@ -45,7 +45,7 @@ pub fn profile(weights: DType) -> Result<Profile, String> {
         DType::F32 | DType::F16 | DType::Bf16 => Ok(FLOATS),
         dtype if Packed::takes(dtype) => Ok(INTEGERS),
         // The decoded weight is exact in f32.
-        DType::Mxfp4 | DType::Nvfp4 | DType::Tq1_0 | DType::Tq2_0 => Ok(FLOATS),
+        DType::Tq1_0 => Ok(FLOATS),
         dtype => Err(format!(
             "{dtype} weights cannot be multiplied on this device; use f32, f16, bf16, a K type or a type with \
                 32 elements per block"

@@ -3,7 +3,7 @@
 use super::super::kernel::{self, ActivationBlock};
 use crate::device::cpu::isa::Instructions;
 use crate::device::cpu::means::Means;
-use crate::device::cpu::panels::{PANEL_ROWS, Packed, PanelBlock, Panels};
+use crate::device::cpu::panels::{PANEL_ROWS, Packed, PanelBlock, Panels, scale_bytes};
 use crate::device::cpu::spare::{Lent, Spare};
 use std::ops::Deref;
 use trueup_blocks::DType;
@@ -43,6 +43,9 @@ pub enum PanelStrip<'a> {
     Q6K(Blocks<'a, 1, 52>),
     Iq4Nl(Blocks<'a, 1, 4>),
     Iq4Xs(Blocks<'a, 2, 33>),
+    Mxfp4(Blocks<'a, 1, 4>),
+    Nvfp4(Blocks<'a, 2, 8>),
+    Tq2_0(Blocks<'a, 1, 16>),
 }
 
 impl<'a> PanelStrip<'a> {
@@ -63,27 +66,33 @@ impl<'a> PanelStrip<'a> {
             Packed::Q6K(panels) => PanelStrip::Q6K(rows_of(panels, first, count, instructions, &spares.q6k)),
             Packed::Iq4Nl(panels) => PanelStrip::Iq4Nl(rows_of(panels, first, count, instructions, &spares.iq4nl)),
             Packed::Iq4Xs(panels) => PanelStrip::Iq4Xs(rows_of(panels, first, count, instructions, &spares.iq4xs)),
+            Packed::Mxfp4(panels) => PanelStrip::Mxfp4(rows_of(panels, first, count, instructions, &spares.mxfp4)),
+            Packed::Nvfp4(panels) => PanelStrip::Nvfp4(rows_of(panels, first, count, instructions, &spares.nvfp4)),
+            Packed::Tq2_0(panels) => PanelStrip::Tq2_0(rows_of(panels, first, count, instructions, &spares.tq2_0)),
         }
     }
 
     /// Rows of `len` weights in blocks as in the file; `None` where the format has no panels.
     pub fn of_blocks(dtype: DType, bytes: &[u8], len: usize, means: Means<'a>) -> Option<PanelStrip<'a>> {
         let (instructions, spares) = (means.instructions, &means.spares.panels);
-        let blocks_per_row = len / dtype.block_len();
+        let form = Form { blocks_per_row: len / dtype.block_len(), scale_bytes: scale_bytes(dtype) };
         Some(match dtype {
-            DType::Q4_0 => PanelStrip::Q4_0(packed(bytes, blocks_per_row, instructions, &spares.q4_0)),
-            DType::Q4_1 => PanelStrip::Q4_1(packed(bytes, blocks_per_row, instructions, &spares.q4_1)),
-            DType::Q5_0 => PanelStrip::Q5_0(packed(bytes, blocks_per_row, instructions, &spares.q5_0)),
-            DType::Q5_1 => PanelStrip::Q5_1(packed(bytes, blocks_per_row, instructions, &spares.q5_1)),
-            DType::Q8_0 => PanelStrip::Q8_0(packed(bytes, blocks_per_row, instructions, &spares.q8_0)),
-            DType::Q8_1 => PanelStrip::Q8_1(packed(bytes, blocks_per_row, instructions, &spares.q8_1)),
-            DType::Q2K => PanelStrip::Q2K(packed(bytes, blocks_per_row, instructions, &spares.q2k)),
-            DType::Q3K => PanelStrip::Q3K(packed(bytes, blocks_per_row, instructions, &spares.q3k)),
-            DType::Q4K => PanelStrip::Q4K(packed(bytes, blocks_per_row, instructions, &spares.q4k)),
-            DType::Q5K => PanelStrip::Q5K(packed(bytes, blocks_per_row, instructions, &spares.q5k)),
-            DType::Q6K => PanelStrip::Q6K(packed(bytes, blocks_per_row, instructions, &spares.q6k)),
-            DType::Iq4Nl => PanelStrip::Iq4Nl(packed(bytes, blocks_per_row, instructions, &spares.iq4nl)),
-            DType::Iq4Xs => PanelStrip::Iq4Xs(packed(bytes, blocks_per_row, instructions, &spares.iq4xs)),
+            DType::Q4_0 => PanelStrip::Q4_0(packed(bytes, form, instructions, &spares.q4_0)),
+            DType::Q4_1 => PanelStrip::Q4_1(packed(bytes, form, instructions, &spares.q4_1)),
+            DType::Q5_0 => PanelStrip::Q5_0(packed(bytes, form, instructions, &spares.q5_0)),
+            DType::Q5_1 => PanelStrip::Q5_1(packed(bytes, form, instructions, &spares.q5_1)),
+            DType::Q8_0 => PanelStrip::Q8_0(packed(bytes, form, instructions, &spares.q8_0)),
+            DType::Q8_1 => PanelStrip::Q8_1(packed(bytes, form, instructions, &spares.q8_1)),
+            DType::Q2K => PanelStrip::Q2K(packed(bytes, form, instructions, &spares.q2k)),
+            DType::Q3K => PanelStrip::Q3K(packed(bytes, form, instructions, &spares.q3k)),
+            DType::Q4K => PanelStrip::Q4K(packed(bytes, form, instructions, &spares.q4k)),
+            DType::Q5K => PanelStrip::Q5K(packed(bytes, form, instructions, &spares.q5k)),
+            DType::Q6K => PanelStrip::Q6K(packed(bytes, form, instructions, &spares.q6k)),
+            DType::Iq4Nl => PanelStrip::Iq4Nl(packed(bytes, form, instructions, &spares.iq4nl)),
+            DType::Iq4Xs => PanelStrip::Iq4Xs(packed(bytes, form, instructions, &spares.iq4xs)),
+            DType::Mxfp4 => PanelStrip::Mxfp4(packed(bytes, form, instructions, &spares.mxfp4)),
+            DType::Nvfp4 => PanelStrip::Nvfp4(packed(bytes, form, instructions, &spares.nvfp4)),
+            DType::Tq2_0 => PanelStrip::Tq2_0(packed(bytes, form, instructions, &spares.tq2_0)),
             _ => return None,
         })
     }
@@ -124,6 +133,15 @@ impl<'a> PanelStrip<'a> {
             PanelStrip::Iq4Xs(panels) => {
                 kernel::sub_block_product::<{ kernel::IQ4_XS }, 2, 33>(instructions, panels, xs, tokens, sums)
             }
+            PanelStrip::Mxfp4(panels) => {
+                kernel::sub_block_product::<{ kernel::MXFP4 }, 1, 4>(instructions, panels, xs, tokens, sums)
+            }
+            PanelStrip::Nvfp4(panels) => {
+                kernel::sub_block_product::<{ kernel::NVFP4 }, 2, 8>(instructions, panels, xs, tokens, sums)
+            }
+            PanelStrip::Tq2_0(panels) => {
+                kernel::sub_block_product::<{ kernel::TQ2_0 }, 1, 16>(instructions, panels, xs, tokens, sums)
+            }
         }
     }
 }
@@ -143,20 +161,28 @@ fn rows_of<'a, const S: usize, const G: usize>(
     for (row, bytes) in bytes.chunks_exact_mut(panels.row_bytes().max(1)).enumerate() {
         panels.unpack_row(first + row, bytes);
     }
-    packed(&bytes, panels.blocks_per_row(), instructions, spare)
+    let form = Form { blocks_per_row: panels.blocks_per_row(), scale_bytes: panels.scale_bytes() };
+    packed(&bytes, form, instructions, spare)
+}
+
+/// What rows consist of in the file.
+#[derive(Clone, Copy)]
+struct Form {
+    blocks_per_row: usize,
+    scale_bytes: usize,
 }
 
 /// Packs rows that are kept as in the file.
 fn packed<'a, const S: usize, const G: usize>(
     bytes: &[u8],
-    blocks_per_row: usize,
+    Form { blocks_per_row, scale_bytes }: Form,
     instructions: Instructions,
     spare: &'a Spare<PanelBlock<S, G>>,
 ) -> Blocks<'a, S, G> {
-    let panel_bytes = blocks_per_row * size_of::<PanelBlock<S, G>>();
+    let panel_bytes = PANEL_ROWS * blocks_per_row * PanelBlock::<S, G>::source_bytes(scale_bytes);
     let mut panels = spare.lend(bytes.len().div_ceil(panel_bytes.max(1)) * blocks_per_row);
     for (panel, bytes) in panels.chunks_mut(blocks_per_row.max(1)).zip(bytes.chunks(panel_bytes.max(1))) {
-        kernel::pack_panel(instructions, bytes, panel);
+        kernel::pack_panel(instructions, bytes, panel, scale_bytes);
     }
     Stretch::Lent(panels)
 }

@@ -35,6 +35,12 @@ pub(in super::super) enum Packed {
     Iq4Nl(Panels<1, 4>),
     /// iq4_xs.
     Iq4Xs(Panels<2, 33>),
+    /// mxfp4.
+    Mxfp4(Panels<1, 4>),
+    /// nvfp4.
+    Nvfp4(Panels<2, 8>),
+    /// tq2_0.
+    Tq2_0(Panels<1, 16>),
 }
 
 /// Computes the same with the panels of each format.
@@ -54,6 +60,9 @@ macro_rules! of_each {
             Packed::Q6K($panels) => $result,
             Packed::Iq4Nl($panels) => $result,
             Packed::Iq4Xs($panels) => $result,
+            Packed::Mxfp4($panels) => $result,
+            Packed::Nvfp4($panels) => $result,
+            Packed::Tq2_0($panels) => $result,
         }
     };
 }

@@ -6,10 +6,20 @@ use crate::device::reference::evaluate;
 use crate::host_tensor::HostTensor;
 use trueup_graph::op::MulMat;
 
-pub(super) const SUB_BLOCKS: [DType; 7] =
-    [DType::Q2K, DType::Q3K, DType::Q4K, DType::Q5K, DType::Q6K, DType::Iq4Nl, DType::Iq4Xs];
+pub(super) const SUB_BLOCKS: [DType; 10] = [
+    DType::Q2K,
+    DType::Q3K,
+    DType::Q4K,
+    DType::Q5K,
+    DType::Q6K,
+    DType::Iq4Nl,
+    DType::Iq4Xs,
+    DType::Mxfp4,
+    DType::Nvfp4,
+    DType::Tq2_0,
+];
 
-pub(super) const DECODED: [DType; 4] = [DType::Mxfp4, DType::Nvfp4, DType::Tq1_0, DType::Tq2_0];
+pub(super) const DECODED: [DType; 1] = [DType::Tq1_0];
 
 /// Blocks of bytes that count up, with scales of 1 where the type's layout has them.
 pub(super) fn weights(dtype: DType, sizes: &[usize], seed: u64) -> Given {
@@ -17,8 +27,8 @@ pub(super) fn weights(dtype: DType, sizes: &[usize], seed: u64) -> Given {
     let mut bytes: Vec<u8> = (0..ty.bytes()).map(|i| ((i + 7 * seed as usize) * 37 % 251) as u8).collect();
     for (number, block) in bytes.chunks_mut(dtype.block_bytes()).enumerate() {
         match dtype {
-            DType::Mxfp4 => block[0] = 128,
-            DType::Nvfp4 => block[..4].fill(0x38),
+            DType::Mxfp4 => block[0] = 127 + (number % 3) as u8,
+            DType::Nvfp4 => block[..4].iter_mut().zip(0..).for_each(|(s, i)| *s = 0x30 + ((number + i) * 5 % 16) as u8),
             // Each block has another scale, and another minimum. Both are f16 numbers from 0.5 to 2.
             _ => dtype.scale_places().unwrap().iter().enumerate().for_each(|(place, at)| {
                 let fraction = (number * [37, 29][place % 2] % 61) as u8;

@@ -4,7 +4,7 @@ use super::*;
 use trueup_graph::op::{Gated, MulMat, MulMatGated};
 
 /// Types of weights with the numbers that their rows must be a multiple of.
-const WEIGHTS: [(DType, usize); 7] = [
+const WEIGHTS: [(DType, usize); 8] = [
     (DType::F32, 1),
     (DType::F16, 1),
     (DType::Bf16, 1),
@@ -12,6 +12,7 @@ const WEIGHTS: [(DType, usize); 7] = [
     (DType::Q8_0, 32),
     (DType::Q5_1, 32),
     (DType::Iq4Nl, 32),
+    (DType::Mxfp4, 32),
 ];
 
 /// The feed-forward's first half in three operators.
@@ -64,8 +65,14 @@ fn stacks_and_weights_of_two_types_have_the_bits_of_their_pieces_too() {
     let stacks: [(&[usize], &[usize]); 3] =
         [(&[64, 13, 2], &[64, 3, 6]), (&[96, 5, 2, 3], &[96, 1, 4, 3]), (&[32, 16], &[32, 2, 5])];
     let types =
-        [(DType::Q4_0, DType::Q8_0), (DType::F16, DType::F32), (DType::Q4_1, DType::Q5_0), (DType::Bf16, DType::Mxfp4)];
-    let sub_blocks = [(DType::Q4K, DType::Q6K), (DType::Iq4Nl, DType::Q2K), (DType::Q5K, DType::Q4_0)];
+        [(DType::Q4_0, DType::Q8_0), (DType::F16, DType::F32), (DType::Q4_1, DType::Q5_0), (DType::Bf16, DType::Tq1_0)];
+    let sub_blocks = [
+        (DType::Q4K, DType::Q6K),
+        (DType::Iq4Nl, DType::Q2K),
+        (DType::Q5K, DType::Q4_0),
+        (DType::Mxfp4, DType::Nvfp4),
+        (DType::Tq2_0, DType::Q8_0),
+    ];
     for (gate_type, up_type) in types.into_iter().chain(sub_blocks).chain(WEIGHTS.map(|(dtype, _)| (dtype, dtype))) {
         for (w, x) in stacks {
             let len = w[0].next_multiple_of(gate_type.block_len().max(up_type.block_len()));

@@ -28,7 +28,7 @@ fn as_declared(x: &[f32], activations: Activations) -> Vec<f64> {
 
 /// Elements that share a scale.
 fn sub_block_len(dtype: DType) -> usize {
-    if matches!(dtype, DType::Q2K | DType::Q3K | DType::Q6K) { 16 } else { 32 }
+    if matches!(dtype, DType::Q2K | DType::Q3K | DType::Q6K | DType::Nvfp4) { 16 } else { 32 }
 }
 
 /// The minimum of each sub-block, of the formats that have them: what zero codes decode to.
@@ -137,21 +137,24 @@ fn integers_within_exact_range_have_no_error() {
 
 #[test]
 fn the_extreme_codes_of_a_file_do_not_saturate() {
-    let cpu = default_cpu();
-    for (dtype, code) in BLOCKS.into_iter().flat_map(|dtype| [0x00, 0x7F, 0x80, 0xFF].map(|code| (dtype, code))) {
-        let ty = TensorType::new(dtype, &[64, 9]);
+    let devices = Isa::available().into_iter().map(|isa| (isa, cpu(1, isa))).collect::<Vec<_>>();
+    let types = BLOCKS.into_iter().chain(SUB_BLOCKS);
+    for (dtype, code) in types.flat_map(|dtype| [0x00, 0x7F, 0x80, 0xFF].map(|code| (dtype, code))) {
+        let len = row_len(dtype, 64);
+        let ty = TensorType::new(dtype, &[len, 9]);
         let mut bytes = vec![code; ty.bytes()];
         for block in bytes.chunks_mut(dtype.block_bytes()) {
-            let half = half::f16::from_f32(0.5).to_le_bytes();
-            block[..2].copy_from_slice(&half);
-            if dtype.name().ends_with('1') {
-                block[2..4].copy_from_slice(&half);
+            // 0.5.
+            match dtype {
+                DType::Mxfp4 => block[0] = 126,
+                DType::Nvfp4 => block[..4].fill(0x30),
+                _ => dtype.scale_places().unwrap().iter().for_each(|at| block[*at..at + 2].copy_from_slice(&[0, 0x38])),
             }
         }
         let w = Given { ty, bytes, usage: Usage::Weight };
-        for sign in [1.0, -1.0] {
-            let errors = normalised_errors(&cpu, &w, &[127.0 * sign; 64], 1);
-            assert!(errors.iter().all(|z| *z == 0.0), "{dtype} {code:#x}: {errors:?}");
+        for ((isa, cpu), sign) in devices.iter().flat_map(|device| [1.0, -1.0].map(|sign| (device, sign))) {
+            let errors = normalised_errors(cpu, &w, &vec![127.0 * sign; len], 1);
+            assert!(errors.iter().all(|z| *z == 0.0), "{dtype} {code:#x}, {isa}: {errors:?}");
         }
     }
 }

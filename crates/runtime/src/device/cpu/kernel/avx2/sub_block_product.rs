@@ -5,6 +5,8 @@
 //!
 //! ```text
 //!  q2_k, q3_k, q4_k   q * x                          8 * 2 * 15 * 127 = 30,480       once a sub-block
+//!  tq2_0              q * x                          8 * 2 * 3 * 127 = 6,096         once a sub-block
+//!  mxfp4, nvfp4       |v| * (x with the sign of v)   8 * 2 * 12 * 127 = 24,384       once a sub-block
 //!  q5_k               q * x                          4 * 2 * 31 * 127 = 31,496       every four words
 //!  q6_k               q * x                          2 * 2 * 63 * 127 = 32,004       every two words
 //!  iq4_nl, iq4_xs     |v| * (x with the sign of v)   2 * 127 * 127 = 32,258          every word
@@ -120,7 +122,7 @@ fn add_block<const F: usize, const S: usize, const G: usize, const T: usize, con
     add_scaled::<F, T>(totals, &dots, scales, half, place + last, xs, last);
 }
 
-/// What sums of a sub-block begin with where codes are used with `added` more, a multiple of eight.
+/// What sums of a sub-block begin with where codes are used with `added` more.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in super::super) fn starts<const F: usize, const T: usize>(
@@ -130,7 +132,7 @@ pub(in super::super) fn starts<const F: usize, const T: usize>(
 ) -> [__m256i; T] {
     let mut dots = [_mm256_setzero_si256(); T];
     for i in 0..T {
-        dots[i] = _mm256_set1_epi32(Format::<F>::start(&xs[i], sub) + xs[i].start(added));
+        dots[i] = _mm256_set1_epi32(Format::<F>::start(&xs[i], sub, added));
     }
     dots
 }
@@ -210,8 +212,7 @@ pub(in super::super) fn codes<const F: usize, const S: usize, const G: usize, co
     step: usize,
     word: usize,
 ) -> __m256i {
-    // The same for all words of a half, and known when this is compiled.
-    let shift = Format::<F>::low(0, K, H * WORDS / 2).shift;
+    let shift = Format::<F>::shift::<K, H>(word);
     let bits = shifted_right(load_group(block, half, Format::<F>::low(step, K, word).group), shift);
     let bits = _mm256_and_si256(bits, _mm256_set1_epi8(Format::<F>::LOW_MASK.cast_signed()));
     match Format::<F>::high(step, K, word) {

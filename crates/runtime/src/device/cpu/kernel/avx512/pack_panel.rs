@@ -1,7 +1,7 @@
 //! Packs sixteen rows side by side by transposing 4 x 4 squares of words: four registers hold sixteen bytes of all
 //! rows.
 
-use super::super::pack_panel::{pack as rule, row_bytes_of};
+use super::super::pack_panel::{pack_scales_of as rule, row_bytes_of};
 use super::ask_for_line;
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
 use std::arch::x86_64::*;
@@ -11,11 +11,20 @@ const WORDS: usize = 4;
 
 /// Whole panels; the rule takes others.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [PanelBlock<S, G>]) {
-    let block_bytes = PanelBlock::<S, G>::SOURCE_BYTES;
-    let row_bytes = row_bytes_of(bytes, panel);
+pub fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [PanelBlock<S, G>], scale_bytes: usize) {
+    match scale_bytes {
+        1 => pack_scales_of::<S, G, 1>(bytes, panel),
+        _ => pack_scales_of::<S, G, 2>(bytes, panel),
+    }
+}
+
+/// With scales of `B` bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn pack_scales_of<const S: usize, const G: usize, const B: usize>(bytes: &[u8], panel: &mut [PanelBlock<S, G>]) {
+    let block_bytes = PanelBlock::<S, G>::source_bytes(B);
+    let row_bytes = row_bytes_of(bytes, panel, B);
     if bytes.len() < PANEL_ROWS * row_bytes {
-        return rule(bytes, panel);
+        return rule::<S, G, B>(bytes, panel);
     }
     for (b, block) in panel.iter_mut().enumerate() {
         // As far into the next panel, which most often lies behind this one.
@@ -23,7 +32,7 @@ pub fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [PanelBloc
             ask_for_line(bytes.as_ptr().wrapping_add((row_bytes + b * block_bytes) * PANEL_ROWS + line));
         }
         let blocks = &bytes[b * block_bytes..];
-        let scales = scales_of::<S, G>(blocks, row_bytes);
+        let scales = scales_of::<S, G, B>(blocks, row_bytes);
         let narrow = _mm512_cvtepi32_epi16(scales);
         // SAFETY: the array holds 32 bytes; the store needs no alignment.
         unsafe { _mm256_storeu_si256(block.scales[0].as_mut_ptr().cast(), narrow) };
@@ -34,7 +43,7 @@ pub fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [PanelBloc
         }
         // The last four words may begin with some of the first.
         for first_group in (0..G - WORDS).step_by(WORDS).chain([G - WORDS]) {
-            let words = turned(&blocks[PanelBlock::<S, G>::CODES_AT + 4 * first_group..], row_bytes);
+            let words = turned(&blocks[PanelBlock::<S, G>::codes_at(B) + 4 * first_group..], row_bytes);
             for (word, rows) in words.into_iter().enumerate() {
                 // SAFETY: the array holds 64 bytes; the store needs no alignment.
                 unsafe { _mm512_storeu_si512(block.codes[first_group + word].as_mut_ptr().cast(), rows) };
@@ -46,10 +55,10 @@ pub fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [PanelBloc
 /// The scales of a block of sixteen rows at a distance: the first in the lower half of each row's word.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn scales_of<const S: usize, const G: usize>(blocks: &[u8], distance: usize) -> __m512i {
+fn scales_of<const S: usize, const G: usize, const B: usize>(blocks: &[u8], distance: usize) -> __m512i {
     if !PanelBlock::<S, G>::SCALES_LAST {
         let [scales, ..] = turned(blocks, distance);
-        return scales;
+        return if B == 1 { _mm512_and_si512(scales, _mm512_set1_epi32(0xFF)) } else { scales };
     }
     let [.., last] = turned(&blocks[PanelBlock::<S, G>::SOURCE_BYTES - 4 * WORDS..], distance);
     if S == 2 { last } else { _mm512_srli_epi32::<16>(last) }

@@ -130,8 +130,8 @@ fn starts<const F: usize, const P: usize, const T: usize>(xs: &[ActivationBlock;
     let mut dots = [[_mm512_setzero_si512(); P]; T];
     for i in 0..T {
         let x = &xs[i];
-        let start = if Format::<F>::IN_CODEBOOK { x.start(CODEBOOK_OFFSET) } else { Format::<F>::start(x, sub) };
-        dots[i] = [_mm512_set1_epi32(start); P];
+        let added = if Format::<F>::IN_CODEBOOK { CODEBOOK_OFFSET } else { 0 };
+        dots[i] = [_mm512_set1_epi32(Format::<F>::start(x, sub, added)); P];
     }
     dots
 }
@@ -190,8 +190,7 @@ fn codes<const F: usize, const S: usize, const G: usize, const P: usize, const K
     word: usize,
 ) -> [__m512i; P] {
     let low = Format::<F>::low(step, K, word);
-    // The same for all words of a half, and known when this is compiled.
-    let shift = Format::<F>::low(0, K, H * WORDS / 2).shift;
+    let shift = Format::<F>::shift::<K, H>(word);
     let mut codes = [_mm512_setzero_si512(); P];
     for p in 0..P {
         let bits = shifted_right(load(&blocks[p].codes[low.group]), shift);

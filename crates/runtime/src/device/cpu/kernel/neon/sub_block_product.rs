@@ -98,7 +98,7 @@ fn add_block<const F: usize, const S: usize, const G: usize, const T: usize, con
 fn starts<const F: usize, const T: usize>(xs: &[ActivationBlock; T], sub: usize) -> [int32x4_t; T] {
     let mut dots = [vdupq_n_s32(0); T];
     for i in 0..T {
-        dots[i] = vdupq_n_s32(Format::<F>::start(&xs[i], sub));
+        dots[i] = vdupq_n_s32(Format::<F>::start(&xs[i], sub, 0));
     }
     dots
 }
@@ -162,8 +162,7 @@ fn codes<const F: usize, const S: usize, const G: usize, const K: usize, const H
     step: usize,
     word: usize,
 ) -> int8x16_t {
-    // The same for all words of a half, and known when this is compiled.
-    let shift = Format::<F>::low(0, K, H * WORDS / 2).shift;
+    let shift = Format::<F>::shift::<K, H>(word);
     let bits = shifted_right(group(block, register, Format::<F>::low(step, K, word).group), shift);
     let bits = vandq_u8(bits, vdupq_n_u8(Format::<F>::LOW_MASK));
     let codes = match Format::<F>::high(step, K, word) {

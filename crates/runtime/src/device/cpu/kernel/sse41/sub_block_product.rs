@@ -96,7 +96,7 @@ fn add_block<const F: usize, const S: usize, const G: usize, const T: usize, con
 fn starts<const F: usize, const T: usize>(xs: &[ActivationBlock; T], sub: usize) -> [__m128i; T] {
     let mut dots = [_mm_setzero_si128(); T];
     for i in 0..T {
-        dots[i] = _mm_set1_epi32(Format::<F>::start(&xs[i], sub));
+        dots[i] = _mm_set1_epi32(Format::<F>::start(&xs[i], sub, 0));
     }
     dots
 }
@@ -164,8 +164,7 @@ fn codes<const F: usize, const S: usize, const G: usize, const K: usize, const H
     step: usize,
     word: usize,
 ) -> __m128i {
-    // The same for all words of a half, and known when this is compiled.
-    let shift = Format::<F>::low(0, K, H * WORDS / 2).shift;
+    let shift = Format::<F>::shift::<K, H>(word);
     let bits = shifted_right(load(&block.codes[Format::<F>::low(step, K, word).group], register), shift);
     let bits = _mm_and_si128(bits, _mm_set1_epi8(Format::<F>::LOW_MASK.cast_signed()));
     match Format::<F>::high(step, K, word) {
