@@ -73,11 +73,7 @@ pub fn convert_with(
     importance: Option<&ImportanceOptions>,
     progress: &dyn Progress,
 ) -> Result<Report> {
-    let idle = options.recipe.idle_flag(importance.is_some());
-    if let Some(flag) = idle {
-        let problem = format!("{flag}: expected a quantized type, found none, so the option has no effect");
-        return Err(Error::new(source.path(), problem).help(format!("pass --type q4_k_m, for example, or omit {flag}")));
-    }
+    options.recipe.expect_effect(source.path(), importance.is_some())?;
     let mut mapping = Mapping::new(source)?;
     if let Some(slim) = &options.slim {
         let kept = slim.kept(source, &mapping)?;

@@ -216,6 +216,9 @@ fn check(weights: &[f32]) -> std::result::Result<(), String> {
     }
 }
 
+/// Bytes of the smallest entry: the length of a name, one byte of it, calls, the number of values, and one value.
+const LEGACY_ENTRY_BYTES_MIN: u64 = 17;
+
 /// The format before GGUF, without a magic number.
 fn read_legacy(source: SourceFile) -> Result<Importance> {
     let mut reader = Reader::new(&source, u64::MAX);
@@ -227,8 +230,11 @@ fn read_legacy(source: SourceFile) -> Result<Importance> {
             .ok_or_else(|| reader.error(&what, format!("expected a positive number, found {number}")).help(HELP))
     };
     let count = positive(&mut reader, "number of entries")?;
-    // Length, one byte of a name, calls, number of values and one value.
-    reader.count(count, 17, &"number of entries").map_err(|error| error.help(HELP))?;
+    // The format has no magic number: a file of another kind is one that is too small for what its first bytes say.
+    if count.saturating_mul(LEGACY_ENTRY_BYTES_MIN) > reader.remaining() {
+        let problem = format!("expected an importance matrix, found a file too small for its {count} entries");
+        return Err(Error::new(source.path(), problem).help(HELP));
+    }
     let mut entries = BTreeMap::new();
     for _ in 0..count {
         let length = positive(&mut reader, "length of a name")?;
@@ -307,7 +313,7 @@ mod tests {
             (b"GGUF".to_vec(), ""),
             (0i32.to_le_bytes().to_vec(), "expected a positive number, found 0"),
             ((-1i32).to_le_bytes().to_vec(), "expected a positive number, found -1"),
-            (many, "items of at least 17 bytes"),
+            (many, "expected an importance matrix, found a file too small for its 2147483647 entries"),
             (whole[..whole.len() - 1].to_vec(), "values"),
             (twice, "expected each name once, found a.weight twice"),
             (legacy(&[("a.weight", 1, &[1.0, f32::NAN])], &[]), "expected finite importance of 0 or more, found NaN"),

@@ -33,8 +33,9 @@ use layers::{Place, places};
 use role::Role;
 use scheme::Subject;
 use std::collections::BTreeMap;
+use std::path::Path;
 use trueup_blocks::DType;
-use trueup_formats::{TensorInfo, listed, quote};
+use trueup_formats::{Error, TensorInfo, listed, quote};
 
 /// A scheme, options for single tensors, and rules by name.
 ///
@@ -197,8 +198,12 @@ impl Recipe {
         flags.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
     }
 
-    /// A command-line flag that has no effect because no type is quantized; `has_importance` stands for `--imatrix`.
-    pub fn idle_flag(&self, has_importance: bool) -> Option<&'static str> {
+    /// Refuses an option that has no effect because no type is quantized; `has_importance` stands for `--imatrix`,
+    /// `path` is the model.
+    ///
+    /// # Errors
+    /// Names the first such option.
+    pub fn expect_effect(&self, path: &Path, has_importance: bool) -> Result<(), Error> {
         let is_scheme = self.scheme.is_some_and(|scheme| scheme.base().is_quantized());
         let named = self.rules.iter().map(|rule| rule.dtype).chain(self.output).chain(self.token_embedding);
         let mut named = named.peekable();
@@ -209,7 +214,9 @@ impl Recipe {
             ("--pure", self.pure && !is_scheme),
             ("--strict", self.strict && !is_scheme && !is_named),
         ];
-        flags.into_iter().find(|(_, is_idle)| *is_idle).map(|(flag, _)| flag)
+        let Some((flag, _)) = flags.into_iter().find(|(_, is_idle)| *is_idle) else { return Ok(()) };
+        let problem = format!("{flag}: expected a quantized type, found none, so the option has no effect");
+        Err(Error::new(path, problem).help(format!("pass --type q4_k_m, for example, or omit {flag}")))
     }
 
     /// The scheme, if one was asked for.

@@ -134,6 +134,7 @@ pub fn run(arguments: Arguments) -> Result {
         let options = FlmOptions::of_quantization(&arguments.output, bits, &options)?;
         to_flm(source.as_ref(), &arguments.output, &options, &Bar::new("quantize"))?
     } else {
+        options.recipe.expect_effect(&arguments.input, importance.is_some())?;
         quantize_with(source.as_ref(), &arguments.output, &options, importance.as_ref(), &Bar::new("quantize"))?
     };
     if let Some(file) = &arguments.attest {

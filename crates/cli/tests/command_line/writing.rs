@@ -305,10 +305,14 @@ fn a_conversion_quantizes_as_quantize_does() {
         .refuses(&["--rule none=q8_0: no tensor name matches"]);
     trueup(&["convert", &folder, &direct, "--type", "q4_0", "--imatrix", &source]).refuses(&["imatrix.datasets"]);
     for (dtype, flags) in [("auto", &["--imatrix", &matrix][..]), ("f16", &["--pure"]), ("bf16", &["--strict"])] {
-        let refused = [&["convert", &folder, &direct, "--type", dtype], flags].concat();
         let problem = format!("{}: expected a quantized type, found none", flags[0]);
-        trueup(&refused).refuses(&[&problem]);
+        trueup(&[&["convert", &folder, &direct, "--type", dtype], flags].concat()).refuses(&[&problem]);
+        if dtype != "auto" {
+            trueup(&[&["quantize", &source, &later, "--type", dtype], flags].concat()).refuses(&[&problem]);
+        }
     }
+    trueup(&["quantize", &source, &later, "--layout", "split", "--imatrix", &matrix])
+        .refuses(&["--imatrix: expected a quantized type, found none"]);
     trueup(&["convert", &folder, &direct, "--type", "q8_0", "--imatrix", &matrix, "-q"]).exits(0);
     let facts = trueup(&["inspect", &direct, "--json"]).exits(0).json();
     assert_eq!(facts["metadata"]["quantize.imatrix.file"], Value::Null);
