@@ -30,7 +30,7 @@ for seed in 1 2 3; do
 done
 target/release/trueup ops test --dev cpu --no-repack | tail -n 1
 target/release/trueup ops test --dev cpu --isa scalar --no-repack | tail -n 1
-scripts/kernels.sh --cubin
+scripts/kernels.sh --assemble --cubin
 cargo test --locked -p trueup-runtime --features cubin --lib device::cuda::kernels
 scripts/cuda_sim.sh --sanitize --check
 # All cases once, and samples of them with other numbers.

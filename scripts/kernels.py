@@ -1,12 +1,19 @@
 #!/usr/bin/env python3
 """Compile kernels/cuda/*.cu to PTX with NVRTC; scripts/kernels.sh brings the packages and calls this.
 
-    python scripts/kernels.py PACKAGES [--check] [--assemble] [--cubin]
+    python scripts/kernels.py PACKAGES [--check] [--assemble | --assemble-earliest] [--cubin]
 
-Sources are compiled for cards from sm_75 on, or from what their first line names. Each file of kernels/cuda/ptx begins with the hash of what it was made from and by: the source, all headers, and this file. A file whose hash is right is left as it is; with
---check all are compiled, and compared. Files without a source are removed. --assemble brings each to the machine code of ARCHITECTURES: what spills more
-bytes of registers into memory than SPILLS_MAX fails. From ARCHITECTURE_EARLY on lines count that begin with MARK (kernels/cuda/ptx.cuh), as for the loader. --cubin
-writes the machine code for ARCHITECTURE_CUBIN beside PACKAGES, each behind the first line of the PTX that it was made of.
+Sources are compiled for sm_75, or for the architecture that their first line names. Each file of kernels/cuda/ptx
+begins with a hash of its source, all headers, and this file.
+
+    (no option)           compiles the sources whose hash has changed, and removes PTX files without a source
+    --check               compiles all sources, and fails if a PTX file differs
+    --assemble            assembles each module for all ARCHITECTURES that it supports, and fails if a kernel spills
+                          more than SPILLS_MAX bytes of registers. Lines that begin with MARK (kernels/cuda/ptx.cuh) count
+                          from ARCHITECTURE_EARLY on, as in the loader
+    --assemble-earliest   the same, only for the earliest architecture that each module supports
+    --cubin               writes the machine code for ARCHITECTURE_CUBIN next to PACKAGES, each file after the first
+                          line of its PTX
 """
 import argparse
 import concurrent.futures
@@ -128,15 +135,16 @@ def is_for(path, architecture):
     return int(re.search(r"^\.target sm_(\d+)", read(path), re.MULTILINE)[1]) <= number_of(architecture)
 
 
-def assemble_all(packages):
+def assemble_all(packages, count):
+    """Assembles each module for the first `count` architectures that it is for."""
     paths = sorted(glob.glob(os.path.join(TARGETS, "*.ptx")))
-    jobs = [(path, architecture) for path in paths for architecture in ARCHITECTURES if is_for(path, architecture)]
+    jobs = [(path, name) for path in paths for name in [name for name in ARCHITECTURES if is_for(path, name)][:count]]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = pool.map(lambda job: assemble(packages, *job), jobs)
     wrong = [line for lines in results for line in lines]
     if wrong:
         sys.exit("\n".join(wrong))
-    print(f"{len(paths)} modules assembled for those of {', '.join(ARCHITECTURES)} that they are for")
+    print(f"{len(paths)} modules assembled, {len(jobs)} times, for architectures of {', '.join(ARCHITECTURES)}")
 
 
 def write_cubin(packages):
@@ -159,6 +167,7 @@ def main():
     parser.add_argument("packages")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--assemble", action="store_true")
+    parser.add_argument("--assemble-earliest", action="store_true")
     parser.add_argument("--cubin", action="store_true")
     arguments = parser.parse_args()
     os.makedirs(TARGETS, exist_ok=True)
@@ -182,8 +191,8 @@ def main():
         for path in orphans:
             os.remove(path)
     print(f"{len(sources)} modules, {len(stale)} written")
-    if arguments.assemble:
-        assemble_all(arguments.packages)
+    if arguments.assemble or arguments.assemble_earliest:
+        assemble_all(arguments.packages, len(ARCHITECTURES) if arguments.assemble else 1)
     if arguments.cubin:
         write_cubin(arguments.packages)
 

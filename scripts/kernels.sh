@@ -2,11 +2,12 @@
 # Compiles kernels/cuda/*.cu to the PTX that the program carries (kernels/cuda/ptx), with NVRTC from its Python package,
 # of one version: the same sources give the same bytes on any machine. No card is needed, nor a CUDA toolkit.
 #
-#   scripts/kernels.sh [--check] [--assemble] [--cubin] [--if-possible] [PYTHON]
+#   scripts/kernels.sh [--check] [--assemble | --assemble-earliest] [--cubin] [--if-possible] [PYTHON]
 #
 #   --check       writes nothing, and fails where a file is not what its source gives
-#   --assemble    brings the PTX to the machine code of five generations of cards, by ptxas, and fails where a kernel
-#                 needs more registers than there are
+#   --assemble    assembles the PTX for five generations of cards with ptxas; fails if a kernel spills registers
+#   --assemble-earliest
+#                 the same for the earliest generation that each module supports
 #   --cubin       makes the machine code for H100 and H200 too, in target/kernels/cubin, which `cargo build --features
 #                 cubin` takes into the program
 #   --if-possible says that nothing was compiled, instead of failing, where the packages cannot be had
@@ -18,7 +19,7 @@ if_possible=no
 arguments=()
 for argument in "$@"; do
     case "$argument" in
-        --check | --assemble | --cubin) arguments+=("$argument") ;;
+        --check | --assemble | --assemble-earliest | --cubin) arguments+=("$argument") ;;
         --if-possible) if_possible=yes ;;
         *) python="$argument" ;;
     esac
