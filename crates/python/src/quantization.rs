@@ -105,6 +105,7 @@ impl Run<'_> {
             let options = FlmOptions::of_quantization(self.output, self.bits, &self.options)?;
             return to_flm(source.as_ref(), self.output, &options, &NoProgress);
         }
+        self.options.recipe.expect_effect(self.source, importance.is_some())?;
         let report = quantize_with(source.as_ref(), self.output, &self.options, importance.as_ref(), &NoProgress)?;
         if let Some(file) = &self.attest {
             let written = (self.output, &report);
