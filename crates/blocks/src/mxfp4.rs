@@ -11,7 +11,7 @@
 
 use crate::codec::{decode_blocks, encode_blocks};
 use crate::decoder::{self, Term};
-use crate::fp4::{DOUBLED, codes_of, magnitude_max};
+use crate::fp4::{self, DOUBLED, magnitude_max};
 use crate::parts::{self, Parts};
 use crate::scale::LEN;
 use crate::{Block, DType, nibbles};
@@ -91,6 +91,11 @@ pub(crate) fn are_finite(bytes: &[u8]) -> bool {
 /// logarithm in f32, which rounds the numbers just below a power of two up to it. Magnitudes below 2^-125 have a
 /// negative exponent, of which the low byte is kept: the scale is then so large that every code is 0.
 fn exponent_of(magnitude: f32) -> u8 {
+    let bits = magnitude.to_bits();
+    if magnitude.is_normal() && bits & 0x7F_FFFF < 0x7F_FF00 {
+        // Not just below a power of two.
+        return (bits >> 23).wrapping_sub(2) as u8;
+    }
     if magnitude == 0.0 {
         return 0;
     }
@@ -108,15 +113,27 @@ fn exponent_of(magnitude: f32) -> u8 {
     (if is_rounded { power + 125 } else { floor + 125 }) as u8
 }
 
+/// `codes` finds the codes from half of the block's scale, the largest magnitude and the weights.
 #[inline(always)]
-pub(crate) fn encode_parts(weights: &[f32], bytes: &mut [u8]) {
+fn encode_with(weights: &[f32], bytes: &mut [u8], codes: impl Fn(f32, f32, &[f32; LEN]) -> [u8; LEN]) {
     encode_blocks(weights, bytes, |weights: &[f32; LEN], block: &mut [u8; BYTES]| {
-        let exponent = exponent_of(magnitude_max(weights));
+        let magnitude = magnitude_max(weights);
+        let exponent = exponent_of(magnitude);
         let [e, pairs @ ..] = block;
         *e = exponent;
         // Finite weights give exponents up to 253, none of them reserved.
-        *pairs = nibbles::pack(&codes_of(half_scale(exponent), weights));
+        *pairs = nibbles::pack(&codes(half_scale(exponent), magnitude, weights));
     });
+}
+
+#[inline(always)]
+pub(crate) fn encode_parts(weights: &[f32], bytes: &mut [u8]) {
+    encode_with(weights, bytes, fp4::codes_below);
+}
+
+#[cfg(test)]
+fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
+    encode_with(weights, bytes, |scale, _, weights| fp4::codes_of(scale, weights));
 }
 
 dispatch! {
@@ -132,7 +149,8 @@ dispatch! {
     fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
         fast avx512("avx2", "avx512f", "avx512dq", "avx512bw", "avx512vl") => crate::avx512::compiled::encode_mxfp4,
         fast avx2("avx2", "f16c") => crate::avx2::compiled::encode_mxfp4,
-        scalar => encode_parts,
+        portable => encode_parts,
+        scalar => encode_scalar,
     }
     encode_variants_agree on crate::samples::weights(), in DType::Mxfp4
 }

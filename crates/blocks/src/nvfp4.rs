@@ -13,7 +13,7 @@
 
 use crate::codec::encode_blocks;
 use crate::decoder::{self, Term};
-use crate::fp4::{DOUBLED, codes_of, magnitude_max};
+use crate::fp4::{self, DOUBLED, magnitude_max};
 use crate::parts::{self, Parts};
 use crate::{Block, DType};
 
@@ -110,17 +110,29 @@ pub(crate) fn are_finite(bytes: &[u8]) -> bool {
     bytes.as_chunks::<BYTES>().0.iter().all(|block| !block[..GROUPS].iter().any(|scale| is_reserved(*scale)))
 }
 
+/// `codes` finds the codes of a group from half of its scale, the largest magnitude and the weights.
 #[inline(always)]
-pub(crate) fn encode_parts(weights: &[f32], bytes: &mut [u8]) {
+fn encode_with(weights: &[f32], bytes: &mut [u8], codes: impl Fn(f32, f32, &[f32; GROUP]) -> [u8; GROUP]) {
     encode_blocks(weights, bytes, |weights: &[f32; LEN], block: &mut [u8; BYTES]| {
         let (scales, pairs) = block.split_first_chunk_mut::<GROUPS>().expect("a block has 36 bytes");
         let groups = weights.as_chunks::<GROUP>().0.iter().zip(pairs.as_chunks_mut::<{ GROUP / 2 }>().0);
         for ((weights, pairs), scale) in groups.zip(scales) {
-            *scale = scale_of(magnitude_max(weights) / 6.0);
-            let codes = codes_of(half_scale(*scale), weights);
+            let magnitude = magnitude_max(weights);
+            *scale = scale_of(magnitude / 6.0);
+            let codes = codes(half_scale(*scale), magnitude, weights);
             *pairs = std::array::from_fn(|j| codes[j] | codes[j + GROUP / 2] << 4);
         }
     });
+}
+
+#[inline(always)]
+pub(crate) fn encode_parts(weights: &[f32], bytes: &mut [u8]) {
+    encode_with(weights, bytes, fp4::codes_below);
+}
+
+#[cfg(test)]
+fn encode_scalar(weights: &[f32], bytes: &mut [u8]) {
+    encode_with(weights, bytes, |scale, _, weights| fp4::codes_of(scale, weights));
 }
 
 dispatch! {
@@ -136,7 +148,8 @@ dispatch! {
     fn encode_rows(weights: &[f32], bytes: &mut [u8]) {
         fast avx512("avx2", "avx512f", "avx512dq", "avx512bw", "avx512vl") => crate::avx512::compiled::encode_nvfp4,
         fast avx2("avx2", "f16c") => crate::avx2::compiled::encode_nvfp4,
-        scalar => encode_parts,
+        portable => encode_parts,
+        scalar => encode_scalar,
     }
     encode_variants_agree on crate::samples::weights(), in DType::Nvfp4
 }
