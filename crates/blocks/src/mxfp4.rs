@@ -121,7 +121,7 @@ fn encode_with(weights: &[f32], bytes: &mut [u8], codes: impl Fn(f32, f32, &[f32
         let exponent = exponent_of(magnitude);
         let [e, pairs @ ..] = block;
         *e = exponent;
-        // Finite weights give exponents up to 253, none of them reserved.
+        // Weights below 2^-125 only: the exponent has wrapped, and can be the reserved one, as in the reference.
         *pairs = nibbles::pack(&codes(half_scale(exponent), magnitude, weights));
     });
 }
