@@ -6,6 +6,7 @@
 //!  dispatch! {
 //!      fn NAME(source: &[S], target: &mut [T]) {
 //!          fast VARIANT("feature", ...) => path of the function that enables exactly these features,
+//!          neon => path of the function for aarch64, if it has one,
 //!          portable => path of a function for all other machines, if the rule is too slow,
 //!          scalar => path of the readable rule,
 //!      }
@@ -23,6 +24,7 @@ macro_rules! dispatch {
     (
         $vis:vis fn $name:ident($source:ident: &[$S:ty], $target:ident: &mut [$T:ty]) {
             $(fast $variant:ident($($feature:tt),+) => $fast:path,)*
+            $(neon => $neon:path,)?
             $(portable => $portable:path,)?
             scalar => $scalar:path,
         }
@@ -39,7 +41,7 @@ macro_rules! dispatch {
                     }
                 }
             )*
-            dispatch!(@last [$($portable)?] $scalar, $source, $target)
+            dispatch!(@last [$($neon)?] [$($portable)?] $scalar, $source, $target)
         }
 
         #[cfg(test)]
@@ -48,6 +50,10 @@ macro_rules! dispatch {
             #[allow(unused_mut)]
             let mut agreement = $crate::dispatch::Agreement::<$S, $T>::of($dtype, $samples, $scalar);
             $(agreement.check("portable", $portable);)?
+            $(
+                #[cfg(target_arch = "aarch64")]
+                agreement.check("neon", $neon);
+            )?
             $(
                 #[cfg(target_arch = "x86_64")]
                 if $(std::arch::is_x86_feature_detected!($feature))&&+ {
@@ -64,6 +70,7 @@ macro_rules! dispatch {
     (
         $vis:vis fn $name:ident($weights:ident: &[f32], $importance:ident: &[f32], $bytes:ident: &mut [u8]) {
             $(fast $variant:ident($($feature:tt),+) => $fast:path,)*
+            $(neon => $neon:path,)?
             scalar => $scalar:path,
         }
         $test:ident on $samples:expr, in $dtype:expr
@@ -79,7 +86,7 @@ macro_rules! dispatch {
                     }
                 }
             )*
-            $scalar($weights, $importance, $bytes)
+            dispatch!(@last [$($neon)?] [] $scalar, $weights, $importance, $bytes)
         }
 
         #[cfg(test)]
@@ -93,6 +100,10 @@ macro_rules! dispatch {
 
             #[allow(unused_mut)]
             let mut agreement = $crate::dispatch::Agreement::<f32, u8>::of($dtype, $samples, rule);
+            $(
+                #[cfg(target_arch = "aarch64")]
+                agreement.check("neon", |weights, bytes| $neon(weights, &importance(weights.len()), bytes));
+            )?
             $(
                 #[cfg(target_arch = "x86_64")]
                 if $(std::arch::is_x86_feature_detected!($feature))&&+ {
@@ -108,12 +119,22 @@ macro_rules! dispatch {
             agreement.finish(concat!(module_path!(), "::", stringify!($test)));
         }
     };
-    (@last [] $scalar:path, $source:ident, $target:ident) => {
-        $scalar($source, $target)
+    (@last [] [] $scalar:path, $($argument:ident),+) => {
+        $scalar($($argument),+)
     };
-    (@last [$portable:path] $scalar:path, $source:ident, $target:ident) => {
-        $portable($source, $target)
+    (@last [] [$portable:path] $scalar:path, $($argument:ident),+) => {
+        $portable($($argument),+)
     };
+    (@last [$neon:path] [$($portable:path)?] $scalar:path, $($argument:ident),+) => {{
+        #[cfg(target_arch = "aarch64")]
+        {
+            $neon($($argument),+)
+        }
+        #[cfg(not(target_arch = "aarch64"))]
+        {
+            dispatch!(@last [] [$($portable)?] $scalar, $($argument),+)
+        }
+    }};
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ macro_rules! encoders {
                 fast avx512("avx2", "f16c", "avx512f", "avx512dq", "avx512bw", "avx512vl")
                     => crate::avx512::compiled::$plain,
                 fast avx2("avx2", "f16c") => crate::avx2::compiled::$plain,
+                neon => crate::neon::compiled::$plain,
                 scalar => encode_scalar,
             }
             encode_variants_agree on crate::samples::finite_weights(), in $Format::DTYPE
@@ -43,6 +44,7 @@ macro_rules! encoders {
                 fast avx512("avx2", "f16c", "avx512f", "avx512dq", "avx512bw", "avx512vl")
                     => crate::avx512::compiled::$weighted,
                 fast avx2("avx2", "f16c") => crate::avx2::compiled::$weighted,
+                neon => crate::neon::compiled::$weighted,
                 scalar => encode_weighted_scalar,
             }
             weighted_variants_agree on crate::samples::finite_weights(), in $Format::DTYPE

@@ -12,11 +12,11 @@
 
 use crate::codec::{encode_blocks, encode_blocks_weighted};
 use crate::decoder::{self, K_LEN, Term};
-use crate::k_lanes::{self, Batch, Importance};
+use crate::k_lanes::{self, Batch, GROUPS_MAX, Importance};
 use crate::parts::{self, Parts, all_nibbles, multiples};
 use crate::scale::reciprocal;
 use crate::search::codebook::{self, STEPS, places_of};
-use crate::search::lanes::{self, LANES_MAX, Lanes};
+use crate::search::lanes::{self, Lanes};
 use crate::search::{importance_of, nearest, peak, squares, sum_of_squares};
 use crate::{Block, DType, f16};
 
@@ -137,8 +137,8 @@ fn encode_weighted_scalar(weights: &[f32], importance: &[f32], bytes: &mut [u8])
 #[inline(always)]
 pub(crate) fn encode_lanes<V: Lanes>(weights: &[f32], bytes: &mut [u8]) {
     for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
-        let mut scales = [0.0; LANES_MAX];
-        for batch in Batch::all::<V, GROUPS, GROUP>(weights) {
+        let mut scales = [0.0; GROUPS_MAX];
+        for [batch] in Batch::all::<V, 1, GROUPS, GROUP>(weights) {
             let columns = lanes::columns::<V, GROUP>(batch.groups);
             let found = lanes::codebook(&columns, &lanes::squares(&columns)).store();
             scales[batch.first..][..V::LANES].copy_from_slice(&found[..V::LANES]);
@@ -153,8 +153,8 @@ pub(crate) fn encode_weighted_lanes<V: Lanes>(weights: &[f32], importance: &[f32
     let mut importance = Importance::of(weights, importance);
     for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
         let importance = importance.next(weights, |sum| sum * (2.0 / K_LEN as f32));
-        let mut scales = [0.0; LANES_MAX];
-        for batch in Batch::all::<V, GROUPS, GROUP>(weights) {
+        let mut scales = [0.0; GROUPS_MAX];
+        for [batch] in Batch::all::<V, 1, GROUPS, GROUP>(weights) {
             let columns = lanes::columns::<V, GROUP>(batch.groups);
             let counts = importance.counts::<V, GROUPS, GROUP>(&batch, &columns);
             let found = lanes::codebook(&columns, &counts).store();
@@ -165,7 +165,7 @@ pub(crate) fn encode_weighted_lanes<V: Lanes>(weights: &[f32], importance: &[f32
 }
 
 #[inline(always)]
-fn write_all(weights: &[[f32; K_LEN]], scales: &[f32; LANES_MAX], blocks: &mut [[u8; BYTES]]) {
+fn write_all(weights: &[[f32; K_LEN]], scales: &[f32; GROUPS_MAX], blocks: &mut [[u8; BYTES]]) {
     for ((weights, scales), block) in weights.iter().zip(scales.as_chunks().0).zip(blocks) {
         write(weights, scales, block);
     }

@@ -14,7 +14,7 @@ use crate::f16;
 use crate::k_lanes::{self, Batch, Importance};
 use crate::search::affine::{self, Affine, Tries};
 use crate::search::lanes::{self, Columns, Lanes};
-use crate::search::{greatest, importance_of, nearest, nested, sum_of_squares};
+use crate::search::{greatest, importance_of, nearest, nearest_quotients, nested, sum_of_squares};
 
 /// What differs between the formats: `GROUPS` groups of `GROUP` weights in `BYTES` bytes.
 pub(crate) trait Format<const BYTES: usize, const GROUPS: usize, const GROUP: usize> {
@@ -46,12 +46,11 @@ struct Found<const GROUPS: usize> {
     pairs: [Affine; GROUPS],
     /// How much each group counts: the sum over its weights.
     counts: [f32; GROUPS],
-    codes: [u8; K_LEN],
 }
 
 impl<const GROUPS: usize> Found<GROUPS> {
     const NOTHING: Found<GROUPS> =
-        Found { pairs: [Affine { scale: 0.0, minimum: 0.0 }; GROUPS], counts: [0.0; GROUPS], codes: [0; K_LEN] };
+        Found { pairs: [Affine { scale: 0.0, minimum: 0.0 }; GROUPS], counts: [0.0; GROUPS] };
 }
 
 /// What a block stores for its groups.
@@ -68,8 +67,10 @@ where
     F: Format<BYTES, GROUPS, GROUP>,
 {
     encode_blocks(weights, bytes, |weights, block| {
-        let found = search(F::PLAIN, weights, |_, weights| F::counts(weights));
-        write::<F, BYTES, GROUPS, GROUP>(weights, &found, plain_header(F::STEP_TOP, &found), block);
+        let (found, mut codes) = search(F::PLAIN, weights, |_, weights| F::counts(weights));
+        let header = plain_header(F::STEP_TOP, &found);
+        settle(F::PLAIN.top, &header, weights, &mut codes);
+        F::pack(&header, &codes, block);
     });
 }
 
@@ -83,12 +84,17 @@ pub(crate) fn encode_weighted<F, const BYTES: usize, const GROUPS: usize, const 
 {
     encode_blocks_weighted(weights, importance, bytes, |weights, importance: &[f32; K_LEN], block| {
         let mean_square = F::MEAN_SQUARES * sum_of_squares(weights) / K_LEN as f32;
-        let found = search(weighted_tries(F::PLAIN.top), weights, |group, weights: &[f32; GROUP]| {
+        let (found, mut codes) = search(weighted_tries(F::PLAIN.top), weights, |group, weights: &[f32; GROUP]| {
             importance_of(weights, &importance.as_chunks().0[group], mean_square)
         });
-        write::<F, BYTES, GROUPS, GROUP>(weights, &found, weighted_header(F::STEP_TOP, &found), block);
+        let header = weighted_header(F::STEP_TOP, &found);
+        settle(F::PLAIN.top, &header, weights, &mut codes);
+        F::pack(&header, &codes, block);
     });
 }
+
+/// Vectors of groups that are searched at once.
+const VECTORS: usize = 2;
 
 /// [`encode`] with a group in each lane.
 #[inline(always)]
@@ -101,12 +107,15 @@ pub(crate) fn encode_lanes<F, V, const BYTES: usize, const GROUPS: usize, const 
 {
     for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
         let mut found = [Found::NOTHING; k_lanes::BLOCKS_MAX];
-        for batch in Batch::all::<V, GROUPS, GROUP>(weights) {
-            let columns = lanes::columns::<V, GROUP>(batch.groups);
-            search_lanes(F::PLAIN, &batch, &columns, &F::counts_lanes(&columns), &mut found);
+        for batches in Batch::all::<V, VECTORS, GROUPS, GROUP>(weights) {
+            search_lanes(F::PLAIN, &batches, |_, columns| F::counts_lanes::<V>(columns), &mut found);
         }
         for ((weights, found), block) in weights.iter().zip(&found).zip(blocks) {
-            write::<F, BYTES, GROUPS, GROUP>(weights, found, plain_header(F::STEP_TOP, found), block);
+            let header = plain_header(F::STEP_TOP, found);
+            let codes = codes(F::PLAIN.top, &header, weights, |_, weights: &[f32; GROUP]| {
+                codes_of_group(F::PLAIN, weights, &F::counts(weights))
+            });
+            F::pack(&header, &codes, block);
         }
     }
 }
@@ -121,57 +130,73 @@ pub(crate) fn encode_weighted_lanes<F, V, const BYTES: usize, const GROUPS: usiz
     F: Format<BYTES, GROUPS, GROUP>,
     V: Lanes,
 {
-    let mut importance = Importance::of(weights, importance);
+    let (mut importance, tries) = (Importance::of(weights, importance), weighted_tries(F::PLAIN.top));
     for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
         let importance = importance.next(weights, |sum| F::MEAN_SQUARES * sum / K_LEN as f32);
         let mut found = [Found::NOTHING; k_lanes::BLOCKS_MAX];
-        for batch in Batch::all::<V, GROUPS, GROUP>(weights) {
-            let columns = lanes::columns::<V, GROUP>(batch.groups);
-            let counts = importance.counts::<V, GROUPS, GROUP>(&batch, &columns);
-            search_lanes(weighted_tries(F::PLAIN.top), &batch, &columns, &counts, &mut found);
+        for batches in Batch::all::<V, VECTORS, GROUPS, GROUP>(weights) {
+            let counts = |batch: &Batch<'_, GROUP>, columns: &Columns<V, GROUP>| {
+                importance.counts::<V, GROUPS, GROUP>(batch, columns)
+            };
+            search_lanes(tries, &batches, counts, &mut found);
         }
-        for ((weights, found), block) in weights.iter().zip(&found).zip(blocks) {
-            write::<F, BYTES, GROUPS, GROUP>(weights, found, weighted_header(F::STEP_TOP, found), block);
+        for (number, ((weights, found), block)) in weights.iter().zip(&found).zip(blocks).enumerate() {
+            let header = weighted_header(F::STEP_TOP, found);
+            let codes = codes(F::PLAIN.top, &header, weights, |group, weights: &[f32; GROUP]| {
+                let (columns, mean_square) = importance.of_block(number);
+                codes_of_group(tries, weights, &importance_of(weights, &columns.as_chunks().0[group], mean_square))
+            });
+            F::pack(&header, &codes, block);
         }
     }
 }
 
-/// Searches each group. `counts` says how much the error of each weight of a group counts.
+/// Searches each group; returns its codes too. `counts` says how much the error of each weight of a group counts.
 fn search<const GROUPS: usize, const GROUP: usize>(
     tries: Tries,
     weights: &[f32; K_LEN],
     counts: impl Fn(usize, &[f32; GROUP]) -> [f32; GROUP],
-) -> Found<GROUPS> {
+) -> (Found<GROUPS>, [u8; K_LEN]) {
     const { assert!(GROUPS * GROUP == K_LEN) };
-    let mut found = Found::NOTHING;
-    let groups = weights.as_chunks().0.iter().zip(found.codes.as_chunks_mut().0);
+    let (mut found, mut codes) = (Found::NOTHING, [0; K_LEN]);
+    let groups = weights.as_chunks().0.iter().zip(codes.as_chunks_mut().0);
     let results = found.pairs.iter_mut().zip(&mut found.counts);
     for (number, ((weights, codes), (pair, sum))) in groups.zip(results).enumerate() {
         let counts = counts(number, weights);
         *sum = counts.iter().fold(0.0, |sum, count| sum + count);
         *pair = affine::search(tries, weights, &counts, codes);
     }
-    found
+    (found, codes)
 }
 
-/// Searches the groups of a batch and puts what is found to their blocks.
+/// The codes that the search of a group finds.
+#[cold]
+fn codes_of_group<const GROUP: usize>(tries: Tries, weights: &[f32; GROUP], counts: &[f32; GROUP]) -> [u8; GROUP] {
+    let mut codes = [0; GROUP];
+    affine::search(tries, weights, counts, &mut codes);
+    codes
+}
+
+/// Searches the groups of batches and puts what is found to their blocks.
 #[inline(always)]
 fn search_lanes<V: Lanes, const GROUPS: usize, const GROUP: usize>(
     tries: Tries,
-    batch: &Batch<GROUP>,
-    columns: &Columns<V, GROUP>,
-    counts: &Columns<V, GROUP>,
+    batches: &[Batch<GROUP>; VECTORS],
+    counts: impl Fn(&Batch<GROUP>, &Columns<V, GROUP>) -> Columns<V, GROUP>,
     found: &mut [Found<GROUPS>],
 ) {
-    let results = lanes::affine(tries, columns, counts);
-    let (sums, scales, minima) = (lanes::sum(counts).store(), results.scale.store(), results.minimum.store());
-    let codes = lanes::bytes(&results.codes);
-    for lane in 0..batch.groups.len() {
-        let (found, group) = (&mut found[(batch.first + lane) / GROUPS], (batch.first + lane) % GROUPS);
-        found.pairs[group] = Affine { scale: scales[lane], minimum: minima[lane] };
-        found.counts[group] = sums[lane];
-        for (code, column) in found.codes[group * GROUP..][..GROUP].iter_mut().zip(&codes) {
-            *code = column[lane];
+    let mut columns = [[V::splat(0.0); GROUP]; VECTORS];
+    let mut columns_counts = columns;
+    for ((batch, columns), of_columns) in batches.iter().zip(&mut columns).zip(&mut columns_counts) {
+        *columns = lanes::columns(batch.groups);
+        *of_columns = counts(batch, columns);
+    }
+    let lines = lanes::affine(tries, columns.each_ref(), columns_counts.each_ref());
+    for ((batch, line), counts) in batches.iter().zip(&lines).zip(&columns_counts) {
+        let (sums, scales, minima) = (lanes::sum(counts).store(), line.scale.store(), line.minimum.store());
+        for (lane, (block, group)) in batch.places::<GROUPS>().enumerate() {
+            found[block].pairs[group] = Affine { scale: scales[lane], minimum: minima[lane] };
+            found[block].counts[group] = sums[lane];
         }
     }
 }
@@ -203,26 +228,53 @@ fn weighted_header<const GROUPS: usize>(top: u8, found: &Found<GROUPS>) -> Heade
     Header { scale, low, steps, offsets }
 }
 
-/// Writes a block: the codes of the search are replaced by those nearest under the rounded header. A group whose scale
-/// became 0 keeps its codes.
+/// The scale and the minimum of each group under a rounded header.
 #[inline(always)]
-fn write<F, const BYTES: usize, const GROUPS: usize, const GROUP: usize>(
-    weights: &[f32; K_LEN],
-    found: &Found<GROUPS>,
-    header: Header<GROUPS>,
-    block: &mut [u8; BYTES],
-) where
-    F: Format<BYTES, GROUPS, GROUP>,
-{
-    let (scale, low, mut codes) = (f16::widen(header.scale), f16::widen(header.low), found.codes);
-    let groups = weights.as_chunks::<GROUP>().0.iter().zip(codes.as_chunks_mut::<GROUP>().0);
-    for ((weights, codes), (step, offset)) in groups.zip(header.steps.iter().zip(header.offsets)) {
-        let (scale, minimum) = (scale * f32::from(*step), low * f32::from(offset));
+fn lines<const GROUPS: usize>(header: &Header<GROUPS>) -> [(f32, f32); GROUPS] {
+    let (scale, low) = (f16::widen(header.scale), f16::widen(header.low));
+    let mut lines = [(0.0, 0.0); GROUPS];
+    for (line, (step, offset)) in lines.iter_mut().zip(header.steps.iter().zip(header.offsets)) {
+        *line = (scale * f32::from(*step), low * f32::from(offset));
+    }
+    lines
+}
+
+/// Replaces the codes of the search by those nearest under the rounded header. A group whose scale became 0 keeps its
+/// codes.
+fn settle<const GROUPS: usize>(top: i32, header: &Header<GROUPS>, weights: &[f32; K_LEN], codes: &mut [u8; K_LEN]) {
+    let group = K_LEN / GROUPS;
+    let groups = weights.chunks(group).zip(codes.chunks_mut(group));
+    for ((weights, codes), (scale, minimum)) in groups.zip(lines(header)) {
         if scale != 0.0 {
             for (code, weight) in codes.iter_mut().zip(weights) {
-                *code = nearest((weight + minimum) / scale).clamp(0, F::PLAIN.top) as u8;
+                *code = nearest((weight + minimum) / scale).clamp(0, top) as u8;
             }
         }
     }
-    F::pack(&header, &codes, block);
+}
+
+/// The codes that [`settle`] leaves. `search` finds those of a group whose scale became 0.
+#[inline(always)]
+fn codes<const GROUPS: usize, const GROUP: usize>(
+    top: i32,
+    header: &Header<GROUPS>,
+    weights: &[f32; K_LEN],
+    search: impl Fn(usize, &[f32; GROUP]) -> [u8; GROUP],
+) -> [u8; K_LEN] {
+    let mut codes = [0; K_LEN];
+    let groups = weights.as_chunks::<GROUP>().0.iter().zip(codes.as_chunks_mut::<GROUP>().0);
+    for (number, ((weights, codes), (scale, minimum))) in groups.zip(lines(header)).enumerate() {
+        if scale == 0.0 {
+            *codes = search(number, weights);
+            continue;
+        }
+        let mut dividends = *weights;
+        for dividend in &mut dividends {
+            *dividend += minimum;
+        }
+        for (code, integer) in codes.iter_mut().zip(nearest_quotients(&dividends, scale)) {
+            *code = integer.clamp(0, top) as u8;
+        }
+    }
+    codes
 }

@@ -2,8 +2,8 @@
 //! importance.
 //!
 //! ```text
-//!  blocks of a batch │ group 0 │ group 1 │ ... │     16 groups, those of one block or of two
-//!                         └─ V::LANES of them at once
+//!  blocks of a batch │ group 0 │ group 1 │ ... │     64 groups, those of four blocks or of eight
+//!                         └─ V::LANES of them in a vector, and several vectors at once
 //! ```
 
 use crate::codec::{assert_whole_rows, whole_blocks};
@@ -11,36 +11,51 @@ use crate::decoder::K_LEN;
 use crate::search::lanes::{self, Columns, LANES_MAX, Lanes};
 use crate::search::sum_of_squares;
 
-/// Blocks of a batch, at most.
-pub(crate) const BLOCKS_MAX: usize = 2;
+/// Groups of a batch, at most.
+pub(crate) const GROUPS_MAX: usize = 4 * LANES_MAX;
+/// Blocks of a batch, at most: blocks have at least eight groups.
+pub(crate) const BLOCKS_MAX: usize = GROUPS_MAX / 8;
 
-/// Groups that are searched at once.
+/// Groups that are searched in a vector.
+#[derive(Clone, Copy)]
 pub(crate) struct Batch<'a, const GROUP: usize> {
     /// The number of the first group in the blocks of the batch.
     pub first: usize,
     pub groups: &'a [[f32; GROUP]],
 }
 
-/// Blocks with as many groups as the widest vector has lanes, and their bytes.
+/// The blocks of each batch, and their bytes.
 #[inline(always)]
 pub(crate) fn batches<'a, const BYTES: usize, const GROUPS: usize>(
     weights: &'a [f32],
     bytes: &'a mut [u8],
 ) -> impl Iterator<Item = (&'a [[f32; K_LEN]], &'a mut [[u8; BYTES]])> {
-    const { assert!(LANES_MAX / GROUPS <= BLOCKS_MAX) };
+    const { assert!(GROUPS_MAX / GROUPS <= BLOCKS_MAX && GROUPS_MAX.is_multiple_of(GROUPS)) };
     let (sources, blocks) = whole_blocks(weights.as_chunks::<K_LEN>(), bytes.as_chunks_mut::<BYTES>());
-    sources.chunks(LANES_MAX / GROUPS).zip(blocks.chunks_mut(LANES_MAX / GROUPS))
+    sources.chunks(GROUPS_MAX / GROUPS).zip(blocks.chunks_mut(GROUPS_MAX / GROUPS))
 }
 
 impl<'a, const GROUP: usize> Batch<'a, GROUP> {
-    /// The groups of the blocks, as many at once as a vector has lanes.
+    /// The groups of the blocks for `N` vectors at once. The last vectors may have fewer groups than lanes, or none.
     #[inline(always)]
-    pub fn all<V: Lanes, const GROUPS: usize, const LEN: usize>(
+    pub fn all<V: Lanes, const N: usize, const GROUPS: usize, const LEN: usize>(
         weights: &'a [[f32; K_LEN]],
-    ) -> impl Iterator<Item = Batch<'a, GROUP>> {
+    ) -> impl Iterator<Item = [Batch<'a, GROUP>; N]> {
         const { assert!(GROUPS * GROUP == K_LEN && GROUP == LEN) };
-        let groups = weights.as_flattened().as_chunks::<GROUP>().0.chunks(V::LANES);
-        groups.enumerate().map(|(number, groups)| Batch { first: number * V::LANES, groups })
+        let groups = weights.as_flattened().as_chunks::<GROUP>().0;
+        (0..groups.len()).step_by(N * V::LANES).map(move |first| {
+            let mut batches = [Batch { first, groups: &groups[..0] }; N];
+            for (n, (batch, groups)) in batches.iter_mut().zip(groups[first..].chunks(V::LANES)).enumerate() {
+                *batch = Batch { first: first + n * V::LANES, groups };
+            }
+            batches
+        })
+    }
+
+    /// The block and the group in it of each lane.
+    #[inline(always)]
+    pub fn places<const GROUPS: usize>(&self) -> impl Iterator<Item = (usize, usize)> {
+        (self.first..self.first + self.groups.len()).map(|group| (group / GROUPS, group % GROUPS))
     }
 }
 
@@ -79,6 +94,11 @@ impl<'a> Importance<'a> {
 }
 
 impl BatchImportance {
+    /// That of the columns of a block, and the block's mean square.
+    pub fn of_block(&self, block: usize) -> (&[f32; K_LEN], f32) {
+        (&self.columns[block], self.mean_squares[block])
+    }
+
     /// The importance of the columns of each group.
     #[inline(always)]
     pub fn columns<V: Lanes, const GROUP: usize>(&self, batch: &Batch<GROUP>) -> Columns<V, GROUP> {
@@ -94,8 +114,8 @@ impl BatchImportance {
         weights: &Columns<V, GROUP>,
     ) -> Columns<V, GROUP> {
         let mut mean_squares = [0.0; LANES_MAX];
-        for (lane, mean_square) in mean_squares.iter_mut().enumerate().take(batch.groups.len()) {
-            *mean_square = self.mean_squares[(batch.first + lane) / GROUPS];
+        for (mean_square, (block, _)) in mean_squares.iter_mut().zip(batch.places::<GROUPS>()) {
+            *mean_square = self.mean_squares[block];
         }
         lanes::importance_of(weights, &self.columns(batch), V::load(&mean_squares))
     }

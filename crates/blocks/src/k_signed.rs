@@ -1,10 +1,12 @@
 //! Encoding that `q3_k` and `q6_k` share: sixteen groups with a signed scale, as a code under one f16 scale.
 
-use crate::codec::{encode_blocks, encode_blocks_weighted, whole_blocks};
+use crate::codec::{encode_blocks, encode_blocks_weighted};
 use crate::decoder::K_LEN;
+use crate::f16;
 use crate::k_lanes::{self, BLOCKS_MAX, Batch, BatchImportance, Importance};
+use crate::parts::multiples;
 use crate::search::lanes::{self, Columns, Lanes};
-use crate::search::{nearest, squares, sum_of_squares};
+use crate::search::{nearest, nearest_quotients, squares, sum_of_squares};
 
 /// Groups of a block.
 pub(crate) const GROUPS: usize = 16;
@@ -13,6 +15,9 @@ pub(crate) const GROUP: usize = K_LEN / GROUPS;
 
 /// What differs between the formats: blocks of `BYTES` bytes.
 pub(crate) trait Format<const BYTES: usize> {
+    /// Codes are `-LEVELS .. LEVELS`.
+    const LEVELS: i32;
+
     /// The search of a group: see [`signed`](crate::search::signed::search).
     fn search(weights: &[f32; GROUP], counts: &[f32; GROUP], codes: &mut [u8; GROUP]) -> f32;
 
@@ -22,23 +27,24 @@ pub(crate) trait Format<const BYTES: usize> {
     /// How much the error of each weight counts when importance is given.
     fn counts(weights: &[f32; GROUP], importance: &[f32; GROUP], square_sum: f32) -> [f32; GROUP];
 
-    /// [`Format::search`] of several groups.
-    fn search_lanes<V: Lanes>(weights: &Columns<V, GROUP>, counts: &Columns<V, GROUP>) -> lanes::Found<V, GROUP>;
+    /// [`Format::search`] of several groups: the scales.
+    fn search_lanes<V: Lanes>(
+        weights: [&Columns<V, GROUP>; VECTORS],
+        counts: [&Columns<V, GROUP>; VECTORS],
+    ) -> [V; VECTORS];
 
-    /// [`Format::search`] of twice as many groups.
+    /// [`Format::search_weighted`] of several groups: the scales.
     #[inline(always)]
-    fn search_two_lanes<V: Lanes>(
-        weights: [&Columns<V, GROUP>; 2],
-        counts: [&Columns<V, GROUP>; 2],
-    ) -> [lanes::Found<V, GROUP>; 2] {
-        [Self::search_lanes(weights[0], counts[0]), Self::search_lanes(weights[1], counts[1])]
-    }
-
-    /// [`Format::search_weighted`] of several groups.
     fn search_weighted_lanes<V: Lanes>(
-        weights: &Columns<V, GROUP>,
-        counts: &Columns<V, GROUP>,
-    ) -> lanes::Found<V, GROUP>;
+        weights: [&Columns<V, GROUP>; VECTORS],
+        counts: [&Columns<V, GROUP>; VECTORS],
+    ) -> [V; VECTORS] {
+        let mut scales = [V::splat(0.0); VECTORS];
+        for ((scale, weights), counts) in scales.iter_mut().zip(weights).zip(counts) {
+            *scale = lanes::signed(Self::LEVELS, weights, counts).scale;
+        }
+        scales
+    }
 
     /// [`Format::counts`] of several groups.
     fn counts_lanes<V: Lanes>(
@@ -47,12 +53,18 @@ pub(crate) trait Format<const BYTES: usize> {
         weights: &Columns<V, GROUP>,
     ) -> Columns<V, GROUP>;
 
-    /// Writes a block from what the search found.
-    fn write(weights: &[f32; K_LEN], found: &Found, block: &mut [u8; BYTES]);
+    /// The header of a block; `None` if all of its bytes are 0.
+    fn header(found: &Found) -> Option<Header>;
 
-    /// Writes a block when importance is given.
-    fn write_weighted(weights: &[f32; K_LEN], found: &Found, block: &mut [u8; BYTES]);
+    /// The header when importance is given.
+    fn weighted_header(found: &Found) -> Option<Header>;
+
+    /// The bytes of a block. `LEVELS` are added to the codes.
+    fn pack(header: &Header, codes: &[u8; K_LEN], block: &mut [u8; BYTES]);
 }
+
+/// Vectors of groups that are searched at once.
+pub(crate) const VECTORS: usize = 4;
 
 /// What the search finds in a block.
 #[derive(Clone, Copy)]
@@ -60,17 +72,31 @@ pub(crate) struct Found {
     pub scales: [f32; GROUPS],
     /// How much each group counts: the sum over its weights.
     pub counts: [f32; GROUPS],
-    pub codes: [u8; K_LEN],
 }
 
 impl Found {
-    const NOTHING: Found = Found { scales: [0.0; GROUPS], counts: [0.0; GROUPS], codes: [0; K_LEN] };
+    const NOTHING: Found = Found { scales: [0.0; GROUPS], counts: [0.0; GROUPS] };
+}
+
+/// What a block stores for its groups.
+pub(crate) struct Header {
+    pub scale: [u8; f16::BYTES],
+    pub steps: [i8; GROUPS],
+}
+
+impl Header {
+    /// The scale of each group.
+    #[inline(always)]
+    fn scales(&self) -> [f32; GROUPS] {
+        multiples(f16::widen(self.scale), self.steps)
+    }
 }
 
 /// The rule without importance, block by block.
 pub(crate) fn encode<F: Format<BYTES>, const BYTES: usize>(weights: &[f32], bytes: &mut [u8]) {
     encode_blocks(weights, bytes, |weights, block| {
-        F::write(weights, &search(weights, |_, weights| squares(weights), F::search), block);
+        let (found, codes) = search(weights, |_, weights| squares(weights), F::search);
+        write::<F, BYTES>(F::header(&found), weights, codes, block);
     });
 }
 
@@ -83,32 +109,23 @@ pub(crate) fn encode_weighted<F: Format<BYTES>, const BYTES: usize>(
     encode_blocks_weighted(weights, importance, bytes, |weights, importance: &[f32; K_LEN], block| {
         let square_sum = sum_of_squares(weights);
         let counts = |group: usize, weights: &_| F::counts(weights, &importance.as_chunks().0[group], square_sum);
-        F::write_weighted(weights, &search(weights, counts, F::search_weighted), block);
+        let (found, codes) = search(weights, counts, F::search_weighted);
+        write::<F, BYTES>(F::weighted_header(&found), weights, codes, block);
     });
 }
 
 /// [`encode`] with a group in each lane.
 #[inline(always)]
 pub(crate) fn encode_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize>(weights: &[f32], bytes: &mut [u8]) {
-    let (sources, blocks) = whole_blocks(weights.as_chunks::<K_LEN>(), bytes.as_chunks_mut::<BYTES>());
-    for (weights, blocks) in sources.chunks(BLOCKS_MAX).zip(blocks.chunks_mut(BLOCKS_MAX)) {
+    for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
         let mut found = [Found::NOTHING; BLOCKS_MAX];
-        let mut batches = Batch::all::<V, GROUPS, GROUP>(weights);
-        while let Some(batch) = batches.next() {
-            let columns = lanes::columns::<V, GROUP>(batch.groups);
-            let counts = lanes::squares(&columns);
-            let Some(second) = batches.next() else {
-                take(&mut found, &batch, &counts, &F::search_lanes(&columns, &counts));
-                continue;
-            };
-            let second_columns = lanes::columns::<V, GROUP>(second.groups);
-            let second_counts = lanes::squares(&second_columns);
-            let [results, second_results] = F::search_two_lanes([&columns, &second_columns], [&counts, &second_counts]);
-            take(&mut found, &batch, &counts, &results);
-            take(&mut found, &second, &second_counts, &second_results);
+        for batches in Batch::all::<V, VECTORS, GROUPS, GROUP>(weights) {
+            search_lanes(&batches, |_, columns| lanes::squares(columns), F::search_lanes::<V>, &mut found);
         }
-        for ((weights, block), found) in weights.iter().zip(blocks).zip(&found) {
-            F::write(weights, found, block);
+        for ((weights, found), block) in weights.iter().zip(&found).zip(blocks) {
+            write_lanes::<F, BYTES>(F::header(found), weights, block, |_, weights| {
+                codes_of_group(weights, &squares(weights), F::search)
+            });
         }
     }
 }
@@ -123,66 +140,116 @@ pub(crate) fn encode_weighted_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usi
     let mut importance = Importance::of(weights, importance);
     for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
         let importance = importance.next(weights, |sum| 2.0 * sum / K_LEN as f32);
-        let mut found = Found::NOTHING;
-        for batch in Batch::all::<V, GROUPS, GROUP>(weights) {
-            let columns = lanes::columns::<V, GROUP>(batch.groups);
-            let counts = F::counts_lanes(&importance, &batch, &columns);
-            take(std::slice::from_mut(&mut found), &batch, &counts, &F::search_weighted_lanes(&columns, &counts));
+        let mut found = [Found::NOTHING; BLOCKS_MAX];
+        for batches in Batch::all::<V, VECTORS, GROUPS, GROUP>(weights) {
+            let counts = |batch: &Batch<'_, GROUP>, columns: &Columns<V, GROUP>| {
+                F::counts_lanes::<V>(&importance, batch, columns)
+            };
+            search_lanes(&batches, counts, F::search_weighted_lanes::<V>, &mut found);
         }
-        for (weights, block) in weights.iter().zip(blocks) {
-            F::write_weighted(weights, &found, block);
+        for (number, ((weights, found), block)) in weights.iter().zip(&found).zip(blocks).enumerate() {
+            let square_sum = || sum_of_squares(weights);
+            write_lanes::<F, BYTES>(F::weighted_header(found), weights, block, |group, weights| {
+                let (columns, _) = importance.of_block(number);
+                let counts = F::counts(weights, &columns.as_chunks().0[group], square_sum());
+                codes_of_group(weights, &counts, F::search_weighted)
+            });
         }
     }
 }
 
-/// Searches each group. `counts` says how much the error of each weight of a group counts.
+/// Searches each group; returns its codes too. `counts` says how much the error of each weight of a group counts.
 fn search(
     weights: &[f32; K_LEN],
     counts: impl Fn(usize, &[f32; GROUP]) -> [f32; GROUP],
     search: impl Fn(&[f32; GROUP], &[f32; GROUP], &mut [u8; GROUP]) -> f32,
-) -> Found {
-    let mut found = Found::NOTHING;
-    let groups = weights.as_chunks().0.iter().zip(found.codes.as_chunks_mut().0);
+) -> (Found, [u8; K_LEN]) {
+    let (mut found, mut codes) = (Found::NOTHING, [0; K_LEN]);
+    let groups = weights.as_chunks().0.iter().zip(codes.as_chunks_mut().0);
     let results = found.scales.iter_mut().zip(&mut found.counts);
     for (number, ((weights, codes), (scale, sum))) in groups.zip(results).enumerate() {
         let counts = counts(number, weights);
         *sum = counts.iter().fold(0.0, |sum, count| sum + count);
         *scale = search(weights, &counts, codes);
     }
-    found
+    (found, codes)
 }
 
-/// Takes what was found in the groups of a batch, for each of its blocks.
+/// The codes that the search of a group finds.
+#[cold]
+fn codes_of_group(
+    weights: &[f32; GROUP],
+    counts: &[f32; GROUP],
+    search: impl Fn(&[f32; GROUP], &[f32; GROUP], &mut [u8; GROUP]) -> f32,
+) -> [u8; GROUP] {
+    let mut codes = [0; GROUP];
+    search(weights, counts, &mut codes);
+    codes
+}
+
+/// Searches the groups of batches and puts what is found to their blocks.
 #[inline(always)]
-fn take<V: Lanes>(
+fn search_lanes<V: Lanes>(
+    batches: &[Batch<GROUP>; VECTORS],
+    counts: impl Fn(&Batch<GROUP>, &Columns<V, GROUP>) -> Columns<V, GROUP>,
+    search: impl Fn([&Columns<V, GROUP>; VECTORS], [&Columns<V, GROUP>; VECTORS]) -> [V; VECTORS],
     found: &mut [Found],
-    batch: &Batch<GROUP>,
-    counts: &Columns<V, GROUP>,
-    results: &lanes::Found<V, GROUP>,
 ) {
-    let (sums, scales) = (lanes::sum(counts).store(), results.scale.store());
-    let codes = lanes::bytes(&results.codes);
-    for lane in 0..batch.groups.len() {
-        let (block, group) = ((batch.first + lane) / GROUPS, (batch.first + lane) % GROUPS);
-        let found = &mut found[block];
-        found.scales[group] = scales[lane];
-        found.counts[group] = sums[lane];
-        for (code, column) in found.codes[group * GROUP..][..GROUP].iter_mut().zip(&codes) {
-            *code = column[lane];
+    let mut columns = [[V::splat(0.0); GROUP]; VECTORS];
+    let mut columns_counts = columns;
+    for ((batch, columns), of_columns) in batches.iter().zip(&mut columns).zip(&mut columns_counts) {
+        *columns = lanes::columns(batch.groups);
+        *of_columns = counts(batch, columns);
+    }
+    let scales = search(columns.each_ref(), columns_counts.each_ref());
+    for ((batch, scales), counts) in batches.iter().zip(scales).zip(&columns_counts) {
+        let (sums, scales) = (lanes::sum(counts).store(), scales.store());
+        for (lane, (block, group)) in batch.places::<GROUPS>().enumerate() {
+            found[block].scales[group] = scales[lane];
+            found[block].counts[group] = sums[lane];
         }
     }
 }
 
-/// Replaces the codes of the search, stored as `code + levels`, by those nearest under the rounded scales. A group
-/// whose scale became 0 keeps its codes.
-#[inline(always)]
-pub(crate) fn settle(levels: i32, scales: &[f32; GROUPS], weights: &[f32; K_LEN], codes: &mut [u8; K_LEN]) {
+/// Writes a block: replaces the codes of the search, stored as `code + LEVELS`, by those nearest under the rounded
+/// scales. A group whose scale became 0 keeps its codes.
+fn write<F: Format<BYTES>, const BYTES: usize>(
+    header: Option<Header>,
+    weights: &[f32; K_LEN],
+    mut codes: [u8; K_LEN],
+    block: &mut [u8; BYTES],
+) {
+    let Some(header) = header else { return block.fill(0) };
     let groups = weights.as_chunks::<GROUP>().0.iter().zip(codes.as_chunks_mut::<GROUP>().0);
-    for ((weights, codes), scale) in groups.zip(scales) {
-        if *scale != 0.0 {
+    for ((weights, codes), scale) in groups.zip(header.scales()) {
+        if scale != 0.0 {
             for (code, weight) in codes.iter_mut().zip(weights) {
-                *code = (nearest(weight / scale).clamp(-levels, levels - 1) + levels) as u8;
+                *code = (nearest(weight / scale).clamp(-F::LEVELS, F::LEVELS - 1) + F::LEVELS) as u8;
             }
         }
     }
+    F::pack(&header, &codes, block);
+}
+
+/// [`write`]; `search` finds the codes of a group whose scale became 0.
+#[inline(always)]
+fn write_lanes<F: Format<BYTES>, const BYTES: usize>(
+    header: Option<Header>,
+    weights: &[f32; K_LEN],
+    block: &mut [u8; BYTES],
+    search: impl Fn(usize, &[f32; GROUP]) -> [u8; GROUP],
+) {
+    let Some(header) = header else { return block.fill(0) };
+    let mut codes = [0; K_LEN];
+    let groups = weights.as_chunks::<GROUP>().0.iter().zip(codes.as_chunks_mut::<GROUP>().0);
+    for (number, ((weights, codes), scale)) in groups.zip(header.scales()).enumerate() {
+        if scale == 0.0 {
+            *codes = search(number, weights);
+            continue;
+        }
+        for (code, integer) in codes.iter_mut().zip(nearest_quotients(weights, scale)) {
+            *code = (integer.clamp(-F::LEVELS, F::LEVELS - 1) + F::LEVELS) as u8;
+        }
+    }
+    F::pack(&header, &codes, block);
 }

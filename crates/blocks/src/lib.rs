@@ -26,9 +26,16 @@
 //! ```
 
 #![cfg_attr(
-    not(target_arch = "x86_64"),
-    allow(dead_code, reason = "the encoders with a group in each lane have variants for x86-64 only")
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(dead_code, reason = "the encoders with a group in each lane have variants for x86-64 and aarch64 only")
 )]
+#![cfg_attr(
+    target_arch = "aarch64",
+    allow(dead_code, reason = "only tests use a scalar rule if there is always a faster variant")
+)]
+
+#[macro_use]
+mod compiled;
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
@@ -65,6 +72,9 @@ mod k_affine;
 mod k_lanes;
 mod k_signed;
 mod mxfp4;
+#[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
+mod neon;
 mod nvfp4;
 mod packing;
 mod q2_k;

@@ -12,7 +12,7 @@
 
 use crate::decoder::{self, K_LEN, Term, two_bits};
 use crate::k_lanes::{Batch, BatchImportance};
-use crate::k_signed::{self, Format, Found, GROUP, GROUPS};
+use crate::k_signed::{self, Format, Found, GROUP, GROUPS, Header, VECTORS};
 use crate::packing::{pack_single_bits, pack_two_bits};
 use crate::parts::{self, Parts, all_two_bits, multiples, put_single_bits, sixteen_steps};
 use crate::search::lanes::{self, Columns, Lanes};
@@ -100,45 +100,6 @@ dispatch! {
 const LEVELS: i32 = 4;
 const STEP_LEVELS: i32 = 32;
 
-/// The f16 scale and the steps, each with `STEP_LEVELS` added.
-type Header = ([u8; f16::BYTES], [u8; GROUPS]);
-
-/// The header when no importance is given: the largest scale gets the step `-STEP_LEVELS`.
-#[inline(always)]
-fn plain_header(found: &Found) -> Header {
-    let peak = peak(&found.scales);
-    if peak == 0.0 {
-        return ([0; f16::BYTES], [0; GROUPS]);
-    }
-    let inverse = -(STEP_LEVELS as f32) / peak;
-    let steps =
-        found.scales.map(|scale| (nearest(inverse * scale).clamp(-STEP_LEVELS, STEP_LEVELS - 1) + STEP_LEVELS) as u8);
-    (f16::narrow(1.0 / inverse), steps)
-}
-
-/// The header when importance is given.
-#[inline(always)]
-fn weighted_header(found: &Found) -> Header {
-    let mut steps = [0; GROUPS];
-    let scale = signed::search(STEP_LEVELS, &found.scales, &found.counts, &mut steps);
-    (f16::narrow(scale), steps)
-}
-
-/// Writes a block from what the search found.
-#[inline(always)]
-fn write(weights: &[f32; K_LEN], codes: &[u8; K_LEN], (scale, steps): Header, block: &mut [u8; BYTES]) {
-    let scales = multiples(f16::widen(scale), steps.map(|step| step as i8 - STEP_LEVELS as i8));
-    let mut codes = *codes;
-    k_signed::settle(LEVELS, &scales, weights, &mut codes);
-    let (third, rest) = block.split_first_chunk_mut::<32>().expect("a block has 110 bytes");
-    let (packed, rest) = rest.split_first_chunk_mut::<64>().expect("a block has 110 bytes");
-    let (packed_steps, rest) = rest.split_first_chunk_mut::<12>().expect("a block has 110 bytes");
-    *third = pack_single_bits(&codes, 2);
-    *packed = pack_two_bits(&codes);
-    *packed_steps = pack_steps(&steps);
-    rest.copy_from_slice(&scale);
-}
-
 fn pack_steps(steps: &[u8; GROUPS]) -> [u8; 12] {
     std::array::from_fn(|byte| match byte {
         0..8 => steps[byte] & 15 | steps[byte + 8] << 4,
@@ -147,6 +108,8 @@ fn pack_steps(steps: &[u8; GROUPS]) -> [u8; 12] {
 }
 
 impl Format<BYTES> for Q3K {
+    const LEVELS: i32 = LEVELS;
+
     fn search(weights: &[f32; GROUP], counts: &[f32; GROUP], codes: &mut [u8; GROUP]) -> f32 {
         descent::search(LEVELS, weights, counts, codes)
     }
@@ -160,25 +123,11 @@ impl Format<BYTES> for Q3K {
     }
 
     #[inline(always)]
-    fn search_lanes<V: Lanes>(weights: &Columns<V, GROUP>, counts: &Columns<V, GROUP>) -> lanes::Found<V, GROUP> {
-        let [found] = lanes::descent(LEVELS, [weights], [counts]);
-        found
-    }
-
-    #[inline(always)]
-    fn search_two_lanes<V: Lanes>(
-        weights: [&Columns<V, GROUP>; 2],
-        counts: [&Columns<V, GROUP>; 2],
-    ) -> [lanes::Found<V, GROUP>; 2] {
+    fn search_lanes<V: Lanes>(
+        weights: [&Columns<V, GROUP>; VECTORS],
+        counts: [&Columns<V, GROUP>; VECTORS],
+    ) -> [V; VECTORS] {
         lanes::descent(LEVELS, weights, counts)
-    }
-
-    #[inline(always)]
-    fn search_weighted_lanes<V: Lanes>(
-        weights: &Columns<V, GROUP>,
-        counts: &Columns<V, GROUP>,
-    ) -> lanes::Found<V, GROUP> {
-        lanes::signed(LEVELS, weights, counts)
     }
 
     #[inline(always)]
@@ -190,14 +139,34 @@ impl Format<BYTES> for Q3K {
         importance.counts::<V, GROUPS, GROUP>(batch, weights)
     }
 
+    /// The largest scale gets the step `-STEP_LEVELS`.
     #[inline(always)]
-    fn write(weights: &[f32; K_LEN], found: &Found, block: &mut [u8; BYTES]) {
-        write(weights, &found.codes, plain_header(found), block);
+    fn header(found: &Found) -> Option<Header> {
+        let peak = peak(&found.scales);
+        if peak == 0.0 {
+            return Some(Header { scale: [0; f16::BYTES], steps: [-STEP_LEVELS as i8; GROUPS] });
+        }
+        let inverse = -(STEP_LEVELS as f32) / peak;
+        let steps = found.scales.map(|scale| nearest(inverse * scale).clamp(-STEP_LEVELS, STEP_LEVELS - 1) as i8);
+        Some(Header { scale: f16::narrow(1.0 / inverse), steps })
     }
 
     #[inline(always)]
-    fn write_weighted(weights: &[f32; K_LEN], found: &Found, block: &mut [u8; BYTES]) {
-        write(weights, &found.codes, weighted_header(found), block);
+    fn weighted_header(found: &Found) -> Option<Header> {
+        let mut steps = [0; GROUPS];
+        let scale = signed::search(STEP_LEVELS, &found.scales, &found.counts, &mut steps);
+        Some(Header { scale: f16::narrow(scale), steps: steps.map(|step| step as i8 - STEP_LEVELS as i8) })
+    }
+
+    #[inline(always)]
+    fn pack(header: &Header, codes: &[u8; K_LEN], block: &mut [u8; BYTES]) {
+        let (third, rest) = block.split_first_chunk_mut::<32>().expect("a block has 110 bytes");
+        let (packed, rest) = rest.split_first_chunk_mut::<64>().expect("a block has 110 bytes");
+        let (packed_steps, rest) = rest.split_first_chunk_mut::<12>().expect("a block has 110 bytes");
+        *third = pack_single_bits(codes, 2);
+        *packed = pack_two_bits(codes);
+        *packed_steps = pack_steps(&header.steps.map(|step| (step + STEP_LEVELS as i8) as u8));
+        rest.copy_from_slice(&header.scale);
     }
 }
 

@@ -78,7 +78,7 @@ impl Format<BYTES> for Q4_0 {
 
     #[inline(always)]
     fn search_lanes<V: Lanes>(weights: &Columns<V, LEN>, counts: &Columns<V, LEN>) -> lanes::Found<V, LEN> {
-        lanes::signed(8, weights, counts)
+        lanes::Found::signed(8, weights, counts)
     }
 
     #[inline(always)]

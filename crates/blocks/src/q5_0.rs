@@ -81,7 +81,7 @@ impl Format<BYTES> for Q5_0 {
 
     #[inline(always)]
     fn search_lanes<V: Lanes>(weights: &Columns<V, LEN>, counts: &Columns<V, LEN>) -> lanes::Found<V, LEN> {
-        lanes::signed(16, weights, counts)
+        lanes::Found::signed(16, weights, counts)
     }
 
     #[inline(always)]

@@ -90,7 +90,7 @@ impl Format<BYTES> for Q5_1 {
 
     #[inline(always)]
     fn search_lanes<V: Lanes>(weights: &Columns<V, LEN>, counts: &Columns<V, LEN>) -> lanes::Found<V, LEN> {
-        lanes::affine(weighted_tries(31), weights, counts)
+        lanes::Found::affine(weighted_tries(31), weights, counts)
     }
 
     #[inline(always)]

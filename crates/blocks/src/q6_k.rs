@@ -12,10 +12,10 @@
 
 use crate::decoder::{self, K_LEN, Term, two_bits};
 use crate::k_lanes::{Batch, BatchImportance};
-use crate::k_signed::{self, Format, Found, GROUP};
+use crate::k_signed::{self, Format, Found, GROUP, Header, VECTORS};
 use crate::packing::{pack_nibbles, pack_two_bits};
 use crate::parts::{self, Parts, all_nibbles, all_two_bits, multiples};
-use crate::search::lanes::{self, Columns, Lanes};
+use crate::search::lanes::{Columns, Lanes};
 use crate::search::{TINY, nearest, peak, signed};
 use crate::{Block, DType, f16};
 
@@ -94,6 +94,8 @@ dispatch! {
 const LEVELS: i32 = 32;
 
 impl Format<BYTES> for Q6K {
+    const LEVELS: i32 = LEVELS;
+
     fn search(weights: &[f32; GROUP], counts: &[f32; GROUP], codes: &mut [u8; GROUP]) -> f32 {
         signed::search(LEVELS, weights, counts, codes)
     }
@@ -107,16 +109,11 @@ impl Format<BYTES> for Q6K {
     }
 
     #[inline(always)]
-    fn search_lanes<V: Lanes>(weights: &Columns<V, GROUP>, counts: &Columns<V, GROUP>) -> lanes::Found<V, GROUP> {
-        lanes::signed(LEVELS, weights, counts)
-    }
-
-    #[inline(always)]
-    fn search_weighted_lanes<V: Lanes>(
-        weights: &Columns<V, GROUP>,
-        counts: &Columns<V, GROUP>,
-    ) -> lanes::Found<V, GROUP> {
-        lanes::signed(LEVELS, weights, counts)
+    fn search_lanes<V: Lanes>(
+        weights: [&Columns<V, GROUP>; VECTORS],
+        counts: [&Columns<V, GROUP>; VECTORS],
+    ) -> [V; VECTORS] {
+        Self::search_weighted_lanes(weights, counts)
     }
 
     #[inline(always)]
@@ -129,29 +126,30 @@ impl Format<BYTES> for Q6K {
     }
 
     #[inline(always)]
-    fn write(weights: &[f32; K_LEN], found: &Found, block: &mut [u8; BYTES]) {
+    fn header(found: &Found) -> Option<Header> {
         let peak = peak(&found.scales);
         if peak.abs() < TINY {
-            block.fill(0);
-            return;
+            return None;
         }
         let inverse = -128.0 / peak;
-        let scale = f16::narrow(1.0 / inverse);
         let steps = found.scales.map(|scale| nearest(inverse * scale).min(127) as i8);
-        let mut codes = found.codes;
-        k_signed::settle(LEVELS, &multiples(f16::widen(scale), steps), weights, &mut codes);
-        let (lower, rest) = block.split_first_chunk_mut::<128>().expect("a block has 210 bytes");
-        let (upper, rest) = rest.split_first_chunk_mut::<64>().expect("a block has 210 bytes");
-        let (packed_steps, rest) = rest.split_first_chunk_mut::<16>().expect("a block has 210 bytes");
-        *lower = pack_nibbles::<64>(&codes);
-        *upper = pack_two_bits(&codes.map(|code| code >> 4));
-        *packed_steps = steps.map(|step| step as u8);
-        rest.copy_from_slice(&scale);
+        Some(Header { scale: f16::narrow(1.0 / inverse), steps })
     }
 
     #[inline(always)]
-    fn write_weighted(weights: &[f32; K_LEN], found: &Found, block: &mut [u8; BYTES]) {
-        Self::write(weights, found, block);
+    fn weighted_header(found: &Found) -> Option<Header> {
+        Self::header(found)
+    }
+
+    #[inline(always)]
+    fn pack(header: &Header, codes: &[u8; K_LEN], block: &mut [u8; BYTES]) {
+        let (lower, rest) = block.split_first_chunk_mut::<128>().expect("a block has 210 bytes");
+        let (upper, rest) = rest.split_first_chunk_mut::<64>().expect("a block has 210 bytes");
+        let (packed_steps, rest) = rest.split_first_chunk_mut::<16>().expect("a block has 210 bytes");
+        *lower = pack_nibbles::<64>(codes);
+        *upper = pack_two_bits(&codes.map(|code| code >> 4));
+        *packed_steps = header.steps.map(|step| step as u8);
+        rest.copy_from_slice(&header.scale);
     }
 }
 

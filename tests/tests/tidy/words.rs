@@ -12,6 +12,7 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/blocks/src/avx2/",
     "crates/blocks/src/avx512.rs",
     "crates/blocks/src/avx512/",
+    "crates/blocks/src/neon/",
     "crates/blocks/src/dispatch.rs",
     "crates/formats/src/gguf/map.rs",
     "crates/guard/",

@@ -41,7 +41,8 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn load(numbers: &[f32; LANES_MAX]) -> Avx2 {
+    fn load(numbers: &[f32]) -> Avx2 {
+        let numbers: &[f32; 8] = numbers.first_chunk().expect("a number for each lane");
         // SAFETY: the type is used only where AVX2 was found; the array holds the 32 bytes that are read.
         Avx2(unsafe { _mm256_loadu_ps(numbers.as_ptr()) })
     }
@@ -52,6 +53,16 @@ impl Lanes for Avx2 {
         // SAFETY: the type is used only where AVX2 was found; the array holds the 32 bytes that are written.
         unsafe { _mm256_storeu_ps(numbers.as_mut_ptr(), self.0) }
         numbers
+    }
+
+    #[inline(always)]
+    fn zip(self, other: Avx2) -> (Avx2, Avx2) {
+        // SAFETY: the type is used only where AVX2 was found.
+        unsafe {
+            let (low, high) = (_mm256_unpacklo_ps(self.0, other.0), _mm256_unpackhi_ps(self.0, other.0));
+            let lower = _mm256_permute2f128_ps::<0x20>(low, high);
+            (Avx2(lower), Avx2(_mm256_permute2f128_ps::<0x31>(low, high)))
+        }
     }
 
     #[inline(always)]
@@ -67,6 +78,18 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn min(self, other: Avx2) -> Avx2 {
+        // SAFETY: the type is used only where AVX2 was found.
+        Avx2(unsafe { _mm256_min_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn max(self, other: Avx2) -> Avx2 {
+        // SAFETY: the type is used only where AVX2 was found.
+        Avx2(unsafe { _mm256_max_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
     fn nearest(self, low: i32, high: i32) -> Avx2 {
         // SAFETY: the type is used only where AVX2 was found.
         unsafe {
@@ -75,17 +98,6 @@ impl Lanes for Avx2 {
             let integer = _mm256_sub_epi32(bits, _mm256_set1_epi32(0x40_0000));
             let limited = _mm256_min_epi32(_mm256_max_epi32(integer, _mm256_set1_epi32(low)), _mm256_set1_epi32(high));
             Avx2(_mm256_cvtepi32_ps(limited))
-        }
-    }
-
-    #[inline(always)]
-    fn nearest_of_small(self, low: i32, high: i32) -> Avx2 {
-        // SAFETY: the type is used only where AVX2 was found.
-        unsafe {
-            let shift = _mm256_set1_ps(12_582_912.0);
-            let rounded = _mm256_sub_ps(_mm256_add_ps(self.0, shift), shift);
-            let (low, high) = (_mm256_set1_ps(low as f32), _mm256_set1_ps(high as f32));
-            Avx2(_mm256_min_ps(_mm256_max_ps(rounded, low), high))
         }
     }
 
@@ -105,6 +117,18 @@ impl Lanes for Avx2 {
     fn both(a: __m256, b: __m256) -> __m256 {
         // SAFETY: the type is used only where AVX2 was found.
         unsafe { _mm256_and_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn either(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the type is used only where AVX2 was found.
+        unsafe { _mm256_or_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn all(mask: __m256) -> bool {
+        // SAFETY: the type is used only where AVX2 was found.
+        unsafe { _mm256_movemask_ps(mask) == 0xFF }
     }
 
     #[inline(always)]

@@ -9,6 +9,22 @@ use crate::search::lanes::{LANES_MAX, Lanes};
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512(__m512);
 
+/// The numbers `0 ..= high` of each `high`, limited to these: of an integer from -8 to 23, at the place that its lowest
+/// five bits give.
+static LIMITED: [[f32; 2 * LANES_MAX]; 16] = {
+    let mut tables = [[0.0; 2 * LANES_MAX]; 16];
+    let mut high = 0;
+    while high < tables.len() {
+        let mut integer = 0;
+        while integer < 24 {
+            tables[high][integer] = (if integer < high { integer } else { high }) as f32;
+            integer += 1;
+        }
+        high += 1;
+    }
+    tables
+};
+
 macro_rules! operators {
     ($($Trait:ident, $name:ident = $intrinsic:ident;)+) => {
         $(impl $Trait for Avx512 {
@@ -41,7 +57,8 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn load(numbers: &[f32; LANES_MAX]) -> Avx512 {
+    fn load(numbers: &[f32]) -> Avx512 {
+        let numbers: &[f32; LANES_MAX] = numbers.first_chunk().expect("a number for each lane");
         // SAFETY: the type is used only where AVX-512 was found; the array holds the 64 bytes that are read.
         Avx512(unsafe { _mm512_loadu_ps(numbers.as_ptr()) })
     }
@@ -52,6 +69,17 @@ impl Lanes for Avx512 {
         // SAFETY: the type is used only where AVX-512 was found; the array holds the 64 bytes that are written.
         unsafe { _mm512_storeu_ps(numbers.as_mut_ptr(), self.0) }
         numbers
+    }
+
+    #[inline(always)]
+    fn zip(self, other: Avx512) -> (Avx512, Avx512) {
+        // SAFETY: the type is used only where AVX-512 was found.
+        unsafe {
+            let lower = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+            let upper = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            let lower = _mm512_permutex2var_ps(self.0, lower, other.0);
+            (Avx512(lower), Avx512(_mm512_permutex2var_ps(self.0, upper, other.0)))
+        }
     }
 
     #[inline(always)]
@@ -67,6 +95,18 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    fn min(self, other: Avx512) -> Avx512 {
+        // SAFETY: the type is used only where AVX-512 was found.
+        Avx512(unsafe { _mm512_min_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn max(self, other: Avx512) -> Avx512 {
+        // SAFETY: the type is used only where AVX-512 was found.
+        Avx512(unsafe { _mm512_max_ps(self.0, other.0) })
+    }
+
+    #[inline(always)]
     fn nearest(self, low: i32, high: i32) -> Avx512 {
         // SAFETY: the type is used only where AVX-512 was found.
         unsafe {
@@ -78,14 +118,17 @@ impl Lanes for Avx512 {
         }
     }
 
+    const HAS_TABLE: bool = true;
+
     #[inline(always)]
-    fn nearest_of_small(self, low: i32, high: i32) -> Avx512 {
-        // SAFETY: the type is used only where AVX-512 was found.
+    fn nearest_in_table(self, high: i32) -> Avx512 {
+        let (lower, upper) = LIMITED[high as usize].split_at(LANES_MAX);
+        // SAFETY: the type is used only where AVX-512 was found; the arrays hold the 64 bytes that are read.
         unsafe {
-            let shift = _mm512_set1_ps(12_582_912.0);
-            let rounded = _mm512_sub_ps(_mm512_add_ps(self.0, shift), shift);
-            let (low, high) = (_mm512_set1_ps(low as f32), _mm512_set1_ps(high as f32));
-            Avx512(_mm512_min_ps(_mm512_max_ps(rounded, low), high))
+            let (lower, upper) = (_mm512_loadu_ps(lower.as_ptr()), _mm512_loadu_ps(upper.as_ptr()));
+            // The lowest bits of the sum are those of the nearest integer.
+            let shifted = _mm512_castps_si512(_mm512_add_ps(self.0, _mm512_set1_ps(12_582_912.0)));
+            Avx512(_mm512_permutex2var_ps(lower, shifted, upper))
         }
     }
 
@@ -104,6 +147,16 @@ impl Lanes for Avx512 {
     #[inline(always)]
     fn both(a: __mmask16, b: __mmask16) -> __mmask16 {
         a & b
+    }
+
+    #[inline(always)]
+    fn either(a: __mmask16, b: __mmask16) -> __mmask16 {
+        a | b
+    }
+
+    #[inline(always)]
+    fn all(mask: __mmask16) -> bool {
+        mask == __mmask16::MAX
     }
 
     #[inline(always)]

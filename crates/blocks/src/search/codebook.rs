@@ -7,7 +7,7 @@ use super::{TINY, peak};
 pub(crate) const STEPS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// The points halfway between neighbouring steps.
-pub(super) const HALVES: [f32; 15] = {
+pub(crate) const HALVES: [f32; 15] = {
     let mut halves = [0.0; 15];
     let mut place = 0;
     while place < halves.len() {

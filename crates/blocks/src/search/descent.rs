@@ -4,7 +4,7 @@
 use super::signed::{code_of, sums};
 use super::{TINY, nearest, peak, quotient};
 
-pub(super) const SWEEPS: usize = 5;
+pub(crate) const SWEEPS: usize = 5;
 
 /// Writes `code + levels` of each weight and returns the scale, as [`signed::search`](super::signed::search).
 #[inline(always)]

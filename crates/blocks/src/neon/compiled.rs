@@ -1,0 +1,3 @@
+//! The searches with a group in each lane.
+
+searches! { [inline(never)], crate::neon::lanes::Neon }

@@ -1,0 +1,82 @@
+//! [`descent`](crate::search::descent) in lanes.
+
+use super::signed::{Group, peak};
+use super::{Columns, Lanes, limits};
+use crate::search::TINY;
+use crate::search::descent::SWEEPS;
+
+/// [`descent::search`](crate::search::descent::search) of each lane of `N` vectors of groups: the scales. A lane whose
+/// sweep changes nothing stays as it is in the sweeps that other lanes still need.
+///
+/// Each step depends on the one before it in its vector. With several vectors, one is computed while the others wait.
+#[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "several arrays of N; the compiler keeps them in registers")]
+pub(crate) fn descent<V: Lanes, const LEN: usize, const N: usize>(
+    levels: i32,
+    weights: [&Columns<V, LEN>; N],
+    counts: [&Columns<V, LEN>; N],
+) -> [V; N] {
+    let zero = V::splat(0.0);
+    let (mut sums, mut codes, mut counted) = ([(zero, zero); N], [[zero; LEN]; N], [[zero; LEN]; N]);
+    for n in 0..N {
+        let inverse = V::splat(-(levels as f32)) / peak(weights[n]);
+        for (counted, (count, weight)) in counted[n].iter_mut().zip(counts[n].iter().zip(weights[n])) {
+            *counted = *count * *weight;
+        }
+        let group = Group { levels, weights: weights[n], counts: counts[n], counted: &counted[n] };
+        sums[n] = group.sums::<{ limits::ANY }>(inverse);
+        for (code, weight) in codes[n].iter_mut().zip(weights[n]) {
+            *code = (inverse * *weight).nearest(-levels, levels - 1);
+        }
+    }
+    for _ in 0..SWEEPS {
+        let mut changes = zero;
+        for element in 0..LEN {
+            for n in 0..N {
+                let values = (weights[n][element], counts[n][element], counted[n][element]);
+                let (code, found, change) = better_code(levels, values, codes[n][element], sums[n]);
+                codes[n][element] = code;
+                sums[n] = found;
+                changes = changes + change;
+            }
+        }
+        if !V::any(zero.is_below(changes)) {
+            break;
+        }
+    }
+    let mut scales = [zero; N];
+    for n in 0..N {
+        let is_zero = peak(weights[n]).abs().is_below(V::splat(TINY));
+        let (product, square) = sums[n];
+        scales[n] = zero.or_else(is_zero, (product / square).or_else(zero.is_below(square), zero));
+    }
+    scales
+}
+
+/// A step of a descent: the code of an element, the sums of products and of squares, and 1 in the lanes whose code
+/// became a better one.
+#[inline(always)]
+fn better_code<V: Lanes>(
+    levels: i32,
+    (weight, count, counted): (V, V, V),
+    code: V,
+    (product, square): (V, V),
+) -> (V, (V, V), V) {
+    let zero = V::splat(0.0);
+    let others_product = product - counted * code;
+    let others_square = square - count * code * code;
+    let new = (weight * others_square / others_product).nearest(-levels, levels - 1);
+    let new_product = others_product + counted * new;
+    let new_square = others_square + count * new * new;
+    // With the old code as the new one, the sums may be rounded differently.
+    let is_new = (code - new).abs();
+    let is_better = V::both(
+        V::both(zero.is_below(others_product), zero.is_below(is_new)),
+        V::both(
+            zero.is_below(new_square),
+            (product * product * new_square).is_below(new_product * new_product * square),
+        ),
+    );
+    let sums = (new_product.or_else(is_better, product), new_square.or_else(is_better, square));
+    (new.or_else(is_better, code), sums, V::splat(1.0).or_else(is_better, zero))
+}

@@ -1,0 +1,130 @@
+//! [`signed`](crate::search::signed) in lanes.
+
+use super::{Columns, Lanes, are_finite, code_of, limits};
+use crate::search::TINY;
+
+/// A scale for each lane.
+pub(crate) struct Scale<V: Lanes> {
+    pub scale: V,
+    /// What gives the codes: see [`codes`].
+    inverse: V,
+    is_zero: V::Mask,
+}
+
+/// The weight of largest magnitude, the first of several; +0.0 where all are zero.
+#[inline(always)]
+pub(super) fn peak<V: Lanes, const LEN: usize>(weights: &Columns<V, LEN>) -> V {
+    let (mut largest, mut peak) = (V::splat(0.0), V::splat(0.0));
+    for weight in weights {
+        let magnitude = weight.abs();
+        let is_larger = largest.is_below(magnitude);
+        largest.replace(is_larger, magnitude);
+        peak.replace(is_larger, *weight);
+    }
+    peak
+}
+
+/// The best scale of the tries so far, and how good it is.
+pub(super) struct Best<V> {
+    pub scale: V,
+    pub best: V,
+}
+
+impl<V: Lanes> Best<V> {
+    /// Takes the scale of a try where its error is smaller. Returns these lanes.
+    #[inline(always)]
+    pub fn improve(&mut self, (product, square): (V, V)) -> V::Mask {
+        let is_better = V::both(V::splat(0.0).is_below(square), (self.best * square).is_below(product * product));
+        let scale = product / square;
+        self.scale.replace(is_better, scale);
+        self.best.replace(is_better, scale * product);
+        is_better
+    }
+}
+
+/// [`signed::search`](crate::search::signed::search) of each lane.
+#[inline(always)]
+pub(crate) fn signed<V: Lanes, const LEN: usize>(
+    levels: i32,
+    weights: &Columns<V, LEN>,
+    counts: &Columns<V, LEN>,
+) -> Scale<V> {
+    let (zero, top) = (V::splat(0.0), levels as f32);
+    let peak = peak(weights);
+    let is_zero = peak.abs().is_below(V::splat(TINY));
+    let mut counted = *counts;
+    for (count, weight) in counted.iter_mut().zip(weights) {
+        *count = *count * *weight;
+    }
+    let group = Group { levels, weights, counts, counted: &counted };
+    let (are_finite, farthest) = (are_finite(weights), farthest(weights, peak));
+    let mut inverse = V::splat(-top) / peak;
+    let (product, square) = group.sums::<{ limits::ANY }>(inverse);
+    let scale = zero.or_else(square.is_equal(zero), product / square);
+    let mut best = Best { scale, best: scale * product };
+    for step in (-9..=9).filter(|step| *step != 0) {
+        let tried = V::splat(-(top + 0.1 * step as f32)) / peak;
+        // The number of the peak is the lowest one, and that of the farthest weight the highest one. Lanes of zeros
+        // are dropped.
+        let is_low = 0.1 * step as f32 > 0.45;
+        let is_high = !V::all(V::either(is_zero, (tried * farthest).is_below(V::splat(top - 0.5))));
+        let sums = match (are_finite, is_low, is_high) {
+            (true, false, false) => group.sums::<{ limits::NONE }>(tried),
+            (true, false, true) => group.sums::<{ limits::UPPER }>(tried),
+            (true, true, false) => group.sums::<{ limits::LOWER }>(tried),
+            (true, true, true) => group.sums::<{ limits::BOTH }>(tried),
+            (false, ..) => group.sums::<{ limits::ANY }>(tried),
+        };
+        let is_better = best.improve(sums);
+        inverse.replace(is_better, tried);
+    }
+    Scale { scale: zero.or_else(is_zero, best.scale), inverse, is_zero }
+}
+
+/// The codes as they are stored: with `levels` added, and 0 in lanes of zeros.
+#[inline(always)]
+pub(super) fn codes<V: Lanes, const LEN: usize>(
+    levels: i32,
+    scale: &Scale<V>,
+    weights: &Columns<V, LEN>,
+) -> Columns<V, LEN> {
+    let mut codes = *weights;
+    for code in &mut codes {
+        let number = (scale.inverse * *code).nearest(-levels, levels - 1);
+        *code = V::splat(0.0).or_else(scale.is_zero, number + V::splat(levels as f32));
+    }
+    codes
+}
+
+/// The weight farthest from zero on the other side of the peak; 0 if all are on its side.
+#[inline(always)]
+fn farthest<V: Lanes, const LEN: usize>(weights: &Columns<V, LEN>, peak: V) -> V {
+    let (mut lowest, mut highest) = (V::splat(0.0), V::splat(0.0));
+    for weight in weights {
+        lowest = weight.min(lowest);
+        highest = weight.max(highest);
+    }
+    highest.or_else(peak.is_below(V::splat(0.0)), lowest)
+}
+
+/// The weights of the groups of a vector. `counted` are the counts times the weights.
+pub(super) struct Group<'a, V, const LEN: usize> {
+    pub levels: i32,
+    pub weights: &'a Columns<V, LEN>,
+    pub counts: &'a Columns<V, LEN>,
+    pub counted: &'a Columns<V, LEN>,
+}
+
+impl<V: Lanes, const LEN: usize> Group<'_, V, LEN> {
+    /// The sums of products of codes and weights, and of squared codes.
+    #[inline(always)]
+    pub fn sums<const LIMITS: u8>(&self, inverse: V) -> (V, V) {
+        let (mut product, mut square) = (V::splat(0.0), V::splat(0.0));
+        for ((weight, count), counted) in self.weights.iter().zip(self.counts).zip(self.counted) {
+            let code = code_of::<V, LIMITS>(inverse * *weight, -self.levels, self.levels - 1);
+            product = product + *counted * code;
+            square = square + *count * code * code;
+        }
+        (product, square)
+    }
+}
