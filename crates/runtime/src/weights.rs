@@ -213,7 +213,7 @@ impl Weights {
         }
         let mut left = room_bytes;
         for layer in to_copy.chunk_by(|(one, _), (next, _)| placed_with(one) == placed_with(next)) {
-            let taken = |ty: &TensorType| self.devices[device].taken_bytes(ty.bytes() as u64);
+            let taken = |ty: &TensorType| self.devices[device].weight_bytes(ty, true);
             let bytes = |weights: &[(&str, &TensorType)]| weights.iter().map(|(_, ty)| taken(ty)).sum::<u64>();
             let mut copied = layer.to_vec();
             if bytes(&copied) > left {

@@ -1,10 +1,11 @@
 //! A matrix in panels, of any of the formats that have them.
 
-use super::Panels;
+use super::{PANEL_ROWS, PanelBlock, Panels, scale_bytes};
 use crate::device::cpu::kernel::Format;
 use crate::device::cpu::means::Means;
 use crate::device::cpu::team::Team;
 use trueup_blocks::DType;
+use trueup_graph::TensorType;
 
 /// The matrix by its format.
 #[derive(Debug)]
@@ -72,6 +73,15 @@ impl Packed {
     pub fn takes(dtype: DType) -> bool {
         let blocks = matches!(dtype, DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0 | DType::Q8_1);
         blocks || Format::is_of(dtype)
+    }
+
+    /// Bytes that a matrix takes in panels of whole rows, where a block takes more than in the file; `None` for other
+    /// formats.
+    pub fn larger_bytes(ty: &TensorType) -> Option<u64> {
+        let blocks = ty.shape[0] / ty.dtype.block_len();
+        let panels = ty.shape.rows().div_ceil(PANEL_ROWS).saturating_mul(blocks);
+        let is_larger = Packed::takes(ty.dtype) && scale_bytes(ty.dtype) == 1;
+        is_larger.then(|| panels.saturating_mul(size_of::<PanelBlock<1, 4>>()) as u64)
     }
 
     /// Bytes of a row in the file.

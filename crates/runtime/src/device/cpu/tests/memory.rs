@@ -31,6 +31,16 @@ fn uploads_come_back_byte_for_byte() {
     }
 }
 
+/// Seventeen rows are two tiles, in which a block of mxfp4 has 18 bytes.
+#[test]
+fn weights_take_the_bytes_of_their_tiles() {
+    for (repack, mxfp4) in [(true, 32 * 3 * 18), (false, 17 * 3 * 17)] {
+        let cpu = Cpu::new(CpuOptions { threads: 1, isa: None, repack }).unwrap();
+        assert_eq!(cpu.weight_bytes(&TensorType::new(DType::Mxfp4, &[96, 17]), true), mxfp4);
+        assert_eq!(cpu.weight_bytes(&TensorType::new(DType::Q4_0, &[96, 17]), true), 17 * 3 * 18);
+    }
+}
+
 #[test]
 fn states_are_zero_at_first() {
     let cpu = default_cpu();
