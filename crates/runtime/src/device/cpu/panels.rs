@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!  GGUF, row by row           f16 │ codes of block 0 │ f16 │ codes of block 1 │ ...        (2 S + 4 G bytes per block)
-//!                             mxfp4: one byte instead of f16
+//!                             mxfp4: one byte (E8M0) instead of f16; nvfp4: pairs of bytes (UE4M3)
 //!
 //!  tile of rows 0 ... 15      ┌ block 0 ──────────────────────────────────────────────┐┌ block 1 ──
-//!                             │ S f16 of 16 rows │ group 0: 4 bytes of row 0, row 1, ... row 15 │ group 1 │ ... G
+//!                             │ S scales of 16 rows │ group 0: 4 bytes of row 0, row 1, ... row 15 │ group 1 │ ... G
 //!
 //!             S               G groups
 //!  q4_0       1  d            4  nibbles
@@ -33,7 +33,8 @@
 //! the low halves and `16 + 4 g ...` in the high halves. The fifth bits of a row are one number, with bit `k` for
 //! element `k`. Types with blocks of 64 or 256 keep the order of their words in the file, except that scales come first
 //! ([`Format`](super::kernel::Format) says what a word holds). Packing moves bytes and never changes them; next to the
-//! one byte of an mxfp4 scale there is a zero. Missing rows of the last tile are zero.
+//! one byte of an mxfp4 scale there is a mark, 1 where all codes of the block are worth 0 ([`ALL_ZERO`]). Missing
+//! rows of the last tile are zero.
 //!
 //! Prompts use pairs of tiles, so that two tiles share each activation register. Up to four tokens read one tile at a
 //! time.
@@ -54,11 +55,15 @@ pub(super) const PANEL_ROWS: usize = 16;
 /// Elements of one block of activations, and of weights with one scale.
 pub(super) const BLOCK_LEN: usize = 32;
 
-/// One block of sixteen rows: `SCALES` times an f16 and `GROUPS` times four bytes of codes each.
+/// The mark in a scale of mxfp4, except NaN, all codes of whose block are worth 0.
+pub(super) const ALL_ZERO: u16 = 0x100;
+
+/// One block of sixteen rows: `SCALES` times two bytes of scales and `GROUPS` times four bytes of codes each.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct PanelBlock<const SCALES: usize, const GROUPS: usize> {
-    /// `scales[i][row]`: most often bits of f16, the first what codes are multiplied by.
+    /// `scales[i][row]`: bits of f16, the first what codes are multiplied by. In mxfp4 E8M0 with [`ALL_ZERO`], in nvfp4
+    /// a pair of UE4M3.
     pub scales: [[u16; PANEL_ROWS]; SCALES],
     /// `codes[group][row]`: four bytes as in the file.
     pub codes: [[[u8; 4]; PANEL_ROWS]; GROUPS],
@@ -102,7 +107,7 @@ impl<const SCALES: usize, const GROUPS: usize> PanelBlock<SCALES, GROUPS> {
     /// Whether codes have a fifth bit, which the first group holds.
     pub const FIFTH_BITS: bool = GROUPS == 5;
 
-    /// Whether the second f16 is added to each product of a code and a scale.
+    /// Whether the second scale is added to each product of a code and a scale.
     pub const MINIMA: bool = SCALES == 2 && !Self::BYTES;
 
     /// What is subtracted from a code that counts from 0, for bytes once their sign bit is turned over.
@@ -278,6 +283,17 @@ mod tests {
         come_back::<2, 33>(2);
         come_back::<1, 16>(2);
         come_back::<1, 4>(1);
+    }
+
+    /// Their mark does not come back.
+    #[test]
+    fn blocks_of_zeros_with_any_scale_come_back() {
+        let mut panels = zeros::<1, 4>(17, 4, 1);
+        let mut bytes = vec![0; panels.source_bytes()];
+        bytes.chunks_mut(17).zip([0, 254, 255, 127].into_iter().cycle()).for_each(|(block, e)| block[0] = e);
+        assert_eq!(packed(&mut panels, &bytes), bytes);
+        let scales = [0, 1, 2, 3].map(|block| panels.panel(0)[block].scales[0][15]);
+        assert_eq!(scales, [ALL_ZERO, ALL_ZERO | 254, 255, ALL_ZERO | 127], "all but NaN are marked");
     }
 
     #[test]

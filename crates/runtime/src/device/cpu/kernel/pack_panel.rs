@@ -1,9 +1,10 @@
 //! Sixteen rows brought side by side: bytes are moved, never changed (see [`panels`](crate::device::cpu::panels)).
+//! Scales of one byte get a mark where all codes of their block are worth 0.
 
 use super::kernel;
 #[cfg(test)]
 use crate::device::cpu::isa::Instructions;
-use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
+use crate::device::cpu::panels::{ALL_ZERO, PANEL_ROWS, PanelBlock};
 
 /// Blocks that one row after the other is brought to: as many as stay in the nearest cache for all sixteen.
 const BLOCKS_AT_ONCE: usize = 32;
@@ -24,8 +25,27 @@ kernel! {
 
 fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [PanelBlock<S, G>], scale_bytes: usize) {
     match scale_bytes {
-        1 => pack_scales_of::<S, G, 1>(bytes, panel),
-        _ => pack_scales_of::<S, G, 2>(bytes, panel),
+        1 => {
+            pack_scales_of::<S, G, 1>(bytes, panel);
+            mark_zeros(panel);
+        }
+        2 => pack_scales_of::<S, G, 2>(bytes, panel),
+        _ => panic!("scales have one or two bytes, not {scale_bytes}"),
+    }
+}
+
+/// Marks the scales of mxfp4 whose codes are all worth 0, except NaN. Encoders store large exponents in such blocks.
+/// Their products with scales of activations are infinite, and 0 times that would be NaN.
+#[inline(always)]
+pub(super) fn mark_zeros<const S: usize, const G: usize>(panel: &mut [PanelBlock<S, G>]) {
+    // Codes 0 and 8 are 0 and -0.
+    const MAGNITUDES: u32 = 0x7777_7777;
+    for block in panel {
+        for row in 0..PANEL_ROWS {
+            let codes = block.codes.iter().fold(0, |all, group| all | u32::from_le_bytes(group[row]));
+            let scale = &mut block.scales[0][row];
+            *scale |= if codes & MAGNITUDES == 0 && *scale != 0xFF { ALL_ZERO } else { 0 };
+        }
     }
 }
 

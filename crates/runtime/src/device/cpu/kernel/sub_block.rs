@@ -11,13 +11,13 @@
 //!  iq4_xs     256        32          (d (s - 32)) v[q]                0: four bits of s, 1: q
 //!  mxfp4      32         32          2^(e - 128) (2 v[q])             0: q
 //!  nvfp4      64         16          (s / 2) (2 v[q])                 0: q
-//!  tq2_0      256        256         d (q - 1)                        0: q
+//!  tq2_0      256        32          d (q - 1)                        0: q
 //! ```
 //!
-//! A word holds four bytes of one row. Factors in parentheses have at most 19 significant bits, so they are exact in
-//! f32.
+//! A word holds four bytes of one row. All 256 elements of a tq2_0 block have one scale; products are summed in
+//! integers for 32 at a time. Factors in parentheses have at most 19 significant bits, so they are exact in f32.
 
-use crate::device::cpu::panels::{BLOCK_LEN, PANEL_ROWS, PanelBlock};
+use crate::device::cpu::panels::{ALL_ZERO, BLOCK_LEN, PANEL_ROWS, PanelBlock};
 use trueup_blocks::DType;
 
 /// Number of the format of q2_k.
@@ -178,13 +178,26 @@ impl<const F: usize> Format<F> {
         }
     }
 
-    /// Whether tiles with `scales` f16 and `groups` groups of words hold all bits that are read: those of codes inside
-    /// their bytes, sub-blocks of whole words, and a second f16 for minima.
+    /// Groups of words that hold scales of sub-blocks: the number of the last, plus one.
+    const SCALE_GROUPS: usize = match F {
+        Q2_K => 4,
+        Q3_K => 27,
+        Q4_K | Q5_K => 3,
+        Q6_K => 52,
+        IQ4_XS => 1,
+        _ => 0,
+    };
+
+    /// Whether a second pair of bytes is read: that of minima, or of more scales.
+    const TWO_SCALES: bool = Self::MINIMA || matches!(F, IQ4_XS | NVFP4);
+
+    /// Whether tiles with `scales` pairs of bytes and `groups` groups of words hold all bits that are read: those of
+    /// codes inside their bytes, sub-blocks of whole words, and all scales.
     pub const fn fits(scales: usize, groups: usize) -> bool {
         let whole = WORDS.is_multiple_of(Self::SUBS) && Self::BLOCKS.is_multiple_of(Self::STEP);
-        let room = Self::BLOCKS * Self::SUBS <= SUB_BLOCKS_MAX && (!Self::MINIMA || scales == 2);
+        let room = Self::BLOCKS * Self::SUBS <= SUB_BLOCKS_MAX && scales == if Self::TWO_SCALES { 2 } else { 1 };
         let bits = Self::LOW_MASK.count_ones() as usize;
-        let (mut fits, mut place) = (whole && room, 0);
+        let (mut fits, mut place) = (whole && room && Self::SCALE_GROUPS <= groups, 0);
         while place < Self::BLOCKS * WORDS {
             let (b, word) = (place / WORDS, place % WORDS);
             let low = Self::low(b / Self::STEP, b % Self::STEP, word);
@@ -200,18 +213,17 @@ impl<const F: usize> Format<F> {
         fits
     }
 
-    /// How far the lower bits of codes `4 word ...` are from those of their bytes: where all words of a half have the
-    /// same shift, kernels know it when they are compiled.
+    /// Right shift of the low bits of codes `4 word ...`; constant within a half, except in nvfp4.
     #[inline(always)]
     pub const fn shift<const K: usize, const HALF: usize>(word: usize) -> usize {
         Self::low(0, K, if F == NVFP4 { word } else { HALF * WORDS / 2 }).shift
     }
 
-    /// What sums of products with a sub-block begin with where codes are used with `added` more: the offset of codes
-    /// times the sum of the activations.
+    /// Initial integer sum: `-(OFFSET + added)` times the sum of the activations, for kernels that multiply codes with
+    /// `added` more.
     #[inline(always)]
     pub fn start(x: &super::quantize::ActivationBlock, sub: usize, added: i32) -> i32 {
-        // Minus eight times the sum, and minus four times.
+        // `bias` is minus eight times the sum of the codes, and `halves` are minus four times those of the halves.
         let offset = Self::OFFSET + added;
         if Self::SUBS == 1 { offset * (x.bias >> 3) } else { offset * (x.halves[sub] >> 2) }
     }
@@ -341,12 +353,14 @@ impl Scales {
     }
 }
 
-/// 2^(e - 128), half of an E8M0 scale, exact: below 2 a subnormal number, and NaN for 255.
+/// 2^(e - 128), half of an E8M0 scale, exact: below 2 a subnormal number, and NaN for 255. 0 with the mark of codes
+/// that are all worth 0: the product of 2^126 and a scale of activations may be infinite.
 #[inline(always)]
 fn half_of_e8m0(e: u16) -> f32 {
     let e = u32::from(e);
     let small = if e == 0 { 0x20_0000 } else { 0x40_0000 };
     let bits = if e < 2 { small } else { (e - 1) << 23 };
+    let bits = if e >= u32::from(ALL_ZERO) { 0 } else { bits };
     f32::from_bits(if e == 255 { f32::NAN.to_bits() } else { bits })
 }
 
@@ -383,6 +397,7 @@ mod tests {
             assert_eq!(f64::from(half_of_e8m0(e)), 2f64.powi(i32::from(e) - 127) / 2.0, "E8M0 {e:#x}");
         }
         assert!(half_of_e8m0(255).is_nan());
+        assert!((0..255).all(|e| half_of_e8m0(e | ALL_ZERO) == 0.0));
         for scale in 0..256u16 {
             let (exponent, fraction) = (i32::from(scale >> 3 & 15), f64::from(scale & 7) / 8.0);
             let number =

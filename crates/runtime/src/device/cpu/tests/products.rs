@@ -175,6 +175,41 @@ fn what_is_not_finite_reaches_the_result() {
     }
 }
 
+/// Small scales of any byte: by the OCP formats' definitions e = 255 and 0x7F are NaN; the sign of UE4M3 is ignored.
+#[test]
+fn extreme_scales_of_fp4_give_zeros_numbers_or_nan() {
+    const LEN: usize = 128;
+    let cases = [
+        (DType::Mxfp4, 1, vec![0u8, 1, 2, 127, 253, 254, 255]),
+        (DType::Nvfp4, 4, vec![0x00, 0x01, 0x7E, 0x7F, 0x80, 0xFE, 0xFF]),
+    ];
+    // The largest scale of mxfp4 times 8, that of the activations, is infinite.
+    let x: Vec<f32> = (0..LEN).map(|k| if k % 32 == 0 { 1016.0 } else { (k * 37 % 97) as f32 * 8.0 }).collect();
+    let types =
+        cases.iter().flat_map(|(dtype, scales, values)| [0x00, 0x88, 0x27].map(|c| (*dtype, *scales, values, c)));
+    for (dtype, scales, values, code) in types {
+        let ty = TensorType::new(dtype, &[LEN, values.len()]);
+        let mut bytes = vec![code; ty.bytes()];
+        let blocks = LEN / dtype.block_len();
+        for (number, block) in bytes.chunks_mut(dtype.block_bytes()).enumerate() {
+            block[..scales].fill(values[number / blocks]);
+        }
+        let w = Given { ty, bytes, usage: Usage::Weight };
+        let expected: Vec<f64> =
+            w.exact().chunks(LEN).map(|w| w.iter().zip(&x).map(|(w, x)| w * f64::from(*x)).sum()).collect();
+        for (isa, repack) in Isa::available().into_iter().flat_map(|isa| [true, false].map(|repack| (isa, repack))) {
+            let cpu = Cpu::new(CpuOptions { threads: 1, isa: Some(isa), repack }).unwrap();
+            let found = compute(&cpu, &MulMat.into(), &[w.clone(), activation_of(&[LEN, 1], &x)]);
+            for ((found, expected), scale) in found.iter().zip(&expected).zip(values) {
+                let close = (f64::from(*found) / expected - 1.0).abs() < 1e-6 || f64::from(*found) == *expected;
+                let infinite = expected.abs() > f64::from(f32::MAX) && found.is_infinite();
+                let same = close || infinite || expected.is_nan() && found.is_nan();
+                assert!(same, "{dtype} {scale:#x}, codes {code:#x}, {isa}: {found:e}, expected {expected:e}");
+            }
+        }
+    }
+}
+
 #[test]
 fn rows_of_no_elements_make_zeros() {
     let cpu = default_cpu();

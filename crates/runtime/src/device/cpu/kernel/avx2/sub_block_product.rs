@@ -6,7 +6,8 @@
 //! ```text
 //!  q2_k, q3_k, q4_k   q * x                          8 * 2 * 15 * 127 = 30,480       once a sub-block
 //!  tq2_0              q * x                          8 * 2 * 3 * 127 = 6,096         once a sub-block
-//!  mxfp4, nvfp4       |v| * (x with the sign of v)   8 * 2 * 12 * 127 = 24,384       once a sub-block
+//!  mxfp4              |v| * (x with the sign of v)   8 * 2 * 12 * 127 = 24,384       once a sub-block
+//!  nvfp4              |v| * (x with the sign of v)   4 * 2 * 12 * 127 = 12,192       once a sub-block
 //!  q5_k               q * x                          4 * 2 * 31 * 127 = 31,496       every four words
 //!  q6_k               q * x                          2 * 2 * 63 * 127 = 32,004       every two words
 //!  iq4_nl, iq4_xs     |v| * (x with the sign of v)   2 * 127 * 127 = 32,258          every word

@@ -1,7 +1,7 @@
 //! Packs sixteen rows side by side by transposing 4 x 4 squares of words: four registers hold sixteen bytes of all
 //! rows.
 
-use super::super::pack_panel::{pack_scales_of as rule, row_bytes_of};
+use super::super::pack_panel::{mark_zeros, pack_scales_of as rule, row_bytes_of};
 use super::ask_for_line;
 use crate::device::cpu::panels::{PANEL_ROWS, PanelBlock};
 use std::arch::x86_64::*;
@@ -13,8 +13,12 @@ const WORDS: usize = 4;
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub fn pack<const S: usize, const G: usize>(bytes: &[u8], panel: &mut [PanelBlock<S, G>], scale_bytes: usize) {
     match scale_bytes {
-        1 => pack_scales_of::<S, G, 1>(bytes, panel),
-        _ => pack_scales_of::<S, G, 2>(bytes, panel),
+        1 => {
+            pack_scales_of::<S, G, 1>(bytes, panel);
+            mark_zeros(panel);
+        }
+        2 => pack_scales_of::<S, G, 2>(bytes, panel),
+        _ => panic!("scales have one or two bytes, not {scale_bytes}"),
     }
 }
 
