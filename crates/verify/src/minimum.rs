@@ -72,7 +72,7 @@ pub(crate) fn of_elements(weights: &Operand, row: usize) -> Vec<f64> {
     decode(&TensorType::new(dtype, &[weights.ty.shape[0]]), &bytes)
 }
 
-/// The scale of each sub-block of row `row`, exact: how far its codes 0 and 1 are apart. Empty for formats without
+/// The scale of each sub-block of row `row`, exact: the value of one unit of the codes. Empty for formats without
 /// sub-blocks.
 pub(crate) fn scales_of_sub_blocks(weights: &Operand, row: usize) -> Vec<f64> {
     let dtype = weights.ty.dtype;
@@ -100,7 +100,7 @@ fn ones(dtype: DType) -> Option<Vec<(Range<usize>, u8)>> {
         DType::Q6K => Some(vec![(0..128, 0x11), (128..192, 0xAA)]),
         // Entry 8 of the codebook is 1.
         DType::Iq4Xs => Some(vec![(8..136, 0x88)]),
-        // Half of FP4's 0.5 and twice the code: 1 times half of the scale.
+        // FP4's 0.5, which is 1 in the table of doubled numbers: 1 times half of the scale.
         DType::Nvfp4 => Some(vec![(4..36, 0x11)]),
         _ => None,
     }
@@ -212,18 +212,26 @@ mod tests {
                 let high = u16::from_le_bytes([block[2], block[3]]);
                 (low_and_high(block[4 + j / 2] >> (j % 2 * 4), (high >> (2 * j)) as u8, 0) - 32.0, 127.0)
             }
+            // UE4M3 by the OCP's definition, 0.5 times which is the scale of twice the numbers of FP4.
+            DType::Nvfp4 => {
+                let (exponent, fraction) = (i32::from(block[j] >> 3 & 15), f64::from(block[j] & 7) / 8.0);
+                let normal = (1.0 + fraction) * 2f64.powi(exponent - 7);
+                (if exponent == 0 { fraction * 2f64.powi(-6) } else { normal }, 12.0)
+            }
             _ => panic!("{dtype} has no sub-blocks"),
         }
     }
 
     /// Where the block's scale is, and the length of its sub-blocks.
-    const SUB_BLOCKS: [(DType, usize, usize); 6] = [
+    const SUB_BLOCKS: [(DType, usize, usize); 7] = [
         (DType::Q2K, 80, 16),
         (DType::Q3K, 108, 16),
         (DType::Q4K, 0, 32),
         (DType::Q5K, 0, 32),
         (DType::Q6K, 208, 16),
         (DType::Iq4Xs, 0, 32),
+        // Its first two scales become 0 and 1.
+        (DType::Nvfp4, 0, 16),
     ];
 
     /// Two blocks of any bytes, whose scales are 0.5.
@@ -250,8 +258,9 @@ mod tests {
             assert_eq!((sub_block_len(dtype), scales.len()), (len, 512 / len), "{dtype}");
             assert_eq!(minima.len(), if is_affine(dtype) { 512 / len } else { 0 }, "{dtype}");
             for (place, weights) in weights.chunks(len).enumerate() {
-                let block = &bytes[place * len / 256 * dtype.block_bytes()..];
-                let (factor, largest) = factor(dtype, block, place % (256 / len));
+                let of_block = dtype.block_len() / len;
+                let block = &bytes[place / of_block * dtype.block_bytes()..];
+                let (factor, largest) = factor(dtype, block, place % of_block);
                 assert_eq!(scales[place], 0.5 * factor, "{dtype}, sub-block {place}");
                 let minimum = minima.get(place).copied().unwrap_or(0.0);
                 let codes: Vec<f64> = weights.iter().map(|weight| (weight - minimum) / scales[place]).collect();

@@ -7,6 +7,9 @@ use crate::statistics::Expected;
 use crate::sum::Sum;
 use trueup_runtime::profile::{Accumulator, Activations, Order, Products, Profile, Weights};
 
+/// The largest sum of integers that a factor is multiplied by: a block of 32 products of 8-bit codes.
+const INTEGERS_MAX: f64 = 32.0 * 128.0 * 127.0;
+
 /// How a device sums products.
 #[derive(Clone, Copy, Debug)]
 pub struct Accumulation {
@@ -113,9 +116,12 @@ impl Accumulation {
 
     /// Variance and bound of the verifier's own f64 sum, and of results below the smallest normal number.
     fn own_error(&self, sum: &Sum) -> (f64, f64) {
-        // Below the smallest normal number each addition and each product is rounded by an absolute amount.
+        // Below the smallest normal number each addition and each product is rounded by an absolute amount. In blocks
+        // that product is a factor of two scales, which a sum of integers is multiplied by.
         let tiny = if sum.absolute > 0.0 { self.precision.normal_min * self.precision.unit } else { 0.0 };
-        let (tiny_variance, tiny_bound) = (tiny * tiny * sum.terms as f64, 2.0 * tiny * sum.terms as f64);
+        let factor = if self.blocks { INTEGERS_MAX } else { 1.0 };
+        let tiny_variance = factor * factor * tiny * tiny * sum.terms as f64;
+        let tiny_bound = (1.0 + factor) * tiny * sum.terms as f64;
         let variance = sum.chain_variance(Precision::F64, 1, sum.terms) + 2.0 * sum.product_variance(Precision::F64);
         (variance + tiny_variance, sum.hard_bound(Precision::F64, 2) + tiny_bound)
     }

@@ -529,9 +529,14 @@ mod tests {
         }
     }
 
-    /// Bytes of a block of 256 and the minimum of each 16 elements, in q2_k: scales are 0.25, and of minima 0.125.
+    /// Bytes of 256 elements and the minimum of each 16 elements, in q2_k: scales are 0.25, and of minima 0.125. Those
+    /// of nvfp4 are any but NaN.
     fn block_of_16(dtype: DType) -> (Vec<u8>, Vec<f64>) {
-        let mut bytes: Vec<u8> = (0..dtype.block_bytes()).map(|place| (place * 151 % 253) as u8).collect();
+        let len = 256 / dtype.block_len() * dtype.block_bytes();
+        let mut bytes: Vec<u8> = (0..len).map(|place| (place * 151 % 253) as u8).collect();
+        if dtype == DType::Nvfp4 {
+            return (bytes, Vec::new());
+        }
         let at = bytes.len() - if dtype == DType::Q2K { 4 } else { 2 };
         bytes[at..at + 2].copy_from_slice(&[0x00, 0x34]);
         if dtype != DType::Q2K {
@@ -554,7 +559,7 @@ mod tests {
         };
         let x = numbers(256, 37);
         let x = Operand::numbers(f32_type(&[256, 1]), &x);
-        for dtype in [DType::Q2K, DType::Q3K, DType::Q6K] {
+        for dtype in [DType::Q2K, DType::Q3K, DType::Q6K, DType::Nvfp4] {
             let (bytes, minima) = block_of_16(dtype);
             let ty = TensorType::new(dtype, &[256, 1]);
             let (weights, w) = (Operand::blocks(ty, &bytes), crate::operand::decode(&ty, &bytes));
@@ -595,6 +600,30 @@ mod tests {
             assert!(close(found.bound, bound), "{dtype}: bound {:e}, expected {bound:e}", found.bound);
             assert_eq!(found.ties, 0.0, "{dtype}: no code is a tie, and no part is lost");
         }
+    }
+
+    /// The smallest scale of mxfp4 times that of the activations is a subnormal number, 1.5 steps of 2^-149, and f32
+    /// holds 2 of them. All codes are the largest, 6.
+    #[test]
+    fn a_factor_below_the_normal_numbers_stays_within_the_bound() {
+        let profile = Profile {
+            activations: Activations::Q8 { rounding: Rounding::HalfEven, scale_f16: false },
+            accumulator: Accumulator::Int32ThenF32,
+            ..Profile::F32
+        };
+        let mut bytes = [0x77; 17];
+        bytes[0] = 0;
+        let weights = Operand::blocks(TensorType::new(DType::Mxfp4, &[32, 1]), &bytes);
+        let x = [127.0 * 1.5 * 2f64.powi(-21); 32];
+        let token = Token::of(&Operand::numbers(f32_type(&[32, 1]), &x), 0, &profile);
+        let (mut panel, mut found) = (Panel::default(), Vec::new());
+        panel.read(&weights, 0, 1, &profile);
+        let accumulation = Accumulation::with_weights(&profile, Precision::F32, &weights);
+        products(&accumulation, &profile, &panel, std::slice::from_ref(&token), &mut found);
+        let (step, sum) = (2f64.powi(-149), 32.0 * 12.0 * 127.0);
+        let found = found[0][0];
+        assert_eq!(found.declared, 1.5 * step * sum);
+        assert!(2.0 * step * sum - found.declared <= found.bound, "bound {:e}", found.bound / step);
     }
 
     #[test]
