@@ -108,7 +108,7 @@ fn one_row(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
     let (row, what) = (first.row, if range.len() == 1 { "weight" } else { "weights" });
     let place =
         if range.len() == 1 { range.start.to_string() } else { format!("{} to {}", range.start, range.end - 1) };
-    if let Some(other) = neighbour_scale(evidence, row, range.start / BLOCK_LEN, factor).filter(|_| range.len() > 1) {
+    if let Some(other) = neighbour_scale(evidence, row, range.clone(), factor).filter(|_| range.len() > 1) {
         return Some(format!(
             "{what} {place} of row {row} act as if multiplied by {factor:.4}: their block uses {other}"
         ));

@@ -222,12 +222,19 @@ fn said_of_sub_blocks(dtype: DType, change: impl Fn(&mut [u8])) -> String {
     const LEN: usize = 512;
     let ty = TensorType::new(dtype, &[LEN, 9]);
     let mut bytes: Vec<u8> = (0..ty.bytes()).map(|place| (place * 151 % 253) as u8).collect();
-    for block in bytes.chunks_mut(dtype.block_bytes()) {
+    for (number, block) in bytes.chunks_mut(dtype.block_bytes()).enumerate() {
         // Scales are 1 and 0.5; those of nvfp4 are 0.5 to 0.6875.
         let scales = dtype.scale_places().unwrap_or_default().iter().zip([[0x00, 0x3C], [0x00, 0x38]]);
         scales.for_each(|(at, scale)| block[*at..at + 2].copy_from_slice(&scale));
         if dtype == DType::Nvfp4 {
             block[..4].copy_from_slice(&[0x30, 0x31, 0x32, 0x33]);
+        }
+        if dtype == DType::Mxfp4 {
+            block[0] = 120 + (number * 3 % 8) as u8;
+        }
+        if dtype == DType::Q6K {
+            // Each of these scales is half of the next.
+            block[194..197].copy_from_slice(&[10, 20, 40]);
         }
     }
     let mut changed = bytes.clone();
@@ -250,10 +257,10 @@ fn said_of_sub_blocks(dtype: DType, change: impl Fn(&mut [u8])) -> String {
 #[test]
 fn another_scale_or_minimum_of_a_sub_block_is_found() {
     let same = |_: &mut [u8]| {};
-    // The bits of one sub-block's scale, by ggml's layout.
     let next = ": it is the scale of the next sub-block";
     type Change = fn(&mut [u8]);
-    let cases: [(DType, usize, Change, [&str; 2]); 9] = [
+    // The bits of one sub-block's scale, or those of a block, by ggml's layout.
+    let cases: [(DType, usize, Change, [&str; 2]); 14] = [
         (DType::Q2K, 19, |block| block[3] = block[3] & 0xF0 | block[4] & 15, ["the scale of sub-block 19", next]),
         (DType::Q3K, 17, |block| block[97] = block[97] & 0xF0 | 15, ["the scale of sub-block 17", ""]),
         (DType::Q4K, 9, |block| block[5] = block[5] & 0xC0 | block[6] & 63, ["the scale of sub-block 9", next]),
@@ -268,11 +275,40 @@ fn another_scale_or_minimum_of_a_sub_block_is_found() {
             |block| block[209] = 0x40,
             ["the scale of block 1 of row 7 is 2.0000 times the correct one", ""],
         ),
+        (
+            DType::Tq2_0,
+            1,
+            |block| block[65] = 0x40,
+            ["the scale of block 1 of row 7 is 2.0000 times the correct one", ""],
+        ),
+        (
+            DType::Tq1_0,
+            1,
+            |block| block[53] = 0x40,
+            ["the scale of block 1 of row 7 is 2.0000 times the correct one", ""],
+        ),
+        (DType::Q2K, 1, |block| block[83] = 0x3C, ["the minima of block 1 of row 7 are 2.0000 times", ""]),
+        (DType::Q4K, 1, |block| block[3] = 0x30, ["the minima of block 1 of row 7 are 0.2500 times", ""]),
+        (DType::Q5K, 1, |block| block[2..4].fill(0), ["the minima of block 1 of row 7 are 0.0000 times", ""]),
     ];
     for (dtype, place, change, texts) in cases {
         assert_eq!(said_of_sub_blocks(dtype, same), "", "{dtype}, sub-block {place}: unchanged");
         let said = said_of_sub_blocks(dtype, change);
-        assert!(said.contains("of row 7 is ") && said.starts_with(texts[0]), "{dtype}, expected {texts:?}: {said}");
+        assert!(said.contains("of row 7 ") && said.starts_with(texts[0]), "{dtype}, expected {texts:?}: {said}");
         assert!(said.contains(texts[1]), "{dtype}, expected {texts:?}: {said}");
     }
+}
+
+/// 32 weights of q6_k are two sub-blocks; a block of mxfp4 has one scale.
+#[test]
+fn a_scale_of_32_weights_is_that_of_a_neighbor() {
+    let said = said_of_sub_blocks(DType::Q6K, |block| block[194..196].copy_from_slice(&[20, 40]));
+    assert!(said.starts_with("weights 288 to 319 of row 7 act as if multiplied by 2.0000"), "{said}");
+    assert!(said.ends_with("their block uses the scale of the next sub-block"), "{said}");
+    let said = said_of_sub_blocks(DType::Q6K, |block| block[194..196].copy_from_slice(&[30, 60]));
+    assert!(said.contains("act as if multiplied by 3.0000") && !said.contains("sub-block"), "{said}");
+    // Block 113 has the exponent 120 + 339 % 8, and the next one 3 more.
+    let said = said_of_sub_blocks(DType::Mxfp4, |block| block[0] = 126);
+    assert!(said.starts_with("weights 32 to 63 of row 7 act as if multiplied by 8.0000"), "{said}");
+    assert!(said.ends_with("their block uses the scale of the next block"), "{said}");
 }

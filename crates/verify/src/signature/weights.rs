@@ -4,6 +4,7 @@
 //!   y - expected = (c - 1) sum over block b of (w - minimum) x       the scale of b is c times too large
 //!   y - expected = (w_a - w_b)(x_b - x_a)        weights a and b of a row exchanged
 //!   y - expected = (other - minimum) sum over block b of x           b has another minimum
+//!   y - expected = (c - 1) sum over block b of minimum x             the unit of all minima of b is c times too large
 //!   y = sum over k of w[m, k] x[k]               a square matrix transposed
 //! ```
 //!
@@ -79,9 +80,14 @@ impl SubBlocks {
         SubBlocks { name, len: minimum::sub_block_len(matrix.ty.dtype), minima }
     }
 
+    /// The minimum of element `k`.
+    fn minimum(&self, k: usize) -> f64 {
+        self.minima.get(k / self.len).copied().unwrap_or(0.0)
+    }
+
     /// The products of `range` without those of minima.
     fn above_minima(&self, sum: &Sum, range: Range<usize>) -> f64 {
-        range.map(|k| (sum.weights[k] - self.minima[k / self.len]) * sum.activations[k]).sum()
+        range.map(|k| (sum.weights[k] - self.minimum(k)) * sum.activations[k]).sum()
     }
 }
 
@@ -94,8 +100,7 @@ pub(super) fn code_scale(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
         return None;
     }
     let sub_blocks = SubBlocks::of(&matrix, first.row);
-    let elements = sub_blocks.minima.len() * sub_blocks.len;
-    let scaled = |len: usize| {
+    let scaled = |elements: usize, len: usize| {
         (0..elements / len).find_map(|block| {
             let part = |sum: &Sum| sub_blocks.above_minima(sum, block * len..(block + 1) * len);
             let more = median(sums.iter().map(|sum| sum.ratio(part(sum))))?;
@@ -104,14 +109,18 @@ pub(super) fn code_scale(evidence: &Evidence, sums: &[Sum]) -> Option<String> {
         })
     };
     let row = first.row;
-    if let Some((block, factor)) = scaled(sub_blocks.len) {
-        let from =
-            neighbour_scale(evidence, row, block, factor).map_or(String::new(), |from| format!(": it is {from}"));
-        let name = sub_blocks.name;
-        return Some(format!("the scale of {name} {block} of row {row} is {factor:.4} times the correct one{from}"));
+    let said = |name: &str, len: usize, (block, factor): (usize, f64)| {
+        let from = neighbour_scale(evidence, row, block * len..(block + 1) * len, factor);
+        let from = from.map_or(String::new(), |from| format!(": it is {from}"));
+        format!("the scale of {name} {block} of row {row} is {factor:.4} times the correct one{from}")
+    };
+    if let Some(found) = scaled(sub_blocks.minima.len() * sub_blocks.len, sub_blocks.len) {
+        return Some(said(sub_blocks.name, sub_blocks.len, found));
     }
-    let (block, factor) = scaled(matrix.ty.dtype.block_len())?;
-    Some(format!("the scale of block {block} of row {row} is {factor:.4} times the correct one"))
+    // Smaller blocks have no sub-blocks, and were tried, or are described by their weights.
+    let len = matrix.ty.dtype.block_len();
+    let found = if len > sub_blocks.len { scaled(first.weights.len(), len)? } else { return None };
+    Some(said("block", len, found))
 }
 
 /// The minimum of one block or sub-block of the one bad row.
@@ -121,13 +130,17 @@ pub(super) fn other_minimum(evidence: &Evidence, sums: &[Sum]) -> Option<String>
     if sums.len() < SUMS_MIN || sums.iter().any(|sum| sum.row != first.row) || !minimum::is_apart(&matrix) {
         return None;
     }
-    let SubBlocks { name, len, minima } = SubBlocks::of(&matrix, first.row);
-    let (block, own, used) = minima.iter().enumerate().find_map(|(block, own)| {
+    let sub_blocks = SubBlocks::of(&matrix, first.row);
+    let SubBlocks { name, len, minima } = &sub_blocks;
+    let found = minima.iter().enumerate().find_map(|(block, own)| {
         let part = |sum: &Sum| sum.activations[block * len..(block + 1) * len].iter().sum::<f64>();
         let more = median(sums.iter().map(|sum| sum.ratio(part(sum))))?;
         let holds = evidence.holds(sums.iter().map(|sum| (sum.index, sum.declared + more * part(sum))));
         holds.then_some((block, own, own + more))
-    })?;
+    });
+    let Some((block, own, used)) = found else {
+        return other_minima(evidence, sums, &sub_blocks, matrix.ty.dtype.block_len());
+    };
     let is = |other: Option<&f64>| other.is_some_and(|other| (other - used).abs() < FACTOR_ERROR * (other - own).abs());
     let from = if is(minima.get(block + 1)) {
         format!(": it is the minimum of the next {name}")
@@ -141,29 +154,62 @@ pub(super) fn other_minimum(evidence: &Evidence, sums: &[Sum]) -> Option<String>
     Some(format!("the minimum of {name} {block} of row {} is {used} instead of {own}{from}", first.row))
 }
 
-/// What the scale of block or sub-block `block` of a row would be but for a factor: that of a neighbor, in types with
-/// sub-blocks or an f16 scale in front.
-pub(super) fn neighbour_scale(evidence: &Evidence, row: usize, block: usize, factor: f64) -> Option<&'static str> {
+/// All minima of one block with sub-blocks: what they are multiples of is `c` times what it should be.
+fn other_minima(evidence: &Evidence, sums: &[Sum], sub_blocks: &SubBlocks, len: usize) -> Option<String> {
+    let first = sums.first()?;
+    let blocks = if len > sub_blocks.len { first.weights.len() / len } else { 0 };
+    let (block, factor) = (0..blocks).find_map(|block| {
+        let elements = block * len..(block + 1) * len;
+        let part = |sum: &Sum| elements.clone().map(|k| sub_blocks.minimum(k) * sum.activations[k]).sum::<f64>();
+        let more = median(sums.iter().map(|sum| sum.ratio(part(sum))))?;
+        let holds = evidence.holds(sums.iter().map(|sum| (sum.index, sum.declared + more * part(sum))));
+        holds.then_some((block, 1.0 + more))
+    })?;
+    let factor = if factor.abs() < FACTOR_ERROR { 0.0 } else { factor };
+    Some(format!("the minima of block {block} of row {} are {factor:.4} times the correct ones", first.row))
+}
+
+/// Where the scale of the weights `range` of a row comes from if it has a wrong factor: from a neighbor. `None` for
+/// weights that are not whole blocks or sub-blocks, and for types without scales.
+pub(super) fn neighbour_scale(
+    evidence: &Evidence,
+    row: usize,
+    range: Range<usize>,
+    factor: f64,
+) -> Option<&'static str> {
     let matrix = evidence.scene.inputs[0].operand();
     let dtype = matrix.ty.dtype;
     let scales = minimum::scales_of_sub_blocks(&matrix, row);
-    let scaled = matches!(dtype, DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0 | DType::Iq4Nl);
-    let bytes = matrix.row_bytes(row).filter(|_| scaled || !scales.is_empty())?;
+    let bytes = matrix.row_bytes(row)?;
     let scale = |block: usize| {
         if !scales.is_empty() {
             return scales.get(block).copied();
         }
-        let bytes = bytes.get(block * dtype.block_bytes()..)?.get(..2)?;
-        Some(half::f16::from_le_bytes([bytes[0], bytes[1]]).to_f64())
+        let block = bytes.get(block * dtype.block_bytes()..(block + 1) * dtype.block_bytes())?;
+        if dtype == DType::Mxfp4 {
+            return Some(2f64.powi(i32::from(block[0]) - 127));
+        }
+        let place = *dtype.scale_places()?.first()?;
+        Some(half::f16::from_le_bytes([block[place], block[place + 1]]).to_f64())
     };
-    let own = scale(block)?;
-    let is = |other: Option<f64>| other.is_some_and(|other| (other / own / factor - 1.0).abs() < FACTOR_ERROR);
+    let len = if scales.is_empty() { dtype.block_len() } else { minimum::sub_block_len(dtype) };
+    if !range.start.is_multiple_of(len) || !range.len().is_multiple_of(len) {
+        return None;
+    }
+    let mut blocks = range.start / len..range.end / len;
+    let is = |block: usize, other: Option<f64>| {
+        let ratio = other.zip(scale(block)).map(|(other, own)| other / own);
+        ratio.is_some_and(|ratio| (ratio / factor - 1.0).abs() < FACTOR_ERROR)
+    };
     let [next, previous] = if scales.is_empty() {
         ["the scale of the next block", "the scale of the previous block"]
     } else {
         ["the scale of the next sub-block", "the scale of the previous sub-block"]
     };
-    if is(scale(block + 1)) { Some(next) } else { is(block.checked_sub(1).and_then(scale)).then_some(previous) }
+    if blocks.clone().all(|block| is(block, scale(block + 1))) {
+        return Some(next);
+    }
+    blocks.all(|block| is(block, block.checked_sub(1).and_then(scale))).then_some(previous)
 }
 
 /// How far a fitted factor may be from the one that is meant.
