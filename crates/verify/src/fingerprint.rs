@@ -21,7 +21,7 @@ mod soft_max;
 mod sums;
 mod wiring;
 
-pub(crate) use blocks::nibbles;
+pub(crate) use blocks::{high_bits, nibbles};
 
 use crate::bound::gate;
 use crate::precision::LAMBDA;

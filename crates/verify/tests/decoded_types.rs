@@ -1,4 +1,5 @@
-//! A model in types with sub-blocks, tables or small scales is opened, computed and verified; a fault on it is found.
+//! A model in types with sub-blocks, tables or small scales, and in tq1_0, is opened, computed and verified; a fault on
+//! it is found.
 use std::path::Path;
 use std::sync::Arc;
 use trueup_blocks::DType;
@@ -108,7 +109,7 @@ fn verified(model: &Arc<ModelFile>, device: Arc<dyn Device>) -> Report {
 }
 
 #[test]
-fn both_devices_pass_on_weights_in_decoded_types() {
+fn both_devices_pass_on_weights_in_these_types() {
     let (_directory, model) = model();
     for name in ["cpu", "ref"] {
         let report = verified(&model, device(name));
@@ -128,12 +129,14 @@ fn a_fault_on_them_is_found() {
 }
 
 #[test]
-fn faults_of_nibbles_and_minima_are_found_and_explained() {
+fn faults_of_nibbles_high_bits_and_minima_are_found_and_explained() {
     let (_directory, model) = model();
     let nibbles = ["ffn_up-0", "attn_out-0", "ffn_out-0", "ffn_gate-0", "Qcur-1", "Kcur-1", "Vcur-1"];
     let minima = ["Qcur-0", "Kcur-0", "attn_out-0"];
     let of = |fault: &'static str, cause: &'static str| move |node: &&'static str| (fault, *node, cause);
+    let high_bits = ["attn_out-0", "ffn_out-0"];
     let cases = nibbles.iter().map(of("nibble-order", "swaps the low and the high halves of 4-bit codes"));
+    let cases = cases.chain(high_bits.iter().map(of("high-bits-lost", "drops the high bits of the codes")));
     for (fault, node, cause) in cases.chain(minima.iter().map(of("minimum-dropped", "omits the block minima"))) {
         let faulty = planted(&format!("{fault}@{node}"), &model, device("cpu")).unwrap();
         let first_bad = verified(&model, faulty.device).first_bad.expect(node);

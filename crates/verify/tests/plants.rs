@@ -171,7 +171,7 @@ fn what_cannot_be_planted_is_said() {
     let (_folder, models) = models();
     let refused = |choice: &str| planted(choice, &models[0], device()).err().unwrap().to_string();
     assert!(refused("nothing").contains("--inject-fault list"), "{}", refused("nothing"));
-    assert!(refused("nibble-order").contains("two 4-bit codes in each byte"), "{}", refused("nibble-order"));
+    assert!(refused("nibble-order").contains("the low 4 bits of two codes"), "{}", refused("nibble-order"));
     assert!(refused("gain@l_out-0").contains("l_out-0"), "{}", refused("gain@l_out-0"));
     for (choice, parts) in [
         (
@@ -182,8 +182,8 @@ fn what_cannot_be_planted_is_said() {
         (
             "nibble-order",
             [
-                "a mul_mat node with a weight that has two 4-bit codes in each byte, found no such node in the model; \
-                 quantize the model to q4_0",
+                "a mul_mat node with a weight whose bytes each hold the low 4 bits of two codes, found no such node in \
+                 the model; quantize the model to q4_0",
                 "--inject-fault nibble-order: ",
             ],
         ),

@@ -49,7 +49,7 @@ candidates! {
 /// Changes one block of a type; `None` where the type has nothing of that kind.
 type Change = fn(DType, &mut [u8]) -> Option<()>;
 
-/// The bytes of a block that hold two 4-bit codes, or the lower bits of two codes, each; `None` for other types.
+/// The bytes of a block that each hold the low 4 bits of two codes; `None` for types without such bytes.
 pub(crate) fn nibbles(dtype: DType) -> Option<Range<usize>> {
     let range = |dtypes: &[DType], range: Range<usize>| dtypes.contains(&dtype).then_some(range);
     range(&[DType::Q4_0, DType::Iq4Nl], 2..18)
@@ -64,8 +64,8 @@ pub(crate) fn nibbles(dtype: DType) -> Option<Range<usize>> {
         .or(range(&[DType::Q6K], 0..128))
 }
 
-/// The bytes of bits above the fourth.
-fn high_bits(dtype: DType) -> Option<Range<usize>> {
+/// The bytes of a block that hold the bits of codes above the fourth; `None` for types without any.
+pub(crate) fn high_bits(dtype: DType) -> Option<Range<usize>> {
     let range = |wanted: DType, range: Range<usize>| (dtype == wanted).then_some(range);
     range(DType::Q5_0, 2..6).or(range(DType::Q5_1, 4..8)).or(range(DType::Q5K, 16..48)).or(range(DType::Q6K, 128..192))
 }

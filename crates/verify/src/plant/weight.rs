@@ -1,6 +1,6 @@
 //! Faults in a weight, as a wrong upload or a wrong reading of blocks makes them.
 
-use crate::fingerprint::nibbles;
+use crate::fingerprint::{high_bits, nibbles};
 use crate::minimum;
 use trueup_blocks::DType;
 use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
@@ -48,7 +48,7 @@ impl WeightFault {
             WeightFault::NeighbourScale => legacy && blocks > 1,
             WeightFault::NibbleOrder => nibbles(dtype).is_some(),
             WeightFault::SwappedWeights => matches!(dtype, DType::F32 | DType::F16 | DType::Bf16 | DType::Q8_0),
-            WeightFault::HighBits => matches!(dtype, DType::Q5_0 | DType::Q5_1),
+            WeightFault::HighBits => high_bits(dtype).is_some(),
             WeightFault::Minimum => minimum::is_affine(dtype),
             WeightFault::ShiftedRows => ty.shape[1] > 1,
             WeightFault::Transposed => ty.shape[0] == ty.shape[1] && dtype.block_len() == 1,
@@ -59,12 +59,14 @@ impl WeightFault {
     /// What the weight must be, for a message.
     pub fn needs(self) -> &'static str {
         match self {
-            WeightFault::Scale => " with a weight in 32-element blocks or f32",
+            WeightFault::Scale => " with a weight in f32, q4_0, q4_1, q5_0, q5_1, q8_0 or q8_1",
             WeightFault::SwappedBlocks | WeightFault::ShiftedRows => " with a weight of several blocks and rows",
-            WeightFault::NeighbourScale => " with a weight of several 32-element blocks per row",
-            WeightFault::NibbleOrder => " with a weight that has two 4-bit codes in each byte",
+            WeightFault::NeighbourScale => {
+                " with a weight of several blocks per row in q4_0, q4_1, q5_0, q5_1, q8_0 or q8_1"
+            }
+            WeightFault::NibbleOrder => " with a weight whose bytes each hold the low 4 bits of two codes",
             WeightFault::SwappedWeights => " with an f32, f16, bf16 or q8_0 weight",
-            WeightFault::HighBits => " with a q5_0 or q5_1 weight",
+            WeightFault::HighBits => " with a q5_0, q5_1, q5_k or q6_k weight",
             WeightFault::Minimum => " with a q4_1, q5_1, q2_k, q4_k or q5_k weight",
             WeightFault::Transposed => " with a square weight in f32, f16 or bf16",
             WeightFault::Ones => " with an f32 weight",
@@ -114,8 +116,8 @@ impl WeightFault {
                 (0..size).for_each(|byte| bytes.swap(largest * size + byte, other * size + byte));
             }
             WeightFault::HighBits => {
-                let start = size - 20;
-                bytes.chunks_exact_mut(size).for_each(|block| block[start..start + 4].fill(0));
+                let place = high_bits(ty.dtype).unwrap_or_default();
+                bytes.chunks_exact_mut(size).for_each(|block| block[place.clone()].fill(0));
             }
             WeightFault::Minimum => {
                 let place = minimum::place(ty.dtype).unwrap_or_default();
