@@ -104,11 +104,11 @@ pub enum Accumulator {
     F32,
     /// f16 throughout.
     F16,
-    /// Exact integers inside a block of 32, f32 between blocks. In q2_k, q3_k and q6_k the elements with one scale are
-    /// 16; each such sub-block counts as a block. A block of a format with minima, `w = d q + m`, enters the sum as two
-    /// products, of activations in codes `x = dx c`: `(d dx) sum(q c)`, then `m (dx sum(c))`, each factor in
-    /// parentheses rounded to f32; `d` and `m` are those of the sub-block and exact. Lanes take whole blocks, with both
-    /// products.
+    /// Exact integers inside a block of 32, f32 between blocks. In q2_k, q3_k, q6_k and nvfp4 the elements with one
+    /// scale are 16; each such sub-block counts as a block. In mxfp4 a block has 32 elements; in tq2_0 each 32 of the
+    /// 256 count as a block. A block of a format with minima, `w = d q + m`, enters the sum as two products, of
+    /// activations in codes `x = dx c`: `(d dx) sum(q c)`, then `m (dx sum(c))`, each factor in parentheses rounded to
+    /// f32; `d` and `m` are those of the sub-block and exact. Lanes take whole blocks, with both products.
     Int32ThenF32,
     /// f32 in tensor cores. Every 8 or more exact products are aligned to the largest exponent among them and their
     /// partial sum, and added; what does not fit is cut off, not rounded.

@@ -75,24 +75,24 @@ impl<'a> PanelStrip<'a> {
     /// Rows of `len` weights in blocks as in the file; `None` where the format has no panels.
     pub fn of_blocks(dtype: DType, bytes: &[u8], len: usize, means: Means<'a>) -> Option<PanelStrip<'a>> {
         let (instructions, spares) = (means.instructions, &means.spares.panels);
-        let form = Form { blocks_per_row: len / dtype.block_len(), scale_bytes: scale_bytes(dtype) };
+        let layout = RowLayout { blocks_per_row: len / dtype.block_len(), scale_bytes: scale_bytes(dtype) };
         Some(match dtype {
-            DType::Q4_0 => PanelStrip::Q4_0(packed(bytes, form, instructions, &spares.q4_0)),
-            DType::Q4_1 => PanelStrip::Q4_1(packed(bytes, form, instructions, &spares.q4_1)),
-            DType::Q5_0 => PanelStrip::Q5_0(packed(bytes, form, instructions, &spares.q5_0)),
-            DType::Q5_1 => PanelStrip::Q5_1(packed(bytes, form, instructions, &spares.q5_1)),
-            DType::Q8_0 => PanelStrip::Q8_0(packed(bytes, form, instructions, &spares.q8_0)),
-            DType::Q8_1 => PanelStrip::Q8_1(packed(bytes, form, instructions, &spares.q8_1)),
-            DType::Q2K => PanelStrip::Q2K(packed(bytes, form, instructions, &spares.q2k)),
-            DType::Q3K => PanelStrip::Q3K(packed(bytes, form, instructions, &spares.q3k)),
-            DType::Q4K => PanelStrip::Q4K(packed(bytes, form, instructions, &spares.q4k)),
-            DType::Q5K => PanelStrip::Q5K(packed(bytes, form, instructions, &spares.q5k)),
-            DType::Q6K => PanelStrip::Q6K(packed(bytes, form, instructions, &spares.q6k)),
-            DType::Iq4Nl => PanelStrip::Iq4Nl(packed(bytes, form, instructions, &spares.iq4nl)),
-            DType::Iq4Xs => PanelStrip::Iq4Xs(packed(bytes, form, instructions, &spares.iq4xs)),
-            DType::Mxfp4 => PanelStrip::Mxfp4(packed(bytes, form, instructions, &spares.mxfp4)),
-            DType::Nvfp4 => PanelStrip::Nvfp4(packed(bytes, form, instructions, &spares.nvfp4)),
-            DType::Tq2_0 => PanelStrip::Tq2_0(packed(bytes, form, instructions, &spares.tq2_0)),
+            DType::Q4_0 => PanelStrip::Q4_0(packed(bytes, layout, instructions, &spares.q4_0)),
+            DType::Q4_1 => PanelStrip::Q4_1(packed(bytes, layout, instructions, &spares.q4_1)),
+            DType::Q5_0 => PanelStrip::Q5_0(packed(bytes, layout, instructions, &spares.q5_0)),
+            DType::Q5_1 => PanelStrip::Q5_1(packed(bytes, layout, instructions, &spares.q5_1)),
+            DType::Q8_0 => PanelStrip::Q8_0(packed(bytes, layout, instructions, &spares.q8_0)),
+            DType::Q8_1 => PanelStrip::Q8_1(packed(bytes, layout, instructions, &spares.q8_1)),
+            DType::Q2K => PanelStrip::Q2K(packed(bytes, layout, instructions, &spares.q2k)),
+            DType::Q3K => PanelStrip::Q3K(packed(bytes, layout, instructions, &spares.q3k)),
+            DType::Q4K => PanelStrip::Q4K(packed(bytes, layout, instructions, &spares.q4k)),
+            DType::Q5K => PanelStrip::Q5K(packed(bytes, layout, instructions, &spares.q5k)),
+            DType::Q6K => PanelStrip::Q6K(packed(bytes, layout, instructions, &spares.q6k)),
+            DType::Iq4Nl => PanelStrip::Iq4Nl(packed(bytes, layout, instructions, &spares.iq4nl)),
+            DType::Iq4Xs => PanelStrip::Iq4Xs(packed(bytes, layout, instructions, &spares.iq4xs)),
+            DType::Mxfp4 => PanelStrip::Mxfp4(packed(bytes, layout, instructions, &spares.mxfp4)),
+            DType::Nvfp4 => PanelStrip::Nvfp4(packed(bytes, layout, instructions, &spares.nvfp4)),
+            DType::Tq2_0 => PanelStrip::Tq2_0(packed(bytes, layout, instructions, &spares.tq2_0)),
             _ => return None,
         })
     }
@@ -161,13 +161,13 @@ fn rows_of<'a, const S: usize, const G: usize>(
     for (row, bytes) in bytes.chunks_exact_mut(panels.row_bytes().max(1)).enumerate() {
         panels.unpack_row(first + row, bytes);
     }
-    let form = Form { blocks_per_row: panels.blocks_per_row(), scale_bytes: panels.scale_bytes() };
-    packed(&bytes, form, instructions, spare)
+    let layout = RowLayout { blocks_per_row: panels.blocks_per_row(), scale_bytes: panels.scale_bytes() };
+    packed(&bytes, layout, instructions, spare)
 }
 
 /// What rows consist of in the file.
 #[derive(Clone, Copy)]
-struct Form {
+struct RowLayout {
     blocks_per_row: usize,
     scale_bytes: usize,
 }
@@ -175,7 +175,7 @@ struct Form {
 /// Packs rows that are kept as in the file.
 fn packed<'a, const S: usize, const G: usize>(
     bytes: &[u8],
-    Form { blocks_per_row, scale_bytes }: Form,
+    RowLayout { blocks_per_row, scale_bytes }: RowLayout,
     instructions: Instructions,
     spare: &'a Spare<PanelBlock<S, G>>,
 ) -> Blocks<'a, S, G> {

@@ -1,5 +1,5 @@
-//! Weights of types with sub-blocks, and of types that are decoded before they are multiplied: rows as the decoder
-//! gives them, products of decoded ones as the oracle's.
+//! Weights of types with sub-blocks, and of tq1_0, which is decoded before it is multiplied: rows as the decoder gives
+//! them, products of tq1_0 as the oracle's.
 
 use super::*;
 use crate::device::reference::evaluate;
