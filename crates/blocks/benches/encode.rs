@@ -5,12 +5,9 @@
 //! Prints the fastest of several runs for each type, and hashes of the bytes to compare builds with.
 #![allow(clippy::print_stdout, reason = "a measurement for people")]
 
-use std::hash::{DefaultHasher, Hasher};
 use std::time::Instant;
-use trueup_blocks::DType::{self, *};
+use trueup_blocks::DType;
 
-const TYPES: [DType; 16] =
-    [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Iq4Nl, Iq4Xs, Mxfp4, Nvfp4, Tq1_0, Tq2_0];
 /// Weights of a run.
 const WEIGHTS: usize = 1 << 21;
 const RUNS: usize = 5;
@@ -34,11 +31,21 @@ fn normal(len: usize) -> Vec<f32> {
     numbers
 }
 
+/// FNV-1a: the same in every build.
+fn hash(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811C_9DC5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
 fn main() {
     let names: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let dtypes: Vec<DType> = DType::all().filter(|dtype| dtype.codec().is_some()).collect();
+    for name in &names {
+        let is_known = dtypes.iter().any(|dtype| dtype.to_string() == *name);
+        assert!(is_known, "{name} is not a type with an encoder");
+    }
     let weights = normal(WEIGHTS);
     let importance: Vec<f32> = normal(1 << 12).iter().map(|number| number.abs()).collect();
-    for dtype in TYPES {
+    for dtype in dtypes {
         let name = dtype.to_string();
         let Some(codec) = dtype.codec().filter(|_| names.is_empty() || names.contains(&name)) else { continue };
         let mut bytes = vec![0; WEIGHTS / dtype.block_len() * dtype.block_bytes()];
@@ -49,9 +56,7 @@ fn main() {
                 start.elapsed().as_secs_f64()
             });
             let seconds = seconds.fold(f64::INFINITY, f64::min);
-            let mut hash = DefaultHasher::new();
-            hash.write(&bytes);
-            (seconds * 1e9 / WEIGHTS as f64, hash.finish() as u32)
+            (seconds * 1e9 / WEIGHTS as f64, hash(&bytes))
         };
         let (plain, hash) = fastest(&|bytes| (codec.encode)(&weights, bytes));
         let (weighted, weighted_hash) = fastest(&|bytes| (codec.encode_weighted)(&weights, &importance, bytes));

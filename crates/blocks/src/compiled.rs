@@ -1,6 +1,7 @@
 //! The declaration of functions that are portable code, compiled again for an instruction set.
 
-/// Functions with an attribute, which names the instruction set.
+/// Functions with an attribute. It names the instruction set; for NEON, which every aarch64 processor has, it is
+/// `inline(never)`.
 macro_rules! compiled {
     ($attribute:tt: $($name:ident($source:ty => $target:ty) = $scalar:path;)+) => {
         $(

@@ -230,7 +230,7 @@ mod agreement {
             a.bits() == b.bits() || self.dtype.is_quantized() && a.is_nan() && b.is_nan()
         }
 
-        /// Only x86-64 has variants.
+        /// Only x86-64 variants can be missing at run time.
         #[cfg(target_arch = "x86_64")]
         pub(crate) fn skip(&self, variant: &str) {
             #[allow(clippy::print_stderr, reason = "a skipped variant is said")]

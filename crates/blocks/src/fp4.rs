@@ -34,7 +34,7 @@ pub(crate) fn codes_below<const LEN: usize>(scale: f32, magnitude: f32, weights:
     if scale == 0.0 {
         return [0; LEN];
     }
-    // Distances from much larger weights round to the same number. NaN and numbers that overflow follow the rule too.
+    // Distances from much larger weights round to the same number. NaN and numbers that overflow use [`codes_of`].
     let is_near = magnitude <= 64.0 * scale && 64.0 * scale < f32::INFINITY;
     if !is_near {
         return codes_of(scale, weights);
@@ -64,6 +64,7 @@ pub(crate) fn magnitude_max(weights: &[f32]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::power_of_two;
 
     #[test]
     fn ties_go_to_the_smaller_magnitude_and_zero_has_no_sign() {
@@ -73,7 +74,7 @@ mod tests {
     #[test]
     fn comparisons_with_halfway_points_find_the_nearest_number() {
         let fractions = [1.0, 1.125, 1.375, 1.875];
-        let scales = (-130..=127).flat_map(|power| fractions.map(|fraction| fraction * 2f32.powi(power)));
+        let scales = (-130..=127).flat_map(|power| fractions.map(|fraction| fraction * power_of_two(power)));
         for scale in scales.chain([0.0, f32::NAN]) {
             for number in HALVES.into_iter().chain([0.0, 1.0, 12.0, 13.0, 63.0, 65.0, 1e6, 1e9]) {
                 let point = number * scale;

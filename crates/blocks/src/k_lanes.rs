@@ -79,7 +79,7 @@ impl<'a> Importance<'a> {
         Importance { columns, next: 0 }
     }
 
-    /// That of the next blocks; `mean` is what counts of the sum of squares of a block.
+    /// The importance of the next blocks. `mean` turns the sum of squares of a block into the mean square that counts.
     #[inline(always)]
     pub fn next(&mut self, weights: &[[f32; K_LEN]], mean: impl Fn(f32) -> f32) -> BatchImportance {
         let mut batch = BatchImportance { columns: [[0.0; K_LEN]; BLOCKS_MAX], mean_squares: [0.0; BLOCKS_MAX] };
@@ -94,7 +94,7 @@ impl<'a> Importance<'a> {
 }
 
 impl BatchImportance {
-    /// That of the columns of a block, and the block's mean square.
+    /// The importance of the columns of a block, and the block's mean square.
     pub fn of_block(&self, block: usize) -> (&[f32; K_LEN], f32) {
         (&self.columns[block], self.mean_squares[block])
     }
@@ -106,7 +106,7 @@ impl BatchImportance {
         lanes::columns(&groups[batch.first..][..batch.groups.len()])
     }
 
-    /// How much the error of each weight counts, as [`importance_of`](crate::search::importance_of) has it.
+    /// How much the error of each weight counts, as in [`importance_of`](crate::search::importance_of).
     #[inline(always)]
     pub fn counts<V: Lanes, const GROUPS: usize, const GROUP: usize>(
         &self,

@@ -69,14 +69,24 @@ pub(crate) fn encoded(dtype: DType) -> Vec<u8> {
     bytes
 }
 
-/// Blocks of weights: ordinary ones in every size that f32 has, ties, repeated extremes, zeros of both signs,
-/// subnormals, random bit patterns, and single NaNs and infinities among ordinary weights.
+/// 2 to this power, subnormal numbers too.
+pub(crate) fn power_of_two(exponent: i32) -> f32 {
+    2f64.powi(exponent) as f32
+}
+
+/// Columns of a row with importance: not a whole number of wide vectors of blocks, and three blocks of 256.
+const ROW: usize = 3 * K_LEN;
+
+/// Blocks of weights: ordinary ones in every size that f32 has, sizes around 1 first; ties, repeated extremes, zeros of
+/// both signs, subnormals, random bit patterns, and single NaNs and infinities among ordinary weights.
 pub(crate) fn weights() -> Vec<f32> {
     let mut random = Random::new();
     let mut weights = Vec::new();
-    for exponent in -149..=127 {
+    let mut exponents: Vec<i32> = (-149..=127).collect();
+    exponents.sort_by_key(|exponent| exponent.abs());
+    for exponent in exponents {
         for _ in 0..8 {
-            weights.extend((0..LEN).map(|_| random.signed_unit() * 2f32.powi(exponent)));
+            weights.extend((0..LEN).map(|_| random.signed_unit() * power_of_two(exponent)));
         }
     }
     for exponent in [-20, -3, 0, 6] {
@@ -101,14 +111,17 @@ pub(crate) fn weights() -> Vec<f32> {
         }
         weights.extend([special; LEN]);
     }
-    weights.resize(weights.len().next_multiple_of(K_LEN), 0.0);
+    weights.resize(weights.len().next_multiple_of(ROW), 0.0);
     weights
 }
 
-/// Importance of as many columns: of every size, the same for a group, and zero for single ones and whole groups.
-pub(crate) fn importance(columns: usize) -> Vec<f32> {
+/// Importance for a number of weights, in rows of [`ROW`] columns, or in one row if they are not whole rows. It has
+/// every size, is the same for some groups, and is zero for single columns, groups of 16 and of 32, and a block of 256.
+pub(crate) fn importance(weights: usize) -> Vec<f32> {
     let mut random = Random::new();
+    let columns = if weights.is_multiple_of(ROW) { ROW.min(weights) } else { weights };
     let of = |column: usize, random: &mut Random| match column / 16 % 8 {
+        _ if column / K_LEN == 1 || column / LEN == 20 => 0.0,
         3 => 0.0,
         5 => 1.0,
         6 => random.signed_unit().abs() * 2f32.powi((random.next() % 60) as i32 - 30),

@@ -1,4 +1,4 @@
-//! The searches for several groups at once, one group a lane of vectors. Each lane does the operations of the scalar
+//! The searches for several groups at once, one group per lane. Each lane does the operations of the scalar
 //! search in the same order, so it finds the same bits; what the scalar search skips, a lane computes and drops.
 //!
 //! ```text
@@ -73,7 +73,7 @@ pub(crate) trait Lanes:
     }
 }
 
-/// Where the magnitudes end that [`nearest_of_small`] takes.
+/// Exclusive limit of magnitudes for [`nearest_of_small`].
 const SMALL_END: f32 = 4_194_303.0;
 
 /// The integer nearest to a number below [`SMALL_END`] in magnitude, halves to even. For others, any number.
@@ -88,17 +88,17 @@ fn nearest_of_small<V: Lanes>(number: V) -> V {
 /// These are constants instead of closures because every function between the entry of a variant and the vector
 /// operations must be inlined.
 mod limits {
-    /// It is not, for small numbers.
+    /// No limit; small numbers only.
     pub const NONE: u8 = 0;
-    /// From below, for small numbers.
+    /// A lower limit; small numbers only.
     pub const LOWER: u8 = 1;
-    /// From above, for small numbers.
+    /// An upper limit; small numbers only.
     pub const UPPER: u8 = 2;
-    /// On both sides, for small numbers.
+    /// Both limits; small numbers only.
     pub const BOTH: u8 = 3;
-    /// By [`Lanes::nearest_in_table`](super::Lanes::nearest_in_table).
+    /// Both limits, by [`Lanes::nearest_in_table`](super::Lanes::nearest_in_table); numbers in its range only.
     pub const TABLE: u8 = 4;
-    /// On both sides, for any numbers.
+    /// Both limits; any numbers.
     pub const ANY: u8 = 5;
 }
 
@@ -115,12 +115,13 @@ fn code_of<V: Lanes, const LIMITS: u8>(number: V, low: i32, high: i32) -> V {
     }
 }
 
-/// Element by element, that of each group.
+/// Vector i holds element i of each group.
 pub(crate) type Columns<V, const LEN: usize> = [V; LEN];
 
-/// The elements of at most `V::LANES` groups; missing ones are zero. `LEN` is a multiple of `V::LANES`.
+/// The elements of at most `V::LANES` groups; missing ones are zero.
 #[inline(always)]
 pub(crate) fn columns<V: Lanes, const LEN: usize>(groups: &[[f32; LEN]]) -> Columns<V, LEN> {
+    const { assert!(LEN.is_multiple_of(V::LANES)) };
     let mut columns = [V::splat(0.0); LEN];
     for (number, square) in columns.chunks_exact_mut(V::LANES).enumerate() {
         for (row, group) in square.iter_mut().zip(groups) {
@@ -147,7 +148,7 @@ fn transpose<V: Lanes>(rows: &mut [V]) {
     }
 }
 
-/// The elements as bytes, which hold them.
+/// The elements, converted to u8.
 #[inline(always)]
 pub(crate) fn bytes<V: Lanes, const LEN: usize>(columns: &Columns<V, LEN>) -> [[u8; LANES_MAX]; LEN] {
     let mut bytes = [[0; LANES_MAX]; LEN];
@@ -236,4 +237,174 @@ fn are_finite<V: Lanes, const LEN: usize>(columns: &Columns<V, LEN>) -> bool {
         others = others + zero.or_else(column.abs().is_below(V::splat(f32::INFINITY)), V::splat(1.0));
     }
     !V::any(zero.is_below(others))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::nearest;
+
+    const SAMPLES: [f32; 12] =
+        [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 1e-40, -1e-40, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY];
+
+    /// Tests that run a check on each type of vectors that the processor has.
+    macro_rules! each_type {
+        ($($test:ident = $check:ident;)+) => {
+            $(
+                #[test]
+                fn $test() {
+                    #[cfg(target_arch = "x86_64")]
+                    {
+                        use std::arch::is_x86_feature_detected as has;
+                        if has!("avx2") {
+                            $check::<crate::avx2::lanes::Avx2>();
+                        }
+                        if has!("avx512f") && has!("avx512dq") && has!("avx512bw") && has!("avx512vl") {
+                            $check::<crate::avx512::lanes::Avx512>();
+                        }
+                    }
+                    #[cfg(target_arch = "aarch64")]
+                    $check::<crate::neon::lanes::Neon>();
+                }
+            )+
+        };
+    }
+
+    each_type! {
+        columns_hold_an_element_of_each_group = check_columns;
+        zip_alternates_the_lanes_of_both = check_zip;
+        operations_equal_those_of_numbers = check_operations;
+        conditions_select_lanes = check_conditions;
+        integers_are_nearest_and_limited = check_nearest;
+        limits_of_small_numbers_change_no_code = check_limits;
+        integers_from_a_table_are_nearest_and_limited = check_table;
+    }
+
+    /// The numbers of a vector. What is stored after them must be zero.
+    fn numbers<V: Lanes>(vector: V) -> Vec<f32> {
+        let mut numbers = vector.store().to_vec();
+        assert!(numbers.split_off(V::LANES).iter().all(|number| number.to_bits() == 0));
+        numbers
+    }
+
+    fn bits(numbers: &[f32]) -> Vec<u32> {
+        numbers.iter().map(|number| number.to_bits()).collect()
+    }
+
+    /// `each` of two vectors of numbers gives `expected` in each lane, for samples in every place.
+    fn check_each<V: Lanes>(name: &str, each: impl Fn(V, V) -> V, expected: impl Fn(f32, f32) -> f32) {
+        for shift in 0..SAMPLES.len() {
+            for first in 0..SAMPLES.len() {
+                let a: Vec<f32> = (0..V::LANES).map(|lane| SAMPLES[(first + lane) % SAMPLES.len()]).collect();
+                let b: Vec<f32> = (0..V::LANES).map(|lane| SAMPLES[(first + lane + shift) % SAMPLES.len()]).collect();
+                let found = numbers(each(V::load(&a), V::load(&b)));
+                for (lane, found) in found.iter().enumerate() {
+                    let expected = expected(a[lane], b[lane]);
+                    let is_same = *found == expected || found.is_nan() && expected.is_nan();
+                    assert!(is_same, "{name} of {} and {}: {found} is not {expected}", a[lane], b[lane]);
+                }
+            }
+        }
+    }
+
+    fn check_operations<V: Lanes>() {
+        check_each::<V>("sum", |a, b| a + b, |a, b| a + b);
+        check_each::<V>("difference", |a, b| a - b, |a, b| a - b);
+        check_each::<V>("product", |a, b| a * b, |a, b| a * b);
+        check_each::<V>("quotient", |a, b| a / b, |a, b| a / b);
+        check_each::<V>("root", |a, _| a.sqrt(), |a, _| a.sqrt());
+        check_each::<V>("magnitude", |a, _| a.abs(), |a, _| a.abs());
+        check_each::<V>("lesser", |a, b| a.min(b), |a, b| if a < b { a } else { b });
+        check_each::<V>("greater", |a, b| a.max(b), |a, b| if a > b { a } else { b });
+        check_each::<V>("constant", |_, _| V::splat(-3.5), |_, _| -3.5);
+    }
+
+    fn check_conditions<V: Lanes>() {
+        let zero = V::splat(0.0);
+        check_each::<V>("below", |a, b| a.or_else(a.is_below(b), b), |a, b| if a < b { a } else { b });
+        check_each::<V>("equal", |a, b| zero.or_else(a.is_equal(b), a), |a, b| if a == b { 0.0 } else { a });
+        let is_one = |a: f32, b: f32| f32::from(u8::from(a < b && a < 0.0));
+        let one = V::splat(1.0);
+        check_each::<V>("both", |a, b| one.or_else(V::both(a.is_below(b), a.is_below(zero)), zero), is_one);
+        let is_one = |a: f32, b: f32| f32::from(u8::from(a < b || a < 0.0));
+        check_each::<V>("either", |a, b| one.or_else(V::either(a.is_below(b), a.is_below(zero)), zero), is_one);
+        let nan = V::splat(f32::NAN);
+        assert!(!V::any(nan.is_below(one)) && !V::any(one.is_below(nan)) && !V::any(nan.is_equal(nan)));
+        for lane in 0..V::LANES {
+            let mut numbers = [0.0; LANES_MAX];
+            numbers[lane] = 1.0;
+            let vector = V::load(&numbers);
+            assert!(V::any(vector.is_equal(one)) && !V::all(vector.is_equal(zero)), "lane {lane}");
+        }
+        assert!(!V::any(zero.is_equal(one)) && V::all(zero.is_equal(zero)));
+    }
+
+    fn check_zip<V: Lanes>() {
+        let numbered: [f32; 2 * LANES_MAX] = std::array::from_fn(|place| place as f32);
+        let (lower, upper) = V::load(&numbered).zip(V::load(&numbered[V::LANES..]));
+        let expected: Vec<f32> =
+            (0..V::LANES).flat_map(|place| [numbered[place], numbered[V::LANES + place]]).collect();
+        assert_eq!([numbers(lower), numbers(upper)].concat(), expected);
+    }
+
+    fn check_columns<V: Lanes>() {
+        for count in 0..=V::LANES {
+            let group = |lane: usize| std::array::from_fn::<f32, 32, _>(|i| (100 * lane + i + 1) as f32);
+            let groups: Vec<[f32; 32]> = (0..count).map(group).collect();
+            for (i, column) in columns::<V, 32>(&groups).into_iter().enumerate() {
+                let mut expected = vec![0.0; V::LANES];
+                for (expected, group) in expected.iter_mut().zip(&groups) {
+                    *expected = group[i];
+                }
+                assert_eq!(bits(&numbers(column)), bits(&expected), "element {i} of {count} groups");
+            }
+        }
+    }
+
+    /// Numbers near the halves of integers from `first` to `last`, in lanes of vectors.
+    fn near_halves<V: Lanes>(first: f32, last: f32) -> Vec<Vec<f32>> {
+        let halves = (0..).map(|step| first + 0.5 * step as f32).take_while(|half| *half <= last);
+        let near: Vec<f32> = halves.flat_map(|half| [half.next_down(), half, half.next_up()]).collect();
+        // The first and the last number are outside.
+        let mut inside = near[2..near.len() - 2].to_vec();
+        inside.resize(inside.len().next_multiple_of(V::LANES), 0.0);
+        inside.chunks(V::LANES).map(<[f32]>::to_vec).collect()
+    }
+
+    fn check_nearest<V: Lanes>() {
+        let far = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 4_194_303.0, -4_194_303.0, 5e6, -5e6, 1e30, -1e30];
+        let far = far.iter().map(|number| vec![*number; V::LANES]);
+        for vector in near_halves::<V>(-100.0, 100.0).into_iter().chain(far) {
+            for (low, high) in [(0, 0), (0, 3), (0, 15), (0, 63), (-4, 3), (-32, 31)] {
+                let expected: Vec<f32> = vector.iter().map(|number| nearest(*number).clamp(low, high) as f32).collect();
+                let found = numbers(V::load(&vector).nearest(low, high));
+                assert_eq!(found, expected, "{vector:?} in {low} ..= {high}");
+            }
+        }
+    }
+
+    fn check_table<V: Lanes>() {
+        let (first, last) = V::TABLE_RANGE;
+        for vector in near_halves::<V>(first, last) {
+            for high in 0..=15 {
+                let expected: Vec<f32> = vector.iter().map(|number| nearest(*number).clamp(0, high) as f32).collect();
+                let found = numbers(V::load(&vector).nearest_in_table(high));
+                assert_eq!(found, expected, "{vector:?} up to {high}");
+            }
+        }
+    }
+
+    fn check_limits<V: Lanes>() {
+        for vector in near_halves::<V>(-8.0, 8.0) {
+            let vector = V::load(&vector);
+            let expected = numbers(vector.nearest(-4, 3));
+            assert_eq!(numbers(code_of::<V, { limits::BOTH }>(vector, -4, 3)), expected);
+            let upper = code_of::<V, { limits::UPPER }>(vector.max(V::splat(-4.0)), -4, 3);
+            assert_eq!(numbers(upper), expected);
+            let lower = code_of::<V, { limits::LOWER }>(vector.min(V::splat(3.0)), -4, 3);
+            assert_eq!(numbers(lower), expected);
+            let none = code_of::<V, { limits::NONE }>(vector.max(V::splat(-4.0)).min(V::splat(3.0)), -4, 3);
+            assert_eq!(numbers(none), expected);
+        }
+    }
 }

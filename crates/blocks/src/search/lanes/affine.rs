@@ -9,7 +9,7 @@ pub(crate) struct Line<V> {
     pub scale: V,
     /// The minimum with its sign turned.
     pub minimum: V,
-    /// What gives the codes: see [`codes`].
+    /// Inverse scale used for the codes: see [`codes`].
     inverse: V,
     code_low: V,
 }
@@ -152,7 +152,8 @@ impl<'a, V: Lanes, const LEN: usize> Group<'a, V, LEN> {
     }
 
     /// Whether all numbers of a line are greater than the first of the limits and less than the second. They lie
-    /// between those of the lowest and of the highest weight. Groups of equal weights are dropped and do not matter.
+    /// between those of the lowest and of the highest weight. Groups of equal weights are dropped,
+    /// so their numbers do not matter.
     #[inline(always)]
     fn are_between(&self, (inverse, code_low): (V, V), limits: (f32, f32)) -> bool {
         let (first, last) = (inverse * (self.lowest - code_low), inverse * (self.highest - code_low));

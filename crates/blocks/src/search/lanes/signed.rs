@@ -6,7 +6,7 @@ use crate::search::TINY;
 /// A scale for each lane.
 pub(crate) struct Scale<V: Lanes> {
     pub scale: V,
-    /// What gives the codes: see [`codes`].
+    /// Inverse scale used for the codes: see [`codes`].
     inverse: V,
     is_zero: V::Mask,
 }
@@ -31,7 +31,7 @@ pub(super) struct Best<V> {
 }
 
 impl<V: Lanes> Best<V> {
-    /// Takes the scale of a try where its error is smaller. Returns these lanes.
+    /// Takes the scale of a try in each lane if its error is smaller there. Returns these lanes.
     #[inline(always)]
     pub fn improve(&mut self, (product, square): (V, V)) -> V::Mask {
         let is_better = V::both(V::splat(0.0).is_below(square), (self.best * square).is_below(product * product));
