@@ -142,7 +142,7 @@ fn what_differs_is_named() {
     });
     let answer = trueup(&["reproduce", &path]).exits(1);
     assert!(answer.stdout.contains("all tensors are equal; the metadata"), "{answer:?}");
-    assert!(answer.stderr.contains("used trueup 0.0.1, this is trueup"), "{answer:?}");
+    assert!(answer.stderr.contains("used trueup 0.0.1; this is trueup"), "{answer:?}");
     let path = attested.changed(|statement| {
         statement["subject"][0]["digest"]["sha256"] = zero.clone();
         statement["subject"][0]["annotations"]["tensors"][3]["sha256"] = zero.clone();

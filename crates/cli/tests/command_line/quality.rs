@@ -189,6 +189,6 @@ fn an_importance_matrix_is_continued_to_the_same_file() {
     imatrix(&parts, &["--chunks", "2", "--resume"]).refuses(&["--resume: expected at most 2 chunks, found 5 chunks"]);
     imatrix(&model, &[]).refuses(&["this file is an input of the command"]);
     let other = ["imatrix", &model, "--corpus", &corpus, "-c", "64", "-q", "-o", &parts, "--resume"];
-    trueup(&other).refuses(&["--resume: expected chunks of 64, found 32"]);
+    trueup(&other).refuses(&["--resume: expected chunks of 64 tokens, found 32 tokens"]);
     trueup(&["imatrix", &model, "--corpus", &corpus, "-o", &corpus]).refuses(&["this file is an input of the command"]);
 }

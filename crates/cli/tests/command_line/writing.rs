@@ -155,7 +155,7 @@ fn every_type_is_written_and_read() {
     let target = scratch.path("target.gguf");
     for dtype in QUANTIZED.into_iter().chain(["f32", "f16", "bf16"]) {
         let told = trueup(&["quantize", &source, &target, "--type", dtype]).exits(0);
-        assert!(told.stdout.contains(&format!("wrote {target} (56 tensors, ")), "{told:?}");
+        assert!(told.stdout.contains(&format!("wrote {target} (56 tensors with ")), "{told:?}");
         assert_eq!(told.stderr.contains("only trueup reads"), dtype == "q8_1", "{told:?}");
         assert_eq!(type_of(&target, "blk.0.ffn_up.weight"), dtype);
         trueup(&["run", &target, "-p", "Once", "-n", "2", "-q"]).exits(0);
