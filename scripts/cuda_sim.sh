@@ -163,6 +163,9 @@ made_of() {
 }
 export LC_ALL=C
 mkdir -p "$folder/objects"
+# Several callers may ask for the same folder at a time: one builds, the others wait.
+exec {lock}>"$folder/objects/lock"
+flock "$lock"
 made_of="$folder/objects/made_of.cpp"
 {
     echo 'extern "C" __attribute__((visibility("default"))) const char* trueup_sim_made_of() {'
@@ -177,6 +180,7 @@ build "$folder" "$folder/libtrueup_cuda_sim.so" "$link_library" kernels/cuda/*.c
 build "$folder/blas" "$folder/libtrueup_cublaslt_sim.so" "$link -shared -Wl,-soname,libcublasLt.so" kernels/cuda/sim/blas/blas.cpp \
     "$folder/libtrueup_cuda_sim.so"
 build_nccl "$folder" "$folder/libtrueup_nccl_sim.so" "$folder/libtrueup_cuda_sim.so"
+exec {lock}>&-
 
 if [ "$what" = faulty ]; then
     target="$1"
