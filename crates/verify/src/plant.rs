@@ -141,12 +141,7 @@ pub const PLANTS: &[Plant] = &[
         "low and high halves of 4-bit codes are exchanged",
     ),
     plant("weights-swapped", PRODUCT, Fault::Weight(WeightFault::SwappedWeights), "two weights of a row are exchanged"),
-    plant(
-        "high-bits-lost",
-        PRODUCT,
-        Fault::Weight(WeightFault::HighBits),
-        "the high bits of 5-bit or 6-bit codes are lost",
-    ),
+    plant("high-bits-lost", PRODUCT, Fault::Weight(WeightFault::HighBits), "high bits of 5- and 6-bit codes are lost"),
     plant("minimum-dropped", PRODUCT, Fault::Weight(WeightFault::Minimum), "the minimum of each block is ignored"),
     plant(
         "rows-shifted",
