@@ -154,9 +154,9 @@ fn every_type_is_written_and_read() {
     let source = scratch.gguf(&stories(), "source.gguf");
     let target = scratch.path("target.gguf");
     for dtype in QUANTIZED.into_iter().chain(["f32", "f16", "bf16"]) {
-        let told = trueup(&["quantize", &source, &target, "--type", dtype]).exits(0);
-        assert!(told.stdout.contains(&format!("wrote {target} (56 tensors with ")), "{told:?}");
-        assert_eq!(told.stderr.contains("only trueup reads"), dtype == "q8_1", "{told:?}");
+        let answer = trueup(&["quantize", &source, &target, "--type", dtype]).exits(0);
+        assert!(answer.stdout.contains(&format!("wrote {target} (56 tensors with ")), "{answer:?}");
+        assert_eq!(answer.stderr.contains("only trueup reads"), dtype == "q8_1", "{answer:?}");
         assert_eq!(type_of(&target, "blk.0.ffn_up.weight"), dtype);
         trueup(&["run", &target, "-p", "Once", "-n", "2", "-q"]).exits(0);
     }

@@ -330,7 +330,7 @@ impl Device for Cpu {
         [operator::scratch_bytes(op, inputs, self.instructions, self.threads()), 0, 0, 0, 0, 0]
     }
 
-    /// Those of its panels, if its blocks are larger there than in the file, as those of mxfp4 are.
+    /// The bytes of the packed tiles if a block is larger there than in the file, as in mxfp4.
     fn weight_bytes(&self, ty: &TensorType, _is_multiplied: bool) -> u64 {
         let larger = Packed::larger_bytes(ty).filter(|_| self.repack);
         self.taken_bytes(larger.unwrap_or(ty.bytes() as u64))

@@ -155,8 +155,8 @@ pub(super) struct Panels<const SCALES: usize, const GROUPS: usize> {
 }
 
 impl<const SCALES: usize, const GROUPS: usize> Panels<SCALES, GROUPS> {
-    /// A matrix of so many rows in these blocks, whose scales have `scale_bytes` in the file. Panics where they are not
-    /// as many as its panels have.
+    /// A matrix of `rows` rows in these blocks, whose scales have `scale_bytes` in the file. Panics if the number of
+    /// blocks is not that of its panels.
     pub fn new(
         blocks: Pages<PanelBlock<SCALES, GROUPS>>,
         rows: usize,
