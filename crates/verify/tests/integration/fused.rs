@@ -1,10 +1,7 @@
 //! Fused operators that fail: the pieces say whose fault it is. Traces and baselines of fused runs, and devices that
 //! fuse sometimes only.
 
-#[allow(dead_code, reason = "the runtime's tests use more of it")]
-#[path = "../../runtime/tests/tiny_model/mod.rs"]
-mod tiny_model;
-
+use super::{device, model, verified};
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::gguf::MappedBytes;
@@ -12,32 +9,16 @@ use trueup_formats::{Trace, TraceWriter};
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::device::{Buffer, CopyRoom, Decorator, Device, Tensor};
 use trueup_runtime::profile::Profile;
-use trueup_runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
+use trueup_runtime::{ModelFile, SessionOptions, Weights};
 use trueup_verify::{
-    Baseline, Follow, Outcome, PLANTS, Recording, Reference, Report, TraceOptions, TraceReport, Verdict, VerifyOptions,
-    compare_trace, planted, planted_in, record, verify,
+    Baseline, Follow, Outcome, PLANTS, Recording, Report, TraceOptions, TraceReport, Verdict, VerifyOptions,
+    compare_trace, planted, planted_in, record,
 };
 
 const FUSED: &str = "mul_mat_swiglu";
 
-fn model(dtype: DType) -> (tempfile::TempDir, Arc<ModelFile>) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("tiny.gguf");
-    tiny_model::write(&path, dtype, false);
-    let model = ModelFile::open(&path).unwrap();
-    (directory, Arc::new(model))
-}
-
-fn device() -> Arc<dyn Device> {
-    open_device("cpu", &DeviceOptions { threads: Some(2), ..DeviceOptions::default() }).unwrap()
-}
-
 fn options() -> VerifyOptions {
     VerifyOptions { prompts: vec![vec![1, 5, 9, 20, 33, 47, 2], vec![40]], steps: 2, ..VerifyOptions::default() }
-}
-
-fn verified(model: &Arc<ModelFile>, device: Arc<dyn Device>, options: &VerifyOptions) -> Report {
-    verify(model.clone(), device, Reference::Oracle, options, &mut |_| {}).unwrap()
 }
 
 #[test]

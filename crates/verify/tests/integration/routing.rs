@@ -1,9 +1,6 @@
 //! Experts with equal scores: a device may choose any of them, and the reference follows its choice.
 
-#[allow(dead_code, reason = "the runtime's tests use more of it")]
-#[path = "../../runtime/tests/tiny_model/mod.rs"]
-mod tiny_model;
-
+use super::tiny_model;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use trueup_blocks::DType;

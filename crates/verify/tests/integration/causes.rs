@@ -1,25 +1,14 @@
 //! The sentence names what went wrong where that is no arithmetic: a cache too narrow, a race, activations that are not
 //! the node's own.
 
-#[allow(dead_code, reason = "the runtime's tests use more of it")]
-#[path = "../../runtime/tests/tiny_model/mod.rs"]
-mod tiny_model;
-
+use super::{device, model, verified};
 use std::sync::{Arc, Mutex};
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 use trueup_models::{Batch, Stage};
+use trueup_runtime::ModelFile;
 use trueup_runtime::device::{Decorator, Device, Step, Tensor, Usage};
-use trueup_runtime::{DeviceOptions, ModelFile, open_device};
-use trueup_verify::{Outcome, Reference, Report, VerifyOptions, planted, verify};
-
-fn model(dtype: DType) -> (tempfile::TempDir, Arc<ModelFile>) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("tiny.gguf");
-    tiny_model::write(&path, dtype, false);
-    let model = ModelFile::open(&path).unwrap();
-    (directory, Arc::new(model))
-}
+use trueup_verify::{Outcome, VerifyOptions, planted};
 
 /// The model with a tensor of f32 `factor` times as large.
 fn scaled(tensor: &str, factor: f32) -> (tempfile::TempDir, Arc<ModelFile>) {
@@ -37,16 +26,8 @@ fn scaled(tensor: &str, factor: f32) -> (tempfile::TempDir, Arc<ModelFile>) {
     (directory, Arc::new(model))
 }
 
-fn device() -> Arc<dyn Device> {
-    open_device("cpu", &DeviceOptions { threads: Some(2), ..DeviceOptions::default() }).unwrap()
-}
-
 fn options(prompt: &[u32], steps: usize) -> VerifyOptions {
     VerifyOptions { prompts: vec![prompt.to_vec()], steps, ..VerifyOptions::default() }
-}
-
-fn verified(model: &Arc<ModelFile>, device: Arc<dyn Device>, options: &VerifyOptions) -> Report {
-    verify(model.clone(), device, Reference::Oracle, options, &mut |_| {}).unwrap()
 }
 
 #[test]

@@ -1,35 +1,20 @@
 //! Faults planted where more than one computation meets them: in sessions one after the other, in batches of all sizes,
 //! in repro files.
 
-#[allow(dead_code, reason = "the runtime's tests use more of it")]
-#[path = "../../runtime/tests/tiny_model/mod.rs"]
-mod tiny_model;
-
+use super::{device, model, tiny_model};
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::{Trace, TraceWriter};
 use trueup_graph::{Op, TensorType};
 use trueup_runtime::device::{Decorator, Device};
 use trueup_runtime::profile::Profile;
-use trueup_runtime::{DeviceOptions, ModelFile, SessionOptions, Weights, open_device};
+use trueup_runtime::{ModelFile, SessionOptions, Weights};
 use trueup_verify::{
     Follow, Outcome, PLANTS, Plant, Reference, Repro, TraceOptions, VerifyOptions, compare_trace, planted, planted_in,
     record, verify,
 };
 
 const FUSED: &str = "mul_mat_swiglu";
-
-fn model(dtype: DType) -> (tempfile::TempDir, Arc<ModelFile>) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("tiny.gguf");
-    tiny_model::write(&path, dtype, false);
-    let model = ModelFile::open(&path).unwrap();
-    (directory, Arc::new(model))
-}
-
-fn device() -> Arc<dyn Device> {
-    open_device("cpu", &DeviceOptions { threads: Some(2), ..DeviceOptions::default() }).unwrap()
-}
 
 fn options() -> VerifyOptions {
     VerifyOptions { prompts: vec![vec![1, 5, 9, 20, 33, 47, 2], vec![40]], steps: 2, ..VerifyOptions::default() }

@@ -1,27 +1,15 @@
 //! Faults planted at the device's boundary are found at the right node; the same device without a fault passes.
 
-#[path = "planted/cached_blocks.rs"]
 mod cached_blocks;
-#[allow(dead_code, reason = "the runtime's tests use more of it")]
-#[path = "../../runtime/tests/tiny_model/mod.rs"]
-mod tiny_model;
-#[path = "planted/unsteady.rs"]
 mod unsteady;
 
+use super::{model, tiny_model, verified};
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_runtime::device::Device;
 use trueup_runtime::{DeviceOptions, ModelFile, Session, SessionOptions, Weights, open_device};
 use trueup_verify::{Outcome, Reference, Report, Verdict, VerifyOptions, planted, verify};
 use unsteady::{Fault, Faulty};
-
-fn model(dtype: DType) -> (tempfile::TempDir, Arc<ModelFile>) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("tiny.gguf");
-    tiny_model::write(&path, dtype, false);
-    let model = ModelFile::open(&path).unwrap();
-    (directory, Arc::new(model))
-}
 
 fn device(name: &str) -> Arc<dyn Device> {
     open_device(name, &DeviceOptions { threads: Some(2), ..DeviceOptions::default() }).unwrap()
@@ -30,10 +18,6 @@ fn device(name: &str) -> Arc<dyn Device> {
 fn options() -> VerifyOptions {
     let prompts = vec![vec![1, 5, 9, 20, 33, 47, 2], vec![40]];
     VerifyOptions { prompts, steps: 3, ..VerifyOptions::default() }
-}
-
-fn verified(model: &Arc<ModelFile>, device: Arc<dyn Device>, options: &VerifyOptions) -> Report {
-    verify(model.clone(), device, Reference::Oracle, options, &mut |_| {}).unwrap()
 }
 
 /// The device with this fault of the table at this node.

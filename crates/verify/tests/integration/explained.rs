@@ -1,34 +1,15 @@
 //! Planted faults are explained: by the arithmetic that the device has, or by the pattern that its errors have; and
 //! shown alone.
 
-#[allow(dead_code, reason = "the runtime's tests use more of it")]
-#[path = "../../runtime/tests/tiny_model/mod.rs"]
-mod tiny_model;
-
+use super::{device, model, verified};
 use std::sync::{Arc, Mutex};
 use trueup_blocks::DType;
 use trueup_runtime::device::{Decorator, Device, Step};
 use trueup_runtime::{DeviceOptions, ModelFile, Session, SessionOptions, Weights, open_device};
-use trueup_verify::{PLANTS, Reference, Report, Repro, VerifyOptions, planted, verify};
-
-fn model(dtype: DType) -> (tempfile::TempDir, Arc<ModelFile>) {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("tiny.gguf");
-    tiny_model::write(&path, dtype, false);
-    let model = ModelFile::open(&path).unwrap();
-    (directory, Arc::new(model))
-}
-
-fn device() -> Arc<dyn Device> {
-    open_device("cpu", &DeviceOptions { threads: Some(2), ..DeviceOptions::default() }).unwrap()
-}
+use trueup_verify::{PLANTS, Repro, VerifyOptions, planted};
 
 fn options() -> VerifyOptions {
     VerifyOptions { prompts: vec![vec![1, 5, 9, 20, 33, 47, 2]], steps: 1, ..VerifyOptions::default() }
-}
-
-fn verified(model: &Arc<ModelFile>, device: Arc<dyn Device>, options: &VerifyOptions) -> Report {
-    verify(model.clone(), device, Reference::Oracle, options, &mut |_| {}).unwrap()
 }
 
 /// The place of a node in the graph as the device computes it.

@@ -1,21 +1,13 @@
 //! Every fault that can be planted is found, and its node is named.
 
-#[allow(dead_code, reason = "the runtime's tests use more of it")]
-#[path = "../../runtime/tests/tiny_model/mod.rs"]
-mod tiny_model;
-
+use super::{device, tiny_model};
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_runtime::device::Device;
-use trueup_runtime::{DeviceOptions, ModelFile, open_device};
+use trueup_runtime::ModelFile;
 use trueup_verify::{Outcome, PLANTS, Reference, VerifyOptions, planted, verify};
 
 /// Types of weights, tried in this order until a model can have the fault.
 const TYPES: [DType; 5] = [DType::Q8_0, DType::Q4_0, DType::F32, DType::Q4_1, DType::Q5_0];
-
-fn device() -> Arc<dyn Device> {
-    open_device("cpu", &DeviceOptions { threads: Some(2), ..DeviceOptions::default() }).unwrap()
-}
 
 fn models() -> (tempfile::TempDir, Vec<Arc<ModelFile>>) {
     let folder = tempfile::tempdir().unwrap();

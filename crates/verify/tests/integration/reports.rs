@@ -1,9 +1,6 @@
 //! Reports of devices with and without an injected fault: every output format, and the effect of gates.
 
-#[allow(dead_code, reason = "the runtime's tests use more of it")]
-#[path = "../../runtime/tests/tiny_model/mod.rs"]
-mod tiny_model;
-
+use super::tiny_model;
 use std::path::Path;
 use std::sync::Arc;
 use trueup_blocks::DType;
