@@ -4,8 +4,8 @@
     python scripts/make_quantized_file_goldens.py LLAMA_QUANTIZE
 
 LLAMA_QUANTIZE is the program of llama.cpp 0c1e57098, built without fused multiply-add (`-ffp-contract=off`, or any
-build for x86-64 without `-march`). `tests/tests/quantized_files.rs` makes the same models and importance matrices: all
-numbers come from one generator. Needs gguf 0.19.0 and NumPy.
+build for x86-64 without `-march`). `tests/tests/integration/quantized_files.rs` makes the same models and importance
+matrices: all numbers come from one generator. Needs gguf 0.19.0 and NumPy.
 """
 
 import hashlib

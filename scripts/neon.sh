@@ -65,15 +65,14 @@ if grep 'skipped: the neon variant' "$kernels"; then
 fi
 if [ "$kernels_only" = yes ]; then
     # Encoders are compared with the goldens; comparing each with its scalar rule takes the emulator a minute more.
-    cargo test --locked --quiet --target "$target" -p trueup-blocks --lib --test encoders --test goldens -- $emulated --skip encode_variants --skip weighted_variants
+    cargo test --locked --quiet --target "$target" -p trueup-blocks --lib --test integration -- $emulated --skip encode_variants --skip weighted_variants --skip properties::
     echo "not run on aarch64: encoders against their scalar rules, whole models and the other tests of guard, blocks and runtime (scripts/neon.sh runs them), and the other crates"
     exit
 fi
 # shellcheck disable=SC2086
 cargo clippy --locked --quiet --target "$target" $packages --lib --tests -- -D warnings
 # shellcheck disable=SC2086
-cargo test --locked --quiet --target "$target" $packages --lib --test decoders --test dtypes --test edge_cases --test encoders --test goldens \
-    --test properties --test death --test indices --test operators --test views -- $emulated
+cargo test --locked --quiet --target "$target" $packages --lib --test integration --test death --test indices --test operators --test views -- $emulated
 # Sessions take an emulator longest, and what they do beyond computing is the same on every processor.
 sessions="cpu_is_near_the_oracle fusion_changes_no_bit threads_change_no_bit"
 # shellcheck disable=SC2086

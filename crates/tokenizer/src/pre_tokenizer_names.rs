@@ -2,7 +2,7 @@
 //!
 //! The names are those of llama.cpp. The rule of a name is the pre-tokenizer in the `tokenizer.json` of its models. If
 //! that is not known, it is llama.cpp's rule. llama.cpp approximates some of the published rules:
-//! `tests/pre_tokenizer_names.rs` compares every name with llama.cpp and lists the differences.
+//! `tests/integration/pre_tokenizer_names.rs` compares every name with llama.cpp and lists the differences.
 //!
 //! Conversion finds a name by comparing the pre-tokenizer of the model with this table, never by encoding sample texts.
 //! If several names have one rule, it writes the first.

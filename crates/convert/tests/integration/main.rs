@@ -1,0 +1,7 @@
+//! Conversion, comparison and diagnosis of models.
+
+mod diff;
+mod doctor;
+mod faults;
+mod fixtures;
+mod resume;

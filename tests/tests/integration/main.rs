@@ -1,0 +1,20 @@
+//! Tests of several crates together, over all fixtures.
+
+mod docs;
+mod encoder_decoders;
+mod encoders;
+mod flm;
+mod long_rope;
+mod models;
+mod operators;
+mod quality;
+mod quantized;
+mod quantized_files;
+mod recurrent;
+mod stories;
+mod texts;
+mod traces;
+mod traces_incomplete;
+mod traces_llama_cpp;
+mod variants;
+mod verified;
