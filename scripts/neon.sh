@@ -72,9 +72,11 @@ fi
 # shellcheck disable=SC2086
 cargo clippy --locked --quiet --target "$target" $packages --lib --tests -- -D warnings
 # shellcheck disable=SC2086
-cargo test --locked --quiet --target "$target" $packages --lib --test integration --test death --test indices --test operators --test views -- $emulated
+cargo test --locked --quiet --target "$target" $packages --lib --test death -- $emulated
+# shellcheck disable=SC2086
+cargo test --locked --quiet --target "$target" $packages --test integration -- $emulated --skip session::
 # Sessions take an emulator longest, and what they do beyond computing is the same on every processor.
 sessions="cpu_is_near_the_oracle fusion_changes_no_bit threads_change_no_bit"
 # shellcheck disable=SC2086
-cargo test --locked --quiet --target "$target" -p trueup-runtime --test session -- $emulated $sessions
+cargo test --locked --quiet --target "$target" -p trueup-runtime --test integration -- $emulated $sessions
 echo "not run on aarch64: tests of sessions other than $sessions, and crates other than guard, blocks and runtime"

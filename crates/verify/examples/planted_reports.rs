@@ -4,7 +4,7 @@
 //! `precision.html` as those of a model with 60 layers. `scripts/report_screenshots.sh` makes pictures of them.
 
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
-#[path = "../../runtime/tests/tiny_model/mod.rs"]
+#[path = "../../runtime/tests/integration/tiny_model.rs"]
 mod tiny_model;
 
 use std::error::Error;

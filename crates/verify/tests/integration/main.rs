@@ -10,7 +10,7 @@ mod replanted;
 mod reports;
 mod routing;
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
-#[path = "../../../runtime/tests/tiny_model/mod.rs"]
+#[path = "../../../runtime/tests/integration/tiny_model.rs"]
 mod tiny_model;
 
 use std::sync::Arc;

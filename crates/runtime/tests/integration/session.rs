@@ -1,36 +1,23 @@
 //! Sessions over a small model: batches, chunks, devices, observers, generation.
 
-mod tiny_model;
-
-#[path = "session/blocks.rs"]
 mod blocks;
-#[path = "session/cache.rs"]
 mod cache;
-#[path = "session/cancelling.rs"]
 mod cancelling;
-#[path = "session/fusion.rs"]
 mod fusion;
-#[path = "session/kv_device.rs"]
 mod kv_device;
-#[path = "session/mapped.rs"]
 mod mapped;
-#[path = "session/relatives.rs"]
 mod relatives;
-#[path = "session/requests.rs"]
 mod requests;
-#[path = "session/rest.rs"]
 mod rest;
-#[path = "session/room.rs"]
 mod room;
-#[path = "session/shifting.rs"]
 mod shifting;
 
+use crate::tiny_model::{self, Kind};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tempfile::TempDir;
-use tiny_model::Kind;
 use trueup_blocks::DType;
 use trueup_graph::{Node, Op, TensorType};
 use trueup_runtime::device::reference::{Reference, evaluate};

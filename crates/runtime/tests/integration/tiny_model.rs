@@ -16,7 +16,6 @@ const KV_HEADS: u64 = 2;
 const EXPERTS: u64 = 4;
 
 /// Positions that a token of the relatives sees, itself included.
-#[allow(dead_code, reason = "not every test program has use for it")]
 pub const WINDOW: usize = 16;
 
 /// Which model.
@@ -25,27 +24,21 @@ pub enum Kind {
     /// Plain.
     Llama,
     /// Plain, with heads of 32, whole blocks of the KV cache, and an embedding that is not the head.
-    #[allow(dead_code, reason = "not every test program has use for it")]
     Wide,
     /// With biases of queries, keys and values, and a sliding window on its last layer.
-    #[allow(dead_code, reason = "not every test program has use for it")]
     Qwen2,
     /// With norms of heads, factors of rope's frequencies, and a sliding window on all layers.
-    #[allow(dead_code, reason = "not every test program has use for it")]
     Qwen3,
     /// With four experts in each layer, of which a token uses two.
-    #[allow(dead_code, reason = "not every test program has use for it")]
+    #[allow(dead_code, reason = "only tests of other crates use it")]
     Experts,
     /// The same, where the first two experts of each layer have the same score for every token.
-    #[allow(dead_code, reason = "not every test program has use for it")]
     TiedExperts,
     /// The first ChatGLM, whose prompts see themselves to the token `END`.
-    #[allow(dead_code, reason = "not every test program has use for it")]
     ChatGlm,
 }
 
 /// Tokens that divide texts of `Kind::ChatGlm`: the first behind the beginning, the mark, and the other mark.
-#[allow(dead_code, reason = "not every test program has use for it")]
 pub const DIVIDING: [u32; 3] = [45, 46, 47];
 
 impl Kind {
