@@ -189,7 +189,11 @@ const PIECE: usize = 16;
 
 /// Runs `judge` over `strips` parts of the result on all threads and merges what they learnt in order.
 fn in_strips(case: &Case, strips: usize, judge: impl Fn(usize, &mut Tally) + Sync) -> Statistics {
-    in_pieces(case, strips, |piece, (), tally| piece.for_each(|strip| judge(strip, tally)))
+    // Not generic: most operators call this, and parallel loops are large.
+    fn on_all_threads(case: &Case, strips: usize, judge: &(dyn Fn(usize, &mut Tally) + Sync)) -> Statistics {
+        in_pieces(case, strips, |piece, (), tally| piece.for_each(|strip| judge(strip, tally)))
+    }
+    on_all_threads(case, strips, &judge)
 }
 
 /// The same, several neighbouring strips at once, with buffers that are made for many of them.
