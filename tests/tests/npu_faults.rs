@@ -14,6 +14,7 @@
 #[path = "npu_sim/peer.rs"]
 mod peer;
 
+use rayon::prelude::*;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
@@ -134,7 +135,6 @@ fn plant(is_wanted: impl Fn(&Misuse) -> bool) {
         println!("skipped: mistakes of a backend for Ascend cards: there is no C compiler (cc, gcc, clang)");
         return;
     };
-    build();
     let wanted: Vec<&Misuse> = MISUSES.iter().filter(|misuse| is_wanted(misuse)).collect();
     let mut works: Vec<Work> = Vec::new();
     for misuse in &wanted {
@@ -142,8 +142,8 @@ fn plant(is_wanted: impl Fn(&Misuse) -> bool) {
             works.push(misuse.work);
         }
     }
-    let mut wrong: Vec<String> = wanted.iter().filter_map(|misuse| missed(misuse, compiler)).collect();
-    wrong.extend(works.iter().filter_map(|work| not_right(*work, compiler)));
+    let mut wrong: Vec<String> = wanted.par_iter().filter_map(|misuse| missed(misuse, compiler)).collect();
+    wrong.par_extend(works.par_iter().filter_map(|work| not_right(*work, compiler)));
     println!("npu-sim, simulated: {} mistakes of a backend, {} wrong", wanted.len(), wrong.len());
     if !wrong.is_empty() {
         println!("{}", wrong.join("\n"));
@@ -155,12 +155,6 @@ fn compiler() -> Option<&'static str> {
     let is_there =
         |compiler: &&str| Command::new(compiler).arg("--version").output().is_ok_and(|output| output.status.success());
     ["cc", "gcc", "clang"].into_iter().find(is_there)
-}
-
-/// Builds the simulator: cargo builds libraries that are opened by name for nobody.
-fn build() {
-    let status = Command::new(env!("CARGO")).args(["build", "--locked", "--quiet", "-p", "trueup-npu-sim"]).status();
-    assert!(status.expect("cargo starts").success(), "the simulator is not built");
 }
 
 /// How a mistake was not named as it should be.
@@ -193,10 +187,9 @@ fn run(misuse: &str, work: Work, compiler: &str) -> (bool, String) {
     (output.status.success(), said.join("\n"))
 }
 
-/// The simulator where cargo puts it: beside the folder of the tests.
+/// The simulator, which cargo builds into the directory of the tests: it is a dependency of theirs.
 fn simulator(program: &Path) -> PathBuf {
-    let folder = program.parent().expect("a program lies in a directory");
-    folder.with_file_name(SIMULATOR)
+    program.with_file_name(SIMULATOR)
 }
 
 /// The library that stands between, under the simulator's name.

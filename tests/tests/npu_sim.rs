@@ -4,7 +4,7 @@
 //! ```text
 //!  cargo test -p trueup-tests --test npu_sim [-- --all] [-- --seed S] [-- --part NAME [--model NAME]]
 //!
-//!  --all      all cases of the suite, not one in ten, and all fixtures in all types, also for texts
+//!  --all      all cases of the suite, not one in twenty, and all fixtures in all types, also for texts
 //!  --seed     what the numbers follow from, and which cases are drawn
 //!  --part     one of the parts below alone, in this process; `cost` is one that prints a table and is run by its name only
 //!  --model    with --part: only the verdicts on this fixture, in all types
@@ -62,7 +62,7 @@ use trueup_tests::{
 };
 
 /// One case in so many is tried, unless all are.
-const ONE_OF: u64 = 10;
+const ONE_OF: u64 = 20;
 
 /// Bytes of memory of a simulated card.
 const MEMORY_BYTES: u64 = 8 << 30;
@@ -151,7 +151,6 @@ fn main() {
             None => run_part(&name, all, seed),
         };
     }
-    build();
     let parts = PARTS.iter().chain(&FAULTY).chain(&UNCAPTURED).chain(&TELLING).map(|part| part.name);
     let parts = parts.chain(DECODED.map(|(name, _)| name));
     let parts = parts.chain(FULL.map(|(name, _)| name)).chain(POOLS.map(|(name, ..)| name));
@@ -204,7 +203,6 @@ fn run_part(name: &str, all: bool, seed: u64) {
 
 /// The verdicts on one fixture.
 fn run_model(part: &str, model: &str) {
-    build();
     let part = PARTS.iter().find(|known| known.name == part).unwrap_or_else(|| panic!("there is no part {part}"));
     let cases = all_fixtures().into_iter().filter(|fixture| fixture.name == model);
     let wrong = models(&(open(part, 0) as Arc<dyn Device>), part, cases.map(|fixture| (fixture, &VERIFIED_TYPES[..])));
@@ -216,12 +214,6 @@ fn finish(faults: &[String]) {
         println!("{}", faults.join("\n"));
         exit(1);
     }
-}
-
-/// Builds the simulator where the device looks for it: cargo builds libraries that are opened by name for nobody.
-fn build() {
-    let status = Command::new(env!("CARGO")).args(["build", "--locked", "--quiet", "-p", "trueup-npu-sim"]).status();
-    assert!(status.expect("cargo starts").success(), "the simulator is not built");
 }
 
 fn run(part: &Part, all: bool, seed: u64) -> Vec<String> {
@@ -329,7 +321,6 @@ fn tell(part: &Part, all: bool, seed: u64) -> Vec<String> {
 
 /// A table of what the device layer costs.
 fn print_cost() {
-    build();
     let device = open_one_of(COST.chip, COST.more, 1, 0).unwrap_or_else(|error| panic!("{error}"));
     let device = Arc::new(device);
     let scratch = tempfile::tempdir().expect("a scratch directory");

@@ -53,7 +53,7 @@ pub fn installed() -> Vec<String> {
 
 fn wrong((whole, broken, has, has_not): &Case) -> Option<String> {
     let program = std::env::current_exe().expect("the test's own path");
-    let simulator = program.parent().expect("a directory").with_file_name("libtrueup_npu_sim.so");
+    let simulator = program.with_file_name("libtrueup_npu_sim.so");
     let home = tempfile::tempdir().expect("a scratch directory");
     install(home.path(), &simulator, whole, *broken);
     let settings = home.path().join("settings.json");
