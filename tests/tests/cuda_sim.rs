@@ -4,7 +4,7 @@
 //! ```text
 //!  cargo test -p trueup-tests --test cuda_sim -- [--all] [--seed S] [--model NAME] [--sanitize]
 //!
-//!  --all        all cases of the suite, not one in ten, and all fixtures in all types
+//!  --all        all cases of the suite, not one in twenty, and all fixtures in all types
 //!  --seed       what the numbers follow from, and which cases are drawn
 //!  --model      only the verdicts on this fixture, in all types
 //!  --sanitize   in a process with the address and undefined behaviour sanitizers, which end it where a kernel touches what is not its own
@@ -50,7 +50,7 @@ use trueup_tests::{
 };
 
 /// One case in so many is tried, unless all are.
-const ONE_OF: u64 = 10;
+const ONE_OF: u64 = 20;
 
 /// The cards of this process.
 const CARDS: &str = "cuda-simx2";
@@ -212,8 +212,11 @@ fn cases(all: bool) -> Vec<Case> {
     if all {
         return all_fixtures().into_iter().map(|fixture| (fixture, &VERIFIED_TYPES[..], &[true, false][..])).collect();
     }
-    let few = few_fixtures().into_iter().map(|fixture| (fixture, &VERIFIED_TYPES[1..], &[true, false][..]));
-    few.chain(fixtures_of_other_kinds().into_iter().map(|fixture| (fixture, &[DType::Q8_0][..], &[true][..]))).collect()
+    let fused: &[bool] = &[true];
+    let few = few_fixtures().into_iter().map(|fixture| (fixture, &VERIFIED_TYPES[1..], fused));
+    let plain = few_fixtures().into_iter().map(|fixture| (fixture, &[DType::Q8_0][..], &[false][..]));
+    let others = fixtures_of_other_kinds().into_iter().map(|fixture| (fixture, &[DType::Q8_0][..], fused));
+    few.chain(plain).chain(others).collect()
 }
 
 /// The verdict on fixtures, fused and plain; what is not right.
