@@ -16,7 +16,7 @@ use trueup::attestation::Attestation;
 use trueup::blocks::DType;
 use trueup::convert::{FlmOptions, to_flm};
 use trueup::formats::{self, Checkpoint, flm::is_flm};
-use trueup::quantize::{Layout, Options, Scheme, quantize_with};
+use trueup::quantize::{ImportanceOptions, Layout, Options, Report, Scheme, quantize_with};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -120,6 +120,7 @@ pub fn run(arguments: Arguments) -> Result {
             recipe: options.recipe,
             importance,
             imatrix: arguments.importance.imatrix.as_deref(),
+            attest: arguments.attest.as_deref(),
             threads: arguments.threads,
             dry_run: arguments.dry_run,
             how,
@@ -139,11 +140,21 @@ pub fn run(arguments: Arguments) -> Result {
     };
     if let Some(file) = &arguments.attest {
         let written = (arguments.output.as_path(), &report);
-        let attestation = Attestation::new(source.as_ref(), importance.as_ref(), &options, written)?;
-        output::document(file, attestation.to_document()?.trim_end())?;
+        attest(file, (source.as_ref(), importance.as_ref()), &options, written)?;
     }
     losses::print(&report, &arguments.output, arguments.dry_run, &how)?;
     Ok(Code::Done)
+}
+
+/// Writes the attestation of a run that has just written the output.
+fn attest(
+    file: &Path,
+    (source, importance): (&dyn Checkpoint, Option<&ImportanceOptions>),
+    options: &Options,
+    written: (&Path, &Report),
+) -> Result<()> {
+    let attestation = Attestation::new(source, importance, options, written)?;
+    output::document(file, attestation.to_document()?.trim_end())
 }
 
 /// Refuses a report or an attestation that would replace an input or the output.

@@ -107,7 +107,8 @@ fn kept_measurements_give_the_same_bytes() {
     let (first, second, third) =
         (setting.scratch.path("1.gguf"), setting.scratch.path("2.gguf"), setting.scratch.path("3.gguf"));
     setting.quantize(&first, &["--target", "6bpw"]).exits(0);
-    setting.quantize(&second, &["--target", "6bpw", "-t", "1"]).exits(0);
+    let statement = setting.scratch.path("2.intoto.json");
+    setting.quantize(&second, &["--target", "6bpw", "-t", "1", "--attest", &statement]).exits(0);
     // An interrupted run has measured a part.
     let text = fs::read_to_string(&setting.measurements).expect("measurements are kept");
     let mut part: Value = serde_json::from_str(&text).expect("measurements are JSON");
@@ -119,6 +120,14 @@ fn kept_measurements_give_the_same_bytes() {
     assert_eq!(fs::read_to_string(&setting.measurements).expect("measurements are kept"), text);
     let bytes = |file: &str| fs::read(file).expect("the file exists");
     assert!(bytes(&first) == bytes(&second) && bytes(&first) == bytes(&third), "the files differ");
+    // An attested run is repeated with the chosen types, without the text and the measurements.
+    let attested: Value = serde_json::from_slice(&bytes(&statement)).expect("an attestation is JSON");
+    let recipe = &attested["predicate"]["buildDefinition"]["externalParameters"]["recipe"];
+    assert!(recipe["tensor_types"].as_object().is_some_and(|types| types.len() > 6 * 5), "{recipe}");
+    for file in [&setting.corpus, &setting.measurements] {
+        fs::remove_file(file).expect("files can be removed");
+    }
+    trueup(&["reproduce", &statement, "-q"]).exits(0);
 }
 
 #[test]
@@ -244,7 +253,7 @@ fn arguments_and_texts_that_do_not_fit_are_refused() {
         setting.quantize(&output, &[&format!("--target={bad}")]).refuses(&["--target", "expected a size"]);
     }
     setting.quantize(&output, &["--max-kl=0"]).refuses(&["--max-kl", "expected a number above 0"]);
-    for other in [["--type", "q4_0"], ["-b", "4"], ["--max-kl", "0.1"], ["--layout", "split"], ["--attest", "a.json"]] {
+    for other in [["--type", "q4_0"], ["-b", "4"], ["--max-kl", "0.1"], ["--layout", "split"]] {
         let arguments = [&["--target", "6bpw"][..], &other].concat();
         setting.quantize(&output, &arguments).refuses(&["--target <SIZE>", "cannot be used with", other[0]]);
     }

@@ -3,6 +3,7 @@
 use super::{Recipe, Rule, RuleError, Scheme, written_type};
 use regex::RegexSetBuilder;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use trueup_blocks::DType;
 use trueup_formats::{quote, regex_reason};
 
@@ -25,13 +26,16 @@ pub struct RecipeParameters {
     pub leave_output_tensor: bool,
     /// `--rule`, in order: `REGEX=TYPE`.
     pub rules: Vec<String>,
+    /// Types that were chosen for single tensors, as by `--target`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tensor_types: BTreeMap<String, String>,
 }
 
 /// Memory that the compiled patterns of a document may need, in bytes.
 const PATTERN_BYTES_MAX: usize = 32 << 20;
 
 impl Recipe {
-    /// The settings of the recipe. Types that are assigned to single tensors by name are not among them.
+    /// The settings of the recipe.
     pub fn parameters(&self) -> RecipeParameters {
         let name = |dtype: DType| dtype.name().to_owned();
         RecipeParameters {
@@ -42,6 +46,7 @@ impl Recipe {
             output_tensor_type: self.output.map(name),
             leave_output_tensor: self.leave_output,
             rules: self.rules.iter().map(|rule| format!("{}={}", rule.pattern.as_str(), rule.dtype)).collect(),
+            tensor_types: self.assigned.iter().map(|(tensor, dtype)| (tensor.clone(), name(*dtype))).collect(),
         }
     }
 
@@ -50,18 +55,18 @@ impl Recipe {
     /// # Errors
     /// A type that does not exist or cannot be written, and rules that cannot be read or need too much memory.
     pub fn of_parameters(parameters: &RecipeParameters) -> Result<Recipe, RuleError> {
-        let dtype = |name: &Option<String>| {
-            let named = |name: &String| written_type(name).ok_or_else(|| unknown(name));
-            name.as_ref().map(named).transpose()
-        };
+        let written = |name: &String| written_type(name).ok_or_else(|| unknown(name));
+        let dtype = |name: &Option<String>| name.as_ref().map(written).transpose();
         let named = |name: &String| Scheme::from_name(name).filter(Scheme::is_written).ok_or_else(|| unknown(name));
+        let assigned = |(tensor, name): (&String, &String)| Ok((tensor.clone(), written(name)?));
         Ok(Recipe::of(parameters.scheme.as_ref().map(named).transpose()?)
             .pure(parameters.pure)
             .strict(parameters.strict)
             .token_embedding(dtype(&parameters.token_embedding_type)?)
             .output(dtype(&parameters.output_tensor_type)?)
             .leave_output(parameters.leave_output_tensor)
-            .rules(rules(&parameters.rules)?))
+            .rules(rules(&parameters.rules)?)
+            .assigned(parameters.tensor_types.iter().map(assigned).collect::<Result<_, RuleError>>()?))
     }
 }
 
@@ -95,7 +100,8 @@ mod tests {
             .strict(true)
             .token_embedding(Some(DType::Q8_0))
             .output(Some(DType::Q6K))
-            .rules(vec![rule("ffn_(up|down)=q5_k"), rule("a=b=f16")]);
+            .rules(vec![rule("ffn_(up|down)=q5_k"), rule("a=b=f16")])
+            .assigned(BTreeMap::from([("blk.0.ffn_up.weight".to_owned(), DType::Q3K)]));
         let text = serde_json::to_string(&recipe.parameters()).unwrap();
         let read: RecipeParameters = serde_json::from_str(&text).unwrap();
         assert_eq!(read, recipe.parameters());
@@ -112,6 +118,8 @@ mod tests {
         };
         assert!(of(|it| it.scheme = Some("q9".to_owned())).contains("found q9"));
         assert!(of(|it| it.output_tensor_type = Some("iq1_s".to_owned())).contains("found iq1_s"));
+        let no_type = of(|it| it.tensor_types = BTreeMap::from([("a".to_owned(), "q9".to_owned())]));
+        assert!(no_type.contains("found q9"), "{no_type}");
         assert!(of(|it| it.rules = vec!["ffn".to_owned()]).contains("rule ffn: expected REGEX=TYPE"));
         assert!(of(|it| it.rules = vec!["(=q4_0".to_owned()]).contains("unclosed group"));
         let large = of(|it| it.rules = vec![r"\pL{900}{900}=q4_0".to_owned()]);

@@ -1,5 +1,6 @@
 //! `trueup quantize --target` and `--max-kl`: chooses types by measurements on a text.
 
+use super::attest;
 use crate::command::place::{note_tokenizer, open_model};
 use crate::failure::{Code, Failure, Result};
 use crate::losses::{self, How, Outcome};
@@ -30,11 +31,11 @@ pub struct GoalArguments {
     /// The size is that of the whole file, with metadata and padding; bpw is bits per weight. K, M, G and T are powers
     /// of 1024. How much each type increases the KL divergence is measured on the text of --corpus.
     #[arg(long, value_name = "SIZE", value_parser = value::target_size, requires = "corpus",
-        conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume", "attest", "max_kl"])]
+        conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume", "max_kl"])]
     target: Option<TargetSize>,
     /// Choose the types that give the smallest file with a KL divergence from INPUT of at most X nats
     #[arg(long, value_name = "X", value_parser = value::positive, requires = "corpus", allow_negative_numbers = true,
-        conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume", "attest"])]
+        conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume"])]
     max_kl: Option<f64>,
     /// Text that --target and --max-kl measure on
     #[arg(long, value_name = "FILE", requires = "goal")]
@@ -61,6 +62,7 @@ pub struct Job<'a> {
     pub recipe: Recipe,
     pub importance: Option<ImportanceOptions>,
     pub imatrix: Option<&'a Path>,
+    pub attest: Option<&'a Path>,
     pub threads: Option<usize>,
     pub dry_run: bool,
     pub how: How,
@@ -82,9 +84,10 @@ impl GoalArguments {
         let Some(corpus_path) = &self.corpus else {
             return Err(Failure::new("--corpus is missing; pass a text file to measure on"));
         };
-        let (source, importance) = (Arc::from(job.source), job.importance.map(Arc::new));
+        let (source, importance): (Arc<dyn Checkpoint>, _) = (Arc::from(job.source), job.importance.map(Arc::new));
         let read: Vec<&Path> = [Some(corpus_path.as_path()), job.imatrix].into_iter().flatten().collect();
-        self.check_paths(&source, job.output, &job.how, &read)?;
+        let outputs = [Some(job.output), self.measurements.as_deref(), job.how.report.as_deref(), job.attest];
+        Targets::files(outputs.into_iter().flatten()).check(&source.sources(), &read)?;
         let model = open_model(job.input)?;
         if !model.model().spec().has_logits() {
             let shown = quote(&job.input.to_string_lossy());
@@ -115,6 +118,9 @@ impl GoalArguments {
         bar.finish_and_clear();
         let options = trueup::quantize::Options { dry_run: job.dry_run, ..tuner.options(plan.types.clone()) };
         let report = quantize_with(&*source, job.output, &options, importance.as_deref(), &Bar::new("quantize"))?;
+        if let Some(file) = job.attest {
+            attest(file, (&*source, importance.as_deref()), &options, (job.output, &report))?;
+        }
         let mut outcome = outcome(&plan, goal, &tuner, positions, &path);
         if !job.dry_run {
             outcome.file_bytes = fs::metadata(job.output).map_or(plan.bytes, |facts| facts.len());
@@ -128,12 +134,6 @@ impl GoalArguments {
         losses::print(&report, job.output, job.dry_run, &How { target: Some(outcome), ..job.how })?;
         missed.iter().for_each(|sentence| output::error(sentence));
         Ok(if missed.is_some() { Code::Mismatch } else { Code::Done })
-    }
-
-    /// Outputs must differ from each other and from all inputs.
-    fn check_paths(&self, source: &Arc<dyn Checkpoint>, output: &Path, how: &How, read: &[&Path]) -> Result<()> {
-        let outputs = [Some(output), self.measurements.as_deref(), how.report.as_deref()];
-        Targets::files(outputs.into_iter().flatten()).check(&source.sources(), read)
     }
 
     fn corpus(&self, model: &ModelFile, path: &Path) -> Result<Corpus> {
