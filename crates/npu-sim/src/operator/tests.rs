@@ -264,12 +264,12 @@ fn begin(chip: &str) -> (Begun, u64) {
     };
     let whole = object::create(Object::Tensor(whole));
     let (mut size, mut executor) = (0, std::ptr::null_mut());
-    let fill = |call: &mut super::call::Call| {
+    let mut fill = |call: &mut super::call::Call| {
         let tensor = super::argument::Argument::take(whole, call.name, "selfRef")?;
         let slot = call.output(&tensor);
         super::work(move |stage| stage.write(slot, &vec![0f32; MEMORY as usize / 4]))
     };
-    assert_eq!(super::prepare("aclnnInplaceZero", &["selfRef"], &mut size, &mut executor, fill), 0);
+    assert_eq!(super::prepare("aclnnInplaceZero", &["selfRef"], &mut size, &mut executor, &mut fill), 0);
     assert_eq!(execute("aclnnInplaceZero", std::ptr::null_mut(), 0, executor, std::ptr::null_mut()), 0);
     object::destroy(whole, "aclTensor").expect("it was made");
     (world, memory)
@@ -318,7 +318,7 @@ fn end(begun: Option<(Begun, u64)>) {
 fn work_that_panics_is_no_answer() {
     const NAME: &str = "aclnnInplaceZero";
     let prepare = |_: &mut Draw, size, executor| {
-        super::prepare(NAME, &[], size, executor, |_| super::work(|_| panic!("planted")))
+        super::prepare(NAME, &[], size, executor, &mut |_| super::work(|_| panic!("planted")))
     };
     calls_on_a_card(&[DrawnCall { name: NAME, prepare }], 1, CHIPS[0].name, 1);
 }
@@ -331,7 +331,7 @@ fn an_executor_runs_once_whoever_calls() {
     let (_world, memory) = begin(CHIPS[0].name);
     let make = |_| {
         let (mut size, mut executor) = (0, std::ptr::null_mut());
-        assert_eq!(super::prepare(NAME, &[], &mut size, &mut executor, |_| super::work(|_| Ok(()))), 0);
+        assert_eq!(super::prepare(NAME, &[], &mut size, &mut executor, &mut |_| super::work(|_| Ok(()))), 0);
         executor as usize
     };
     let executors: Vec<usize> = (0..ROUNDS).map(make).collect();
