@@ -49,17 +49,17 @@ macro_rules! dispatch {
         fn $test() {
             #[allow(unused_mut)]
             let mut agreement = $crate::dispatch::Agreement::<$S, $T>::of($dtype, $samples, $scalar);
-            $(agreement.check("portable", $portable);)?
+            $(agreement.check("portable", &$portable);)?
             $(
                 #[cfg(target_arch = "aarch64")]
-                agreement.check("neon", $neon);
+                agreement.check("neon", &$neon);
             )?
             $(
                 #[cfg(target_arch = "x86_64")]
                 if $(std::arch::is_x86_feature_detected!($feature))&&+ {
                     // SAFETY: every feature that the function enables was just found on this processor.
                     #[allow(unsafe_code)]
-                    agreement.check(stringify!($variant), |source, target| unsafe { $fast(source, target) });
+                    agreement.check(stringify!($variant), &|source, target| unsafe { $fast(source, target) });
                 } else {
                     agreement.skip(stringify!($variant));
                 }
@@ -102,12 +102,12 @@ macro_rules! dispatch {
             let mut agreement = $crate::dispatch::Agreement::<f32, u8>::of($dtype, $samples, rule);
             $(
                 #[cfg(target_arch = "aarch64")]
-                agreement.check("neon", |weights, bytes| $neon(weights, &importance(weights.len()), bytes));
+                agreement.check("neon", &|weights, bytes| $neon(weights, &importance(weights.len()), bytes));
             )?
             $(
                 #[cfg(target_arch = "x86_64")]
                 if $(std::arch::is_x86_feature_detected!($feature))&&+ {
-                    agreement.check(stringify!($variant), |weights, bytes| {
+                    agreement.check(stringify!($variant), &|weights, bytes| {
                         // SAFETY: every feature that the function enables was just found on this processor.
                         #[allow(unsafe_code)]
                         unsafe { $fast(weights, &importance(weights.len()), bytes) }
@@ -203,20 +203,20 @@ mod agreement {
 
         /// Runs the variant on the first blocks, for its tails, and on all; in the child between guard pages. The first
         /// blocks are 0 ..= 40, and 0 ..= 17 for blocks of 256 weights, of which a variant takes at most 8 at once.
-        pub(crate) fn check(&mut self, variant: &str, run: impl Fn(&[S], &mut [T])) {
+        pub(crate) fn check(&mut self, variant: &str, run: &dyn Fn(&[S], &mut [T])) {
             if is_child() {
-                return Side::BOTH.into_iter().for_each(|side| self.check_with(variant, between_guards(side, &run)));
+                return Side::BOTH.into_iter().for_each(|side| self.check_with(variant, &between_guards(side, run)));
             }
             self.check_with(variant, run);
         }
 
-        fn check_with(&mut self, variant: &str, run: impl Fn(&[S], &mut [T])) {
+        fn check_with(&mut self, variant: &str, run: &dyn Fn(&[S], &mut [T])) {
             let all = self.source.len() / S::per_block(self.dtype);
             let tails = if self.dtype.block_len() == K_LEN { 17 } else { 40 };
             for blocks in (0..=tails).chain([all]) {
                 let source = &self.source[..blocks * S::per_block(self.dtype)];
-                let expected = fill(source, self.dtype, blocks, self.scalar);
-                let found = fill(source, self.dtype, blocks, &run);
+                let expected = fill(source, self.dtype, blocks, &self.scalar);
+                let found = fill(source, self.dtype, blocks, run);
                 let differing = expected.iter().zip(&found).position(|(&a, &b)| !self.agree(a, b));
                 if let Some(place) = differing {
                     let block = place / T::per_block(self.dtype);
@@ -278,7 +278,7 @@ mod agreement {
         fn finds(test: &str, run: impl Fn(&[u8], &mut [u8])) {
             if is_child() {
                 let mut agreement = Agreement::<u8, u8>::of(DType::F32, vec![1; 65 * 4], copy);
-                agreement.check("careless", run);
+                agreement.check("careless", &run);
                 agreement.finish("");
                 return;
             }
@@ -314,7 +314,7 @@ mod agreement {
         }
     }
 
-    fn fill<S, T: Element>(source: &[S], dtype: DType, blocks: usize, run: impl Fn(&[S], &mut [T])) -> Vec<T> {
+    fn fill<S, T: Element>(source: &[S], dtype: DType, blocks: usize, run: &dyn Fn(&[S], &mut [T])) -> Vec<T> {
         let mut target = vec![T::poison(); blocks * T::per_block(dtype)];
         run(source, &mut target);
         target
