@@ -1,7 +1,8 @@
 //! Code that reads hostile files keeps its lints: no index, no panic, no silent conversion, no arithmetic that may
-//! overflow; and what computes sizes from such files keeps its overflow checks in release.
+//! overflow; and what computes sizes from such files keeps its overflow checks in release. No unit test is in a library
+//! whose manifest turns them off.
 
-use crate::{report, root};
+use crate::{report, root, sources};
 use std::fs;
 
 /// Heads of crates and modules that look at what a file claims. A head covers the modules below it.
@@ -62,6 +63,21 @@ fn sizes_from_files_are_computed_with_overflow_checks() {
     let faults: Vec<String> =
         CHECKED.iter().filter(|name| !checks(name)).map(|name| format!("{name} has none")).collect();
     report("overflow checks in release", &faults);
+}
+
+#[test]
+fn libraries_without_unit_tests_have_none() {
+    let mut faults = Vec::new();
+    for source in sources() {
+        let Some((package, _)) = source.path.split_once("/src/") else { continue };
+        let manifest = fs::read_to_string(root().join(package).join("Cargo.toml")).expect("each crate has a manifest");
+        let manifest: toml::Table = manifest.parse().expect("manifests are TOML");
+        let is_off = manifest.get("lib").is_some_and(|lib| lib.get("test") == Some(&false.into()));
+        if is_off && source.text.contains("#[test]") {
+            faults.push(format!("{} has a test that cargo never runs", source.path));
+        }
+    }
+    report("unit tests of libraries with `test = false`", &faults);
 }
 
 #[test]

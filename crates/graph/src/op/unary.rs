@@ -269,15 +269,3 @@ fn cases_of((member, shapes): (Unary, &[&[usize]])) -> Vec<Case> {
     }
     cases
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_the_list_and_in_its_order() {
-        let mut names: Vec<&str> = Unary::PLAIN.into_iter().chain(PARAMETERS).map(|member| member.name()).collect();
-        names.dedup();
-        assert_eq!(names, Unary::NAMES);
-    }
-}

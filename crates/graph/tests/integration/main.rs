@@ -6,4 +6,5 @@ mod fusion;
 mod inference;
 mod inference_reduce;
 mod moving;
+mod names;
 mod views;
