@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 target=aarch64-unknown-linux-musl
 install=no
 kernels_only=no
-what="tests of guard, blocks and runtime on aarch64 with NEON kernels"
+what="tests of guard, blocks, kernels and runtime on aarch64 with NEON kernels"
 for argument in "$@"; do
     case "$argument" in
         --install) install=yes ;;
@@ -57,7 +57,7 @@ emulated="--skip emulator=qemu-aarch64"
 kernels="$(mktemp)"
 trap 'rm -f "$kernels"' EXIT
 # shellcheck disable=SC2086
-cargo test --locked --target "$target" -p trueup-runtime --lib -- --nocapture $emulated variants_agree >"$kernels" 2>&1 ||
+cargo test --locked --target "$target" -p trueup-kernels --test integration -- --nocapture $emulated >"$kernels" 2>&1 ||
     { cat "$kernels"; exit 1; }
 if grep 'skipped: the neon variant' "$kernels"; then
     echo "neon.sh: this qemu emulates a processor without NEON dot products; install a newer qemu" >&2
@@ -70,7 +70,7 @@ if [ "$kernels_only" = yes ]; then
     exit
 fi
 # shellcheck disable=SC2086
-cargo clippy --locked --quiet --target "$target" $packages --lib --tests -- -D warnings
+cargo clippy --locked --quiet --target "$target" $packages -p trueup-kernels --lib --tests -- -D warnings
 # shellcheck disable=SC2086
 cargo test --locked --quiet --target "$target" $packages --lib --test death -- $emulated
 # shellcheck disable=SC2086
@@ -79,4 +79,4 @@ cargo test --locked --quiet --target "$target" $packages --test integration -- $
 sessions="cpu_is_near_the_oracle fusion_changes_no_bit threads_change_no_bit"
 # shellcheck disable=SC2086
 cargo test --locked --quiet --target "$target" -p trueup-runtime --test integration -- $emulated $sessions
-echo "not run on aarch64: tests of sessions other than $sessions, and crates other than guard, blocks and runtime"
+echo "not run on aarch64: tests of sessions other than $sessions, and crates other than guard, blocks, kernels and runtime"

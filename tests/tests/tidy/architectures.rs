@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use trueup::models::ARCHITECTURES;
 
 /// Crates that know no architecture.
-const CRATES: [&str; 5] = ["blocks", "formats", "graph", "quantize", "runtime"];
+const CRATES: [&str; 6] = ["blocks", "formats", "graph", "kernels", "quantize", "runtime"];
 
 /// Published recipes of quantization name architectures, also some that no model is built for.
 const RECIPES: &str = "crates/quantize/src/recipe/";

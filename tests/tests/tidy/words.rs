@@ -16,14 +16,13 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/blocks/src/dispatch.rs",
     "crates/formats/src/gguf/map.rs",
     "crates/guard/",
+    "crates/kernels/src/",
     "crates/npu-sim/src/memory/arena.rs",
     "crates/npu-sim/src/memory/pinned.rs",
     "crates/npu-sim/src/object.rs",
     "crates/npu-sim/tests/",
     "crates/runtime/src/device/ascend/acl/",
     "crates/runtime/src/device/cpu/columns.rs",
-    "crates/runtime/src/device/cpu/kernel.rs",
-    "crates/runtime/src/device/cpu/kernel/",
     "crates/runtime/src/device/cpu/pages.rs",
     "crates/runtime/src/device/cpu/team.rs",
     "crates/runtime/src/device/cuda/driver.rs",
@@ -33,13 +32,12 @@ const UNSAFE_ROOMS: &[&str] = &[
     "crates/python/",
 ];
 
-/// Rooms whose job is to show something to a person, and the two declarations of kernels, whose tests say what they
+/// Rooms whose job is to show something to a person, and the declaration of codecs, whose tests say what they
 /// skip; and the room that may end a process at a finding, for a debugger.
 const PRINTING_ROOMS: &[&str] = &[
     "crates/cli/",
     "crates/blocks/src/dispatch.rs",
     "crates/npu-sim/src/finding.rs",
-    "crates/runtime/src/device/cpu/kernel.rs",
     "tests/",
     "/tests/",
     "/benches/",

@@ -2,10 +2,10 @@
 //! tokens.
 //!
 //! ```text
-//!  Device ──▶ cpu.rs ──▶ operator.rs: what each operator declares, how it is split ──▶ kernel.rs: numeric loops
+//!  Device ──▶ cpu.rs ──▶ operator.rs: what each operator declares, how it is split ──▶ crate kernels: numeric loops
 //!                │                             avx512 │ avx-vnni │ avx2 │ sse41 │ neon │ scalar
 //!                ├──▶ team.rs, columns.rs: distribution of work
-//!                └──▶ memory.rs, panels.rs, pages.rs, mapped.rs: storage of tensors
+//!                └──▶ memory.rs, packed.rs, pages.rs, mapped.rs: storage of tensors
 //! ```
 //!
 //! One thread computes each element, and its sums have a fixed order: element k of a product goes to lane k mod 32.
@@ -23,16 +23,15 @@
 #[allow(unsafe_code, reason = "threads write different rows of one result")]
 mod columns;
 mod control_group;
-mod isa;
-mod kernel;
+mod gather;
 mod limits;
 mod mapped;
 mod means;
 mod memory;
 mod operator;
+mod packed;
 #[allow(unsafe_code, reason = "memory that is not written to before the system was asked for huge pages")]
 mod pages;
-mod panels;
 mod peaks;
 mod processor;
 mod spare;
@@ -45,13 +44,11 @@ use super::{About, Buffer, CopyRoom, Device, Rooms, Step, Tensor, Usage, expect_
 use crate::error::{Error, Result};
 use crate::profile::Profile;
 use crate::roof::{self, Roof};
-use isa::Instructions;
-pub use isa::Isa;
 use means::Means;
 use memory::{Cells, Memory, Room, Split};
 use operator::{Call, Operand};
+use packed::Packed;
 use pages::Store;
-use panels::Packed;
 pub use peaks::Line;
 pub use processor::system_memory;
 use spare::Spares;
@@ -61,6 +58,8 @@ use trueup_blocks::DType;
 use trueup_formats::counted;
 use trueup_formats::gguf::MappedBytes;
 use trueup_graph::{Op, TensorType};
+pub use trueup_kernels::Isa;
+use trueup_kernels::{self as kernel, Instructions, PackedFormat};
 
 /// How the processor is used. Nothing here changes a result.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -344,7 +343,8 @@ impl Device for Cpu {
     fn adopt(&self, bytes: &MappedBytes, ty: &TensorType, room: CopyRoom) -> Result<Option<Buffer>> {
         expect_bytes(bytes.len(), ty)?;
         // Into panels, or onto huge pages; what is decoded at each use gains nothing from either.
-        let streamed = matches!(ty.dtype, DType::F32 | DType::F16 | DType::Bf16) || Packed::takes(ty.dtype);
+        let streamed =
+            matches!(ty.dtype, DType::F32 | DType::F16 | DType::Bf16) || PackedFormat::of(ty.dtype).is_some();
         let is_faster_copied = self.repack && streamed;
         // Vectors are small.
         if ty.shape.rows() <= 1 || (is_faster_copied && room == CopyRoom::Enough) {

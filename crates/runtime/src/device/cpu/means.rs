@@ -1,8 +1,8 @@
 //! What tensors are packed and computed with.
 
-use super::isa::Instructions;
 use super::spare::Spares;
 use super::team::Team;
+use trueup_kernels::Instructions;
 
 /// Kernels, threads and room.
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 //! ```text
 //! arena, inputs, f32 states   f32             ┌ before ─┬ output ─┬ after ┐   only the output is written
 //! f16 and bf16                f16, bf16                row after row
-//! weights in blocks           Packed          sixteen rows side by side (see panels.rs)
+//! weights in blocks           Packed          sixteen rows side by side (see packed.rs)
 //! other block types, i64      u8              as in the file
 //! weights of any type         Mapped          in the file (see mapped.rs), read-only
 //! ```
@@ -13,8 +13,8 @@
 
 use super::mapped::Mapped;
 use super::means::Means;
+use super::packed::Packed;
 use super::pages::{NoMemory, Pages, Plain, Store};
-use super::panels::{PANEL_ROWS, Packed, Panels, scale_bytes};
 use super::team::Team;
 use crate::device::Usage;
 use half::{bf16, f16};
@@ -23,6 +23,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use trueup_blocks::DType;
 use trueup_formats::gguf::MappedBytes;
 use trueup_graph::TensorType;
+use trueup_kernels::PackedFormat;
 
 /// One buffer.
 #[derive(Debug)]
@@ -47,33 +48,12 @@ impl Room<'_> {
         cells.map_err(|NoMemory(bytes)| format!("not enough memory for {bytes} bytes of {ty}; {}", usage.remedy()))
     }
 
-    /// A matrix of zeros in panels; `None` where its format has none.
+    /// A matrix of zeros in packed tiles; `None` if its type has no packed format.
     fn packed(self, ty: &TensorType, usage: Usage) -> Option<Result<Packed, String>> {
-        Some(match ty.dtype {
-            DType::Q4_0 => self.panels(ty, usage).map(Packed::Q4_0),
-            DType::Q4_1 => self.panels(ty, usage).map(Packed::Q4_1),
-            DType::Q5_0 => self.panels(ty, usage).map(Packed::Q5_0),
-            DType::Q5_1 => self.panels(ty, usage).map(Packed::Q5_1),
-            DType::Q8_0 => self.panels(ty, usage).map(Packed::Q8_0),
-            DType::Q8_1 => self.panels(ty, usage).map(Packed::Q8_1),
-            DType::Q2K => self.panels(ty, usage).map(Packed::Q2K),
-            DType::Q3K => self.panels(ty, usage).map(Packed::Q3K),
-            DType::Q4K => self.panels(ty, usage).map(Packed::Q4K),
-            DType::Q5K => self.panels(ty, usage).map(Packed::Q5K),
-            DType::Q6K => self.panels(ty, usage).map(Packed::Q6K),
-            DType::Iq4Nl => self.panels(ty, usage).map(Packed::Iq4Nl),
-            DType::Iq4Xs => self.panels(ty, usage).map(Packed::Iq4Xs),
-            DType::Mxfp4 => self.panels(ty, usage).map(Packed::Mxfp4),
-            DType::Nvfp4 => self.panels(ty, usage).map(Packed::Nvfp4),
-            DType::Tq2_0 => self.panels(ty, usage).map(Packed::Tq2_0),
-            _ => return None,
-        })
-    }
-
-    fn panels<const S: usize, const G: usize>(self, ty: &TensorType, usage: Usage) -> Result<Panels<S, G>, String> {
+        let format = PackedFormat::of(ty.dtype)?;
+        let units = self.zeros(Packed::units_of(format, ty), ty, usage);
         let (rows, blocks_per_row) = (ty.shape.rows(), ty.shape[0] / ty.dtype.block_len());
-        let blocks = rows.div_ceil(PANEL_ROWS).saturating_mul(blocks_per_row);
-        Ok(Panels::new(self.zeros(blocks, ty, usage)?, rows, blocks_per_row, scale_bytes(ty.dtype)))
+        Some(units.map(|units| Packed::new(format, units, rows, blocks_per_row)))
     }
 }
 
@@ -88,7 +68,7 @@ pub(super) enum Cells {
     Bf16(Pages<bf16>),
     /// Blocks, or i64, as in the file.
     Blocks(Pages<u8>),
-    /// Blocks of weights in panels.
+    /// Blocks of weights in packed tiles.
     Packed(Packed),
     /// A weight in its file.
     Mapped(Mapped),
@@ -105,7 +85,7 @@ pub(super) enum View<'a> {
     Bf16(&'a [bf16]),
     /// Blocks, or i64, as in the file.
     Blocks(&'a [u8]),
-    /// Blocks of weights in panels.
+    /// Blocks of weights in packed tiles.
     Packed(&'a Packed),
 }
 

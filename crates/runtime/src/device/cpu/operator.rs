@@ -42,7 +42,6 @@ mod ssm_scan;
 mod unary;
 mod upscale;
 
-use super::isa::Instructions;
 use super::means::Means;
 use super::memory::{Target, View};
 use super::spare::Spares;
@@ -52,6 +51,7 @@ use crate::profile::{Accumulator, Profile};
 use std::borrow::Cow;
 use trueup_blocks::DType;
 use trueup_graph::{Op, TensorType};
+use trueup_kernels::Instructions;
 
 /// What an operator declares: the same for all its parameters, or `by_member` of its family.
 macro_rules! declared {
@@ -207,7 +207,7 @@ impl<'a> Call<'a> {
 
 /// Results of f64 arithmetic, rounded once: sums in as many lanes as norms have.
 const IN_F64: Profile =
-    Profile { accumulator: Accumulator::F64, lanes: super::kernel::LANES, output: DType::F32, ..Profile::EXACT };
+    Profile { accumulator: Accumulator::F64, lanes: trueup_kernels::LANES, output: DType::F32, ..Profile::EXACT };
 
 /// Results of f32 arithmetic without sums: what most operators declare.
 const ELEMENTWISE: Profile = Profile::F32;

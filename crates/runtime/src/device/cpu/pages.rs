@@ -35,8 +35,8 @@ unsafe impl Plain for f32 {}
 unsafe impl Plain for half::f16 {}
 // SAFETY: a transparent u16.
 unsafe impl Plain for half::bf16 {}
-// SAFETY: arrays of u16 and u8, laid out as in C.
-unsafe impl<const SCALES: usize, const GROUPS: usize> Plain for super::panels::PanelBlock<SCALES, GROUPS> {}
+// SAFETY: an array of bytes.
+unsafe impl Plain for trueup_kernels::PackedUnit {}
 
 /// No memory for so many bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

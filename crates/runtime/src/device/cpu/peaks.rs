@@ -1,7 +1,8 @@
 //! What this processor does at most, on the threads of the device: the work that its roof is measured with.
 
-use super::{Cpu, kernel};
-pub use kernel::Line;
+use super::Cpu;
+use trueup_kernels as kernel;
+pub use trueup_kernels::Line;
 
 impl Cpu {
     /// Multiplies 8-bit codes and adds them up in registers on every thread, `rounds` times, and gives how many

@@ -1,11 +1,10 @@
 //! Room that operators need for a while, kept from one to the next: fresh memory costs more to get than to use.
 
-use super::kernel::{ActivationBlock, Turned};
 use super::operator::Room;
-use super::panels::PanelBlock;
 use half::{bf16, f16};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
+use trueup_kernels::{ActivationBlock, PackedUnit, Turned};
 
 /// Room that products take for numbers in another form.
 #[derive(Default, Debug)]
@@ -24,31 +23,10 @@ pub(super) struct Spares {
     pub turned_f16: Spare<Turned<f16>>,
     /// Turned rows of bf16.
     pub turned_bf16: Spare<Turned<bf16>>,
-    /// Panels of rows that are kept as in the file.
-    pub panels: PanelSpares,
+    /// Tiles of rows that are kept as in the file.
+    pub tiles: Spare<PackedUnit>,
     /// What attention computes pieces in.
     pub rooms: Rooms<Room>,
-}
-
-/// Panels of rows that are kept as in the file, by their format.
-#[derive(Default, Debug)]
-pub(super) struct PanelSpares {
-    pub q4_0: Spare<PanelBlock<1, 4>>,
-    pub q4_1: Spare<PanelBlock<2, 4>>,
-    pub q5_0: Spare<PanelBlock<1, 5>>,
-    pub q5_1: Spare<PanelBlock<2, 5>>,
-    pub q8_0: Spare<PanelBlock<1, 8>>,
-    pub q8_1: Spare<PanelBlock<2, 8>>,
-    pub q2k: Spare<PanelBlock<2, 20>>,
-    pub q3k: Spare<PanelBlock<1, 27>>,
-    pub q4k: Spare<PanelBlock<2, 35>>,
-    pub q5k: Spare<PanelBlock<2, 43>>,
-    pub q6k: Spare<PanelBlock<1, 52>>,
-    pub iq4nl: Spare<PanelBlock<1, 4>>,
-    pub iq4xs: Spare<PanelBlock<2, 33>>,
-    pub mxfp4: Spare<PanelBlock<1, 4>>,
-    pub nvfp4: Spare<PanelBlock<2, 8>>,
-    pub tq2_0: Spare<PanelBlock<1, 16>>,
 }
 
 /// Rooms that nobody needs now: as many as were used at once.

@@ -1,7 +1,7 @@
 //! Elements to other places.
 
 use super::{Call, moved};
-use crate::device::cpu::kernel::gather::Places;
+use crate::device::cpu::gather::Places;
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::Arrange;

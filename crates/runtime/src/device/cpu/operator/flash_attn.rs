@@ -10,12 +10,12 @@
 use super::heads::CachedRows;
 use super::soft_max::{Masks, slope};
 use super::{Call, Operand, expect_multiplied, pieces_min};
-use crate::device::cpu::isa::Instructions;
-use crate::device::cpu::kernel::{self, Rows};
 use crate::device::cpu::memory::View;
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::FlashAttn;
+use trueup_kernels::Instructions;
+use trueup_kernels::{self as kernel, Rows};
 
 /// Positions whose scores are held at a time.
 const POSITIONS: usize = 64;

@@ -1,10 +1,10 @@
 //! The gated activation of the feed-forward.
 
 use super::{Call, expect_f32, pieces_min, unary};
-use crate::device::cpu::kernel;
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::Gated;
+use trueup_kernels as kernel;
 
 /// Elements that a thread takes at a time.
 const CHUNK: usize = 1 << 10;

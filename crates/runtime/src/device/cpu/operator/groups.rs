@@ -6,12 +6,12 @@
 //! ```
 
 use super::pieces_min;
-use crate::device::cpu::isa::Instructions;
-use crate::device::cpu::kernel::{self, ActivationBlock, Rows, TILE};
 use crate::device::cpu::means::Means;
-use crate::device::cpu::panels::BLOCK_LEN;
 use crate::device::cpu::spare::Lent;
 use std::ops::Range;
+use trueup_kernels::BLOCK_LEN;
+use trueup_kernels::Instructions;
+use trueup_kernels::{self as kernel, ActivationBlock, Rows, TILE};
 
 /// Bytes of activations that all rows see before the next: about half of a core's cache of the second level.
 const SEEN_BYTES: usize = 512 << 10;

@@ -11,13 +11,13 @@
 //! Keys are transposed once for all queries of a part.
 
 use super::{Operand, cells};
-use crate::device::cpu::isa::Instructions;
-use crate::device::cpu::kernel::{self, Rows};
 use crate::device::cpu::memory::View;
 use half::f16;
 use std::iter::StepBy;
 use std::ops::Range;
 use trueup_blocks::DType;
+use trueup_kernels::Instructions;
+use trueup_kernels::{self as kernel, Rows};
 
 /// Queries of a piece, about: enough of them that bringing keys and values into registers costs little beside using
 /// them.

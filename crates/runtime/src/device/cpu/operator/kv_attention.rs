@@ -14,12 +14,12 @@
 use super::heads::{CachedRows, DECODED, POSITIONS, QUERIES, cached_rows};
 use super::soft_max::{Masks, slope};
 use super::{Call, Operand, cells, expect_f32, expect_kv_cache, pieces_min};
-use crate::device::cpu::isa::Instructions;
-use crate::device::cpu::kernel::{self, Rows};
 use crate::profile::Profile;
 use std::ops::Range;
 use trueup_graph::TensorType;
 use trueup_graph::op::KvAttention;
+use trueup_kernels::Instructions;
+use trueup_kernels::{self as kernel, Rows};
 
 /// Scores of a piece, about: they stay in a core's second level cache ...
 const SCORES: usize = 1 << 17;

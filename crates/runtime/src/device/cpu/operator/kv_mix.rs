@@ -2,13 +2,13 @@
 
 use super::heads::{BlockRows, CachedRows, DECODED, Heads, Run, cached_rows};
 use super::{Call, expect_f32, expect_kv_cache, pieces_min};
-use crate::device::cpu::isa::Instructions;
-use crate::device::cpu::kernel::{self, Rows};
 use crate::profile::Profile;
 use std::iter::StepBy;
 use std::ops::Range;
 use trueup_graph::TensorType;
 use trueup_graph::op::KvMix;
+use trueup_kernels::Instructions;
+use trueup_kernels::{self as kernel, Rows};
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("p", &inputs[0])?;

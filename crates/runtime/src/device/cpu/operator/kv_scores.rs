@@ -2,10 +2,10 @@
 
 use super::heads::{CachedRows, Heads, POSITIONS, cached_rows};
 use super::{Call, expect_f32, expect_kv_cache, pieces_min};
-use crate::device::cpu::kernel::{self, Rows};
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::KvScores;
+use trueup_kernels::{self as kernel, Rows};
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("q", &inputs[0])?;

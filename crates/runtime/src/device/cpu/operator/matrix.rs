@@ -1,10 +1,10 @@
 //! Products of the matrices of a stack with rows of activations.
 //!
 //! ```text
-//! 32 per block, 4 to 8   activations in 8 bits ─▶ packed tiles, integers in blocks    (panel_product.rs)
-//! other block types      activations in 8 bits ─▶ packed tiles, integers in sub-blocks (sub_block_product.rs)
-//! f32, f16, bf16         few tokens:  32 lanes over K                                 (dots.rs)
-//!                        many tokens: transposed, lane after lane, the same bits      (turned_product.rs)
+//! 32 per block, 4 to 8   activations in 8 bits ─▶ packed tiles, integers in blocks    (`PackedFormat`)      
+//! other block types      activations in 8 bits ─▶ packed tiles, integers in sub-blocks (`PackedFormat`)
+//! f32, f16, bf16         few tokens:  32 lanes over K                                 (`dots_f32`)
+//!                        many tokens: transposed, lane after lane, the same bits      (`turned_product_f32`)
 //! tq1_0                  some rows at a time are decoded to f32, then as f32
 //! ```
 //!
@@ -16,10 +16,7 @@ use super::groups::{Form, Group, Inputs, Product, Taken, Tile};
 use super::panel_strip::PanelStrip;
 use super::{Means, Operand, pieces_min};
 use crate::device::cpu::columns::{Outputs, Piece};
-use crate::device::cpu::isa::Instructions;
-use crate::device::cpu::kernel::{self, Rows, TILE, TURNED_ROWS, Turned};
 use crate::device::cpu::memory::View;
-use crate::device::cpu::panels::{PANEL_ROWS, Packed};
 use crate::device::cpu::spare::{Lent, Spare};
 use crate::profile::{Accumulator, Activations, Profile, Rounding};
 use half::{bf16, f16};
@@ -27,6 +24,8 @@ use std::ops::Range;
 use trueup_blocks::DType;
 use trueup_graph::TensorType;
 use trueup_graph::op::Gated;
+use trueup_kernels::Instructions;
+use trueup_kernels::{self as kernel, PANEL_ROWS, PackedFormat, Rows, TILE, TURNED_ROWS, Turned};
 
 /// Sums in f32 of plain products.
 const FLOATS: Profile = Profile { lanes: kernel::DOT_LANES, ..Profile::F32 };
@@ -43,7 +42,7 @@ const INTEGERS: Profile = Profile {
 pub fn profile(weights: DType) -> Result<Profile, String> {
     match weights {
         DType::F32 | DType::F16 | DType::Bf16 => Ok(FLOATS),
-        dtype if Packed::takes(dtype) => Ok(INTEGERS),
+        dtype if PackedFormat::of(dtype).is_some() => Ok(INTEGERS),
         // The decoded weight is exact in f32.
         DType::Tq1_0 => Ok(FLOATS),
         dtype => Err(format!(

@@ -1,7 +1,7 @@
 //! Elements that are moved as they are, in every type that this device keeps.
 
 use super::ELEMENTWISE;
-use crate::device::cpu::kernel::gather::{self, Places};
+use crate::device::cpu::gather::{self, Places};
 use crate::device::cpu::memory::{Target, View};
 use crate::device::cpu::team::Team;
 use crate::profile::Profile;

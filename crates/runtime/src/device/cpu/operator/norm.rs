@@ -1,10 +1,10 @@
 //! Normalisation of runs of elements, in f64 but for the result.
 
 use super::{Call, IN_F64, expect_f32, pieces_min};
-use crate::device::cpu::kernel;
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::{Norm, NormRule};
+use trueup_kernels as kernel;
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("x", &inputs[0])?;

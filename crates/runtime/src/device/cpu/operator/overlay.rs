@@ -1,7 +1,7 @@
 //! One tensor with another in it or added to it.
 
 use super::{Call, moved};
-use crate::device::cpu::kernel::gather::Places;
+use crate::device::cpu::gather::Places;
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::{Overlay, Overlaying};

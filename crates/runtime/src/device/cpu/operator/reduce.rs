@@ -1,11 +1,11 @@
 //! Sums and means, in f64 but for the result.
 
 use super::{Call, IN_F64, expect_f32, pieces_min};
-use crate::device::cpu::kernel;
 use crate::profile::Profile;
 use trueup_blocks::DType;
 use trueup_graph::op::{Reduce, Reduction};
 use trueup_graph::{Strides, TensorType};
+use trueup_kernels as kernel;
 
 /// Elements of a sum of everything that a thread takes at a time; its place in the order of summation does not depend
 /// on threads.

@@ -1,10 +1,10 @@
 //! Root mean square normalisation of each innermost row.
 
 use super::{Call, expect_f32, expect_plain, pieces_min};
-use crate::device::cpu::kernel;
 use crate::profile::Profile;
 use trueup_graph::TensorType;
 use trueup_graph::op::RmsNorm;
+use trueup_kernels as kernel;
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("x", &inputs[0])?;

@@ -1,11 +1,11 @@
 //! Softmax of scaled and masked scores.
 
 use super::{Call, Operand, expect_f32, pieces_min};
-use crate::device::cpu::kernel;
 use crate::profile::Profile;
 use std::borrow::Cow;
 use trueup_graph::TensorType;
 use trueup_graph::op::SoftMax;
+use trueup_kernels as kernel;
 
 pub fn profile(inputs: &[TensorType]) -> Result<Profile, String> {
     expect_f32("x", &inputs[0])?;

@@ -1,10 +1,10 @@
 //! Functions of each element.
 
 use super::{Call, ELEMENTWISE, expect_f32, pieces_min};
-use crate::device::cpu::kernel;
 use crate::profile::{Accumulator, Profile};
 use trueup_graph::TensorType;
 use trueup_graph::op::Unary;
+use trueup_kernels as kernel;
 
 /// Elements that a thread takes at a time.
 const CHUNK: usize = 1 << 10;
