@@ -6,7 +6,8 @@
 #
 #   --if-possible says that nothing was tried, instead of failing, where maturin or numpy cannot be had
 #
-# The profile is that of the tests, whose compiled crates are used again; who publishes builds with --release.
+# The profile and the features are those of the tests, whose compiled crates are used again. For a release, build with
+# --release and without features.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,7 +31,7 @@ if ! "$python" -m venv "$work/build" 2>"$work/log" || ! "$python" -m venv "$work
     exit
 fi
 
-(cd crates/python && "$work/build/bin/maturin" build --locked --quiet --profile dev --interpreter "$work/build/bin/python" --out "$work/dist")
+(cd crates/python && "$work/build/bin/maturin" build --locked --quiet --profile dev --features samples --interpreter "$work/build/bin/python" --out "$work/dist")
 "$work/clean/bin/python" "${pip[@]}" --no-index "$work"/dist/trueup-*.whl
 "$work/clean/bin/python" -m unittest discover --quiet -s crates/python/tests
 

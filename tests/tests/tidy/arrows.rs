@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["blocks", "formats", "graph", "models", "quantize", "convert", "tokenizer", "runtime", "quality", "verify"],
     ),
     ("cli", &["trueup"]),
-    ("python", &["trueup"]),
+    ("python", &["kernels", "trueup"]),
     ("npu-sim", &["blocks"]),
 ];
 
