@@ -39,7 +39,7 @@ impl<'a> PanelStrip<'a> {
         Some(PanelStrip::packed(format, bytes, len / dtype.block_len(), means))
     }
 
-    /// Packs rows of so many blocks, `bytes` as in the file.
+    /// Packs rows of `blocks_per_row` blocks, `bytes` as in the file.
     fn packed(format: PackedFormat, bytes: &[u8], blocks_per_row: usize, means: Means<'a>) -> PanelStrip<'a> {
         let tile_bytes = PANEL_ROWS * blocks_per_row * format.dtype().block_bytes();
         let units = blocks_per_row * format.units();
