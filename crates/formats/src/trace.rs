@@ -260,7 +260,7 @@ impl Trace {
         }
         if !refused.is_empty() {
             let problem = format!("tensors of types that no graph node has: {}", listed(&refused, ", "));
-            return Err(Error::new(trace.source().path(), problem).help("save values as f32, f64, f16 or bf16"));
+            return Err(Error::new(trace.source().path(), problem).help("save values as f32 or f64"));
         }
         let path = trace.source().path().to_owned();
         trace.ids = ids.map(|ids| narrow(&path, KEY_IDS, ids)).transpose()?;

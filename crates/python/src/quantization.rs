@@ -20,7 +20,7 @@ use trueup::quantize::{Layout, NoProgress, Options, Report, quantize_with};
 /// type: the type of matrices, such as "q4_0", or a recipe, such as "q4_k_m". None keeps every type and
 ///     changes only the layout.
 /// layout: "block" is the GGUF layout; "split" stores values and scales as two tensors.
-/// pure: use the base type for every matrix, also for the embedding and the output head.
+/// pure: use the given type for every matrix, also for the embedding and the output head.
 /// resume: keep finished tensors if the run is interrupted, and reuse those of an earlier interrupted run.
 /// bits: bits per weight instead of a type: 4 is q4_0, 8 is q8_0, 16 is f16.
 /// threads: number of threads. None uses one per core.

@@ -143,7 +143,7 @@ impl Findings {
     fn faults(&self) -> Vec<String> {
         let kinds = [
             ("expected an entry for every quantized tensor, found none for", &self.missing),
-            ("expected an importance for each column, found another number for", &self.wrong_size),
+            ("expected one value for each column, found a different number of values for", &self.wrong_size),
             ("expected tokens for every expert, found none for", &self.unseen),
         ];
         let faults = kinds.into_iter().filter(|(_, names)| !names.is_empty());

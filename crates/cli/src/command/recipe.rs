@@ -16,7 +16,7 @@ pub struct RecipeArguments {
     /// Other tensors keep the types that they would have without the rule. A rule that matches no tensor is an error.
     #[arg(long = "rule", alias = "tensor-type", value_name = "REGEX=TYPE")]
     rules: Vec<Rule>,
-    /// Use the base type for every matrix, including the embedding and the output head
+    /// Use the type given with --type for every matrix, including the embedding and the output head
     #[arg(long)]
     pure: bool,
     /// Type of the token embedding
@@ -49,13 +49,13 @@ impl RecipeArguments {
 /// The importance matrix.
 #[derive(Args)]
 pub struct ImportanceArguments {
-    /// Weight errors by an importance matrix that `trueup imatrix` or llama-imatrix wrote
+    /// Importance matrix from `trueup imatrix` or llama-imatrix, used to weight quantization errors
     #[arg(long, value_name = "FILE")]
     pub imatrix: Option<PathBuf>,
     /// Accept missing entries, entries of the wrong size, and experts without tokens in the importance matrix
     #[arg(long, requires = "imatrix")]
     allow_partial_imatrix: bool,
-    /// Write the bytes of llama-quantize also for columns without importance and for weights on a grid
+    /// Match llama-quantize byte for byte, even for columns without importance and for weights stored without loss
     #[arg(long, requires = "imatrix")]
     imatrix_exact: bool,
 }

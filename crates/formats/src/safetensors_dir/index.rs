@@ -89,7 +89,7 @@ impl WeightMap {
                     }
                     None => {
                         let (tensor, name) = (quote(&tensor.name), quote(name));
-                        faults.push(format!("{tensor} of {name} is not in the index or in two files"));
+                        faults.push(format!("{tensor} in {name} is missing from the index or stored in two files"));
                     }
                 }
             }
