@@ -5,7 +5,7 @@
 #   scripts/neon.sh [--install] [--kernels | --operators]
 #
 #   --install      try to install what is missing with apt-get and rustup
-#   --kernels      run only the kernels and the golden blocks (a sample for .ci/run)
+#   --kernels      run only the kernels and most tests of the codecs (a sample for .ci/run)
 #   --operators    run the operator suite on the NEON kernels instead of the tests
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -64,9 +64,10 @@ if grep 'skipped: the neon variant' "$kernels"; then
     exit 1
 fi
 if [ "$kernels_only" = yes ]; then
-    # Encoders are compared with the goldens; comparing each with its scalar rule takes the emulator a minute more.
+    # Encoders are compared with the goldens. Comparing each with its scalar rule, and random inputs, take the emulator
+    # a minute more.
     cargo test --locked --quiet --target "$target" -p trueup-blocks --lib --test integration -- $emulated --skip encode_variants --skip weighted_variants --skip properties::
-    echo "not run on aarch64: encoders against their scalar rules, whole models and the other tests of guard, blocks and runtime (scripts/neon.sh runs them), and the other crates"
+    echo "not run on aarch64: encoders against their scalar rules and on random inputs, whole models and the other tests of guard, blocks and runtime (scripts/neon.sh runs them), and the other crates"
     exit
 fi
 # shellcheck disable=SC2086

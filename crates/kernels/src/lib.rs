@@ -10,7 +10,7 @@
 //! assert_eq!(y, [1.0, -2.0]);
 //! ```
 //!
-//! Other crates call no generic function of this crate, so that its code is compiled only here. Each kernel is declared
+//! Other crates call no generic kernel, so that kernels are compiled only here. Each kernel is declared
 //! as follows:
 //!
 //! ```text

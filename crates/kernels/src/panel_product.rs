@@ -119,7 +119,7 @@ fn samples(instructions: Instructions) -> Vec<f32> {
 #[cfg(feature = "samples")]
 pub(super) fn samples_of(formats: &[PackedFormat], instructions: Instructions) -> Vec<f32> {
     let blocks = [1, 5, 3, 4, 33, 3, 4, 2, 1, 2, 3, 8, 2, 1, 1, 3, 1, 2];
-    let sizes = (1..=TILE).map(|tokens| (blocks[tokens - 1], tokens)).chain([(0, 1), (2, 1)]);
+    let sizes = (1..=TILE).map(|tokens| (blocks[tokens - 1], tokens)).chain([(0, 1), (5, 1)]);
     let cases = sizes.flat_map(|size| [1, 2, 3].map(|tiles| (size, tiles)));
     let cases = cases.flat_map(|case| formats.iter().map(move |format| (*format, case)));
     let mut results = Vec::new();

@@ -76,6 +76,11 @@ impl<'a, E> Rows<'a, E> {
 }
 
 /// From the first cell of the first row to the last of the last.
+///
+/// # Panics
+/// If that is not representable: kernels read without further checks what was counted here.
 fn cells_of(count: usize, len: usize, stride: usize) -> usize {
-    if count == 0 { 0 } else { (count - 1) * stride + len }
+    let Some(rows) = count.checked_sub(1) else { return 0 };
+    let cells = rows.checked_mul(stride).and_then(|cells| cells.checked_add(len));
+    cells.expect("rows are in memory")
 }

@@ -52,7 +52,8 @@ pub fn decoded(chip: &str, all: bool, seed: u64) -> Vec<String> {
     // A chip without 4-bit products stores q4_0 as f16 too.
     let more = (chip != "910b").then_some(DType::Q4_0);
     let types: Vec<DType> = TYPES.into_iter().chain(more).collect();
-    let drawn = (seed % types.len() as u64) as usize;
+    // Each chip draws another type.
+    let drawn = ((seed + chip.bytes().map(u64::from).sum::<u64>()) % types.len() as u64) as usize;
     let mut wrong = refusals(&*device);
     // Faults are in f16 weights on both chips.
     if all || chip == "910b" {

@@ -240,6 +240,18 @@ fn hostile_statements_are_refused_in_one_sentence() {
             "recipe: expected a type that trueup can write, found q9",
         ),
         (
+            Box::new(|it| parameter(it, "recipe", json!({"type": "q8_0", "tensor_types": {"output.weight": "q9"}}))),
+            "recipe: tensor_types: output.weight: expected a type that trueup can write, found q9",
+        ),
+        (
+            Box::new(|it| parameter(it, "recipe", json!({"type": "q8_0", "tensor_types": {"output.weight": 8}}))),
+            "invalid type: integer `8`, expected a string",
+        ),
+        (
+            Box::new(|it| parameter(it, "recipe", json!({"type": "q8_0", "tensor_types": {"no.weight": "q8_0"}}))),
+            "tensor_types: no.weight: the model has no tensor of this name",
+        ),
+        (
             Box::new(|it| {
                 it["predicate"]["buildDefinition"]["externalParameters"]["recipe"]["rules"] = json!(["(=q8_0"]);
             }),

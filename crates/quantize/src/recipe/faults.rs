@@ -14,6 +14,9 @@ impl Recipe {
         if let Some(last) = faults.last_mut() {
             last.push_str("; `trueup inspect` lists the names");
         }
+        let unknown = self.assigned.keys().filter(|name| !tensors.iter().any(|tensor| tensor.name == **name));
+        faults
+            .extend(unknown.map(|name| format!("tensor_types: {}: the model has no tensor of this name", quote(name))));
         let of = |role: Role| tensors.iter().filter(move |tensor| Role::of(&tensor.name) == role);
         let has = |role: Role| of(role).next().is_some();
         if let Some(dtype) = self.token_embedding {

@@ -58,7 +58,10 @@ impl Recipe {
         let written = |name: &String| written_type(name).ok_or_else(|| unknown(name));
         let dtype = |name: &Option<String>| name.as_ref().map(written).transpose();
         let named = |name: &String| Scheme::from_name(name).filter(Scheme::is_written).ok_or_else(|| unknown(name));
-        let assigned = |(tensor, name): (&String, &String)| Ok((tensor.clone(), written(name)?));
+        let assigned = |(tensor, name): (&String, &String)| match written(name) {
+            Ok(dtype) => Ok((tensor.clone(), dtype)),
+            Err(RuleError(problem)) => Err(RuleError(format!("tensor_types: {}: {problem}", quote(tensor)))),
+        };
         Ok(Recipe::of(parameters.scheme.as_ref().map(named).transpose()?)
             .pure(parameters.pure)
             .strict(parameters.strict)

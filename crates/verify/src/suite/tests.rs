@@ -78,12 +78,14 @@ fn the_seed_decides_every_number() {
 }
 
 #[test]
-fn all_cases_pass_on_cpu_and_the_small_ones_on_the_oracle() {
+fn a_third_of_the_cases_passes_on_cpu_and_the_small_ones_on_the_oracle() {
+    // scripts/full_check.sh tests all.
+    let sample = || candidates().into_iter().step_by(3);
     let elements =
         |candidate: &Candidate| -> usize { candidate.case.inputs.iter().map(|(ty, _)| ty.shape.elements()).sum() };
-    let small = candidates().into_iter().filter(|candidate| elements(candidate) <= 1 << 17).collect();
+    let small = sample().filter(|candidate| elements(candidate) <= 1 << 17).collect();
     let oracle = Reference::new(2).unwrap();
-    for (device, cases) in [(&cpu() as &dyn Device, candidates()), (&oracle, small)] {
+    for (device, cases) in [(&cpu() as &dyn Device, sample().collect()), (&oracle, small)] {
         let report = test_cases(device, cases, SEED_DEFAULT, &mut |_| {});
         let bad = report.results.iter().filter(|result| result.status == Status::Fail);
         assert_eq!(bad.map(|result| format!("{result}\n")).collect::<String>(), "");

@@ -1,7 +1,7 @@
 //! Products of the matrices of a stack with rows of activations.
 //!
 //! ```text
-//! 32 per block, 4 to 8   activations in 8 bits ─▶ packed tiles, integers in blocks    (`PackedFormat`)      
+//! 32 per block, 4 to 8   activations in 8 bits ─▶ packed tiles, integers in blocks    (`PackedFormat`)
 //! other block types      activations in 8 bits ─▶ packed tiles, integers in sub-blocks (`PackedFormat`)
 //! f32, f16, bf16         few tokens:  32 lanes over K                                 (`dots_f32`)
 //!                        many tokens: transposed, lane after lane, the same bits      (`turned_product_f32`)
