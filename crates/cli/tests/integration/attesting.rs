@@ -203,8 +203,7 @@ fn types_of_tensors_that_cannot_be_assigned_are_refused() {
     ];
     for (types, problem) in cases {
         let path = attested.changed(|statement| {
-            statement["predicate"]["buildDefinition"]["externalParameters"]["recipe"] =
-                json!({"type": "q8_0", "tensor_types": types});
+            statement["predicate"]["buildDefinition"]["externalParameters"]["recipe"]["tensor_types"] = types;
         });
         trueup(&["reproduce", &path]).refuses(&[problem]);
     }
