@@ -2,6 +2,7 @@
 
 use super::role::{Role, is_end};
 use super::{Choice, ModelFacts, Recipe};
+use std::collections::HashSet;
 use trueup_blocks::DType;
 use trueup_formats::{TensorInfo, quote};
 
@@ -14,7 +15,8 @@ impl Recipe {
         if let Some(last) = faults.last_mut() {
             last.push_str("; `trueup inspect` lists the names");
         }
-        let unknown = self.assigned.keys().filter(|name| !tensors.iter().any(|tensor| tensor.name == **name));
+        let names: HashSet<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+        let unknown = self.assigned.keys().filter(|name| !names.contains(name.as_str()));
         faults
             .extend(unknown.map(|name| format!("tensor_types: {}: the model has no tensor of this name", quote(name))));
         let of = |role: Role| tensors.iter().filter(move |tensor| Role::of(&tensor.name) == role);
