@@ -387,8 +387,8 @@ fn an_index_must_agree_with_its_files() {
     let fragments = [
         "weight_map",
         "y is in a.safetensors, not in b.safetensors",
-        "z of b.safetensors",
-        "x of b.safetensors",
+        "z in b.safetensors",
+        "x in b.safetensors",
         "w is not in b.safetensors",
     ];
     faults.refused("all at once", SafetensorsDir::open(folder.path()), index, &fragments);
