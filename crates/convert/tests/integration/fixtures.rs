@@ -62,6 +62,41 @@ fn every_fixture_comes_back_exact_in_every_plain_type() {
     }
 }
 
+/// Folders of all fixtures below the folder of this name.
+fn folders(kind: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(fixtures().join(kind)).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| format!("{kind}/{}", entry.unwrap().file_name().to_string_lossy())).collect();
+    names.sort();
+    names
+}
+
+/// llama.cpp's converter stores these tensors as f32, also with two dimensions. llama.cpp adds or multiplies them as
+/// they are, and ends the process if they are bf16.
+#[test]
+fn norms_of_heads_and_positions_are_f32_in_every_type() {
+    let names = ["models", "encoders", "encoder-decoders"].map(folders).concat();
+    let mut with_matrices = std::collections::BTreeSet::new();
+    for name in &names {
+        let source = source(name);
+        for dtype in [None, Some(DType::Bf16), Some(DType::F16), Some(DType::Q8_0), Some(DType::Q4_0)] {
+            let (_folder, written) = converted(source.as_ref(), Recipe::new(dtype), 2);
+            let is_f32 = |name: &str| {
+                name.ends_with("_norm.weight") || ["position_embd.weight", "token_types.weight"].contains(&name)
+            };
+            for tensor in written.tensors().iter().filter(|tensor| is_f32(&tensor.name)) {
+                assert_eq!(tensor.dtype, DType::F32, "{name} as {dtype:?}: {}", tensor.name);
+                if tensor.shape.len() > 1 {
+                    with_matrices.insert(name.as_str());
+                }
+            }
+        }
+    }
+    let expected = ["encoders/bert", "encoders/bert-cased", "models/command-r", "models/gpt2", "models/stablelm2-12b"];
+    let expected = expected.into_iter().chain(["models/starcoder"]);
+    assert_eq!(with_matrices, expected.collect());
+}
+
 /// Bytes of whole files: with one thread and with three.
 #[test]
 fn the_number_of_threads_changes_no_byte() {

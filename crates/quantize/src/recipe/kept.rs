@@ -78,12 +78,16 @@ pub(super) fn kept(tensor: &TensorInfo, facts: &ModelFacts) -> Option<&'static s
     }
 }
 
-/// Whether a tensor of this name is f32 in every file. Small errors of a matrix that chooses experts or weighs them
-/// change choices. llama.cpp reads the tables of scans, convolutions and token types as f32, and keeps tables of
-/// distances in f32.
+/// Whether `convert` stores a tensor of this name as f32, although it has more than one dimension. The float types of
+/// `quantize` leave these tensors as they are.
+///
+/// Small errors in a router change the choice of experts. llama.cpp reads the norms of single heads and the tables of
+/// scans, convolutions, positions and token types as f32; with norms of another type, it ends the process.
 pub fn stays_f32(name: &str) -> bool {
-    let is_router = name.ends_with(".ffn_gate_inp.weight") || name.ends_with(".ffn_gate_inp_shexp.weight");
-    is_router || is_state_table(name) || name == "token_types.weight" || name.ends_with(".attn_rel_b.weight")
+    const ENDS: [&str; 4] =
+        ["_norm.weight", ".ffn_gate_inp.weight", ".ffn_gate_inp_shexp.weight", ".attn_rel_b.weight"];
+    let is_table = ["token_types.weight", "position_embd.weight"].contains(&name);
+    is_table || is_state_table(name) || ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// Whether the tensor has more than one dimension, and is not a small table of a scan or a convolution.

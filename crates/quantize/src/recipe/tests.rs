@@ -50,12 +50,26 @@ fn tables_that_programs_read_as_f32_stay_f32() {
         "blk.0.ssm_conv1d.weight",
         "token_types.weight",
         "enc.blk.0.attn_rel_b.weight",
+        "position_embd.weight",
+        "blk.0.attn_q_norm.weight",
+        "blk.0.attn_k_norm.weight",
     ];
-    for dtype in [DType::F16, DType::Q8_0, DType::Q4_0] {
+    for dtype in [DType::Bf16, DType::F16, DType::Q8_0, DType::Q4_0] {
         let tensors = names.map(|name| tensor(name, &[64, 8]));
-        assert_eq!(types(&Recipe::new(Some(dtype)), &tensors), [DType::F32; 7]);
+        assert_eq!(types(&Recipe::new(Some(dtype)), &tensors), [DType::F32; 10], "{dtype}");
         let others = [tensor("blk.0.ffn_gate.weight", &[64, 8]), tensor("blk.0.attn_rel.weight", &[64, 8])];
-        assert_eq!(types(&Recipe::new(Some(dtype)), &others), [dtype; 2]);
+        assert_eq!(types(&Recipe::new(Some(dtype)), &others), [dtype; 2], "{dtype}");
+    }
+}
+
+/// llama-quantize copies them too, whatever their type is.
+#[test]
+fn norms_of_heads_and_positions_are_copied_from_another_file() {
+    for (source, dtype) in [(DType::Bf16, DType::F16), (DType::F16, DType::Bf16), (DType::Bf16, DType::Q8_0)] {
+        let tensors = ["position_embd.weight", "blk.0.attn_q_norm.weight"]
+            .map(|name| TensorInfo::new(name, &[64, 8], source).unwrap());
+        assert_eq!(types(&Recipe::new(Some(dtype)), &tensors), [source; 2], "{source} as {dtype}");
+        assert_eq!(types(&Recipe::new(Some(DType::F32)), &tensors), [DType::F32; 2], "{source}");
     }
 }
 
