@@ -76,17 +76,7 @@ const BASE: Architecture = Architecture {
         }
         writer.value("attention.layer_norm_epsilon", encoder.norm.epsilon);
     },
-    compatibility: |spec| {
-        let other = spec.buckets().filter(|buckets| buckets.distance_max != DISTANCE_MAX);
-        let note = |buckets: Buckets| {
-            let found = buckets.distance_max;
-            format!(
-                "relative distances are bucketed up to {found} (t5.{DISTANCE_KEY}); llama.cpp always uses {DISTANCE_MAX}, \
-                 and its results differ"
-            )
-        };
-        other.map(note).into_iter().collect()
-    },
+    compatibility: |spec| distance_note(spec).into_iter().chain(deep_decoder_note(spec)).collect(),
     tensors: &[
         &[
             TensorRule::new("token_embd", "shared").if_present(),
@@ -242,6 +232,23 @@ fn is_gated(config: &mut Config, default: &str) -> bool {
     config.only("is_gated_act", &[if is_gated { "true" } else { "false" }]);
     config.only("dense_act_fn", &[if is_gated { "\"gelu_new\"" } else { "\"relu\"" }]);
     is_gated
+}
+
+/// llama.cpp has one maximum distance.
+fn distance_note(spec: &ModelSpec) -> Option<String> {
+    let found = spec.buckets().map(|buckets| buckets.distance_max).filter(|found| *found != DISTANCE_MAX)?;
+    Some(format!(
+        "relative distances are bucketed up to {found} (t5.{DISTANCE_KEY}); llama.cpp always uses {DISTANCE_MAX}, and \
+         its results differ"
+    ))
+}
+
+/// llama.cpp has places for as many layers as the encoder has.
+fn deep_decoder_note(spec: &ModelSpec) -> Option<String> {
+    let (encoder, decoder) = (spec.encoder.as_ref()?.layers.len(), spec.layers.len());
+    (decoder > encoder).then(|| {
+        format!("the decoder has {decoder} layers and the encoder has {encoder}; llama.cpp does not load the file")
+    })
 }
 
 fn has_gate(spec: &ModelSpec) -> bool {

@@ -126,6 +126,23 @@ fn relatives_of_t5_have_their_own_defaults() {
     assert_eq!(class("UMT5ForConditionalGeneration"), (true, true));
 }
 
+/// llama.cpp refuses fixtures/encoder-decoders/flan-t5: `vector::_M_range_check`.
+#[test]
+fn a_note_says_what_llama_cpp_does_not_load_or_computes_otherwise() {
+    let notes = |more: Value| read(more).unwrap().compatibility_notes();
+    for (encoder, decoder) in [(2, 2), (2, 1)] {
+        let more = json!({ "num_layers": encoder, "num_decoder_layers": decoder });
+        assert_eq!(notes(more), Vec::<String>::new(), "{encoder} {decoder}");
+    }
+    let deep = "the decoder has 3 layers and the encoder has 2; llama.cpp does not load the file";
+    assert_eq!(notes(json!({ "num_decoder_layers": 3 })), [deep]);
+    let distance = "relative distances are bucketed up to 64 (t5.attention.relative_distance_max); llama.cpp always \
+                    uses 128, and its results differ";
+    assert_eq!(notes(json!({ "relative_attention_max_distance": 64 })), [distance]);
+    let both = json!({ "num_decoder_layers": 3, "relative_attention_max_distance": 64 });
+    assert_eq!(notes(both), [distance, deep]);
+}
+
 /// The first checkpoints have a table that their class does not use; llama.cpp keeps it in files.
 #[test]
 fn buckets_of_cross_attention_are_accepted_and_named() {
