@@ -7,17 +7,17 @@ use trueup_convert::{Diff, DiffOptions, Kind, Options, Override, Slim, convert, 
 use trueup_formats::{Checkpoint, OpenOptions, join_split_scale, open};
 use trueup_quantize::{NoProgress, Recipe, quantize};
 
-const MODELS: [&str; 9] = [
-    "models/llama2",
-    "models/llama3",
-    "models/llama3-tied",
-    "models/llama-linear",
-    "models/llama-yarn",
-    "models/mistral",
-    "models/qwen2",
-    "models/qwen3",
-    "stories-1M",
-];
+/// Folders of all fixtures.
+fn models() -> Vec<String> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    let mut names = vec!["stories-1M".to_owned()];
+    for kind in ["models", "encoders", "encoder-decoders"] {
+        let entries = std::fs::read_dir(fixtures.join(kind)).unwrap();
+        names.extend(entries.map(|entry| format!("{kind}/{}", entry.unwrap().file_name().to_string_lossy())));
+    }
+    assert!(names.len() > 60, "{names:?}");
+    names
+}
 
 fn model(path: impl AsRef<Path>) -> Box<dyn Checkpoint> {
     join_split_scale(open(path, &OpenOptions::default()).unwrap()).unwrap()
@@ -40,9 +40,9 @@ fn compared(a: &dyn Checkpoint, b: &dyn Checkpoint) -> Diff {
 #[test]
 fn a_converted_model_equals_its_source_both_ways() {
     let mut faults = Vec::new();
-    for name in MODELS {
+    for name in models() {
         for dtype in [None, Some(DType::F32)] {
-            let (folder, source) = (tempfile::tempdir().unwrap(), source(name));
+            let (folder, source) = (tempfile::tempdir().unwrap(), source(&name));
             let options = Options { recipe: Recipe::new(dtype), ..Options::default() };
             let file = model(written(&folder, source.as_ref(), &options));
             for found in [compared(source.as_ref(), file.as_ref()), compared(file.as_ref(), source.as_ref())] {
