@@ -19,7 +19,7 @@ pub use llama2c::{Version, write_llama2c};
 pub use storage::{NewTensor, Storage, write_renamed, write_variant};
 pub use traced::{compared, quantized_fixture, with_number, with_tensor};
 pub use verdict::{VERIFIED_TYPES, fell_back, verdict};
-pub use way::{Said, convert, quantize, say};
+pub use way::{Said, convert, quantize, say, say_exact};
 pub use wide::write_wide;
 
 /// `sum (y - r)^2 / sum r^2` over all elements. The reference divides, so an inflated result does not look better; NaN

@@ -31,20 +31,36 @@ pub fn quantize(source: &Path, target: &Path, dtype: DType, layout: Layout) {
     quantize::quantize(source.as_ref(), target, &options, &NoProgress).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// What a model says behind a prompt.
+/// What a model says after a prompt.
 pub struct Said {
     /// The ids.
     pub ids: Vec<u32>,
-    /// Logits behind each token of the prompt: tokens x vocabulary.
+    /// Logits after each token of the prompt: tokens x vocabulary.
     pub prompt_logits: Array2<f64>,
 }
 
-/// Generates greedily behind each prompt, all in one batch.
+/// Generates greedily after each prompt, all in one batch.
 pub fn say(model: &Path, device: &str, prompts: &[Vec<u32>], tokens: usize, ignore_eos: bool) -> Vec<Said> {
+    say_with_cache(model, device, prompts, (tokens, ignore_eos), None)
+}
+
+/// Reads the prompts with a KV cache in f32. It does not round keys and values. Models without a KV cache have none.
+pub fn say_exact(model: &Path, device: &str, prompts: &[Vec<u32>]) -> Vec<Said> {
+    say_with_cache(model, device, prompts, (0, true), Some(DType::F32))
+}
+
+fn say_with_cache(
+    model: &Path,
+    device: &str,
+    prompts: &[Vec<u32>],
+    (tokens, ignore_eos): (usize, bool),
+    kv: Option<DType>,
+) -> Vec<Said> {
     let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
+    let kv = kv.filter(|_| model.model().spec().has_kv_cache());
     let device = open_device(device, &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let weights = Arc::new(Weights::new(model, device, None));
-    let options = SessionOptions { sequences: prompts.len(), ..SessionOptions::default() };
+    let options = SessionOptions { sequences: prompts.len(), kv, ..SessionOptions::default() };
     let mut session = Session::new(weights, &options).unwrap_or_else(|error| panic!("{error}"));
     let options = GenerateOptions {
         tokens_max: Some(tokens),

@@ -10,7 +10,7 @@ use trueup::formats::{Checkpoint, Gguf, OpenOptions, open};
 use trueup::quantize::{Layout, NoProgress};
 use trueup::runtime::{DeviceOptions, Entry, ModelFile, Session, SessionOptions, Weights, open_device};
 use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
-use trueup_tests::{Fixture, convert, encoders, nmse, quantize};
+use trueup_tests::{Fixture, VERIFIED_TYPES, convert, encoders, nmse, quantize};
 
 /// What results of a device may differ from those that transformers computed in f64 and stored as f32.
 fn nmse_max(device: &str) -> f64 {
@@ -105,12 +105,14 @@ fn encoders_are_verified_in_each_type() {
     for fixture in encoders() {
         let model = scratch.path().join(format!("{}.gguf", fixture.name));
         convert(&fixture.folder, &model, Some(DType::F32), None);
-        for dtype in [DType::F32, DType::F16, DType::Q8_0] {
+        for dtype in VERIFIED_TYPES {
             let path = scratch.path().join(format!("{}-{dtype}.gguf", fixture.name));
             quantize(&model, &path, dtype, Layout::Block);
             let types = Gguf::open(&path).expect("it was just written");
-            let types = types.tensors().iter().find(|tensor| tensor.name == "token_types.weight").expect("a table");
-            assert_eq!(types.dtype, DType::F32, "other programs add only f32");
+            for name in ["token_types.weight", "position_embd.weight"] {
+                let table = types.tensors().iter().find(|tensor| tensor.name == name).expect("a table");
+                assert_eq!(table.dtype, DType::F32, "other programs add only f32");
+            }
             let prompts = fixture.prompts().into_iter().map(|prompt| prompt.ids).collect();
             // As many steps as a language model would have: an encoder has none.
             let options = VerifyOptions { prompts, steps: 8, ..VerifyOptions::default() };
