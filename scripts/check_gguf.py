@@ -3,12 +3,15 @@
 
     python scripts/check_gguf.py PATH/TO/trueup [NAME ...] [--work DIR]
 
-Converts every fixture to f32, f16 and bf16 and quantizes it to the 32-value block types, then
+Converts every fixture to f32, f16 and bf16 and quantizes it to the 32-value block types. For the architectures that
+reference_gguf.py converts, it then
 1. loads each file with the `gguf` package: tensor names, shapes and types as reference_gguf.py has them, bytes equal to the
    package's own, keys and tokens equal to those the package writes, offsets aligned;
 2. compares `trueup run` (greedy ids, and logits on the device ref) and `trueup tokenize` with the goldens;
 3. runs each file in llama-cpp-python: greedy ids equal to the goldens (f32, f16, bf16) or to the NumPy forward of the same
    file (quantized), ids of the hard texts equal but for the named exceptions.
+Other architectures get the checks of generic_gguf.py, and step 2 for the f32 file of a decoder; check_llama_cpp_models.py
+runs their files in llama-cpp-python. Notes name what is not compared.
 Exit: 0 all passed; 1 a difference; 2 usage; 3 llama-cpp-python is absent, so that step 3 was not done.
 """
 import argparse
@@ -23,6 +26,7 @@ import unicodedata
 import gguf
 import numpy as np
 
+import generic_gguf
 import numpy_forward
 import reference_gguf
 
@@ -56,8 +60,20 @@ class Report:
         self.notes += [] if message in self.notes else [message]
 
 
-# Of architectures that no other program knows: docs/chatglm.md, docs/moss.md.
+# Fixtures of architectures that no other program knows: docs/chatglm.md, docs/moss.md.
 OURS_ALONE = ("chatglm1", "moss")
+
+
+def folder_of(name):
+    """The folder of a fixture."""
+    folders = [os.path.join(FIXTURES, kind, name) for kind in ("", "models", "encoders", "encoder-decoders")]
+    return next(folder for folder in folders if os.path.isdir(folder))
+
+
+def all_names():
+    """The names of all fixtures."""
+    names = [name for kind in ("models", "encoders", "encoder-decoders") for name in os.listdir(os.path.join(FIXTURES, kind))]
+    return sorted(names) + ["stories-1M"]
 
 
 class Trueup:
@@ -93,7 +109,7 @@ class Trueup:
 class Fixture:
     def __init__(self, name):
         self.name = name
-        self.folder = os.path.join(FIXTURES, name if name == "stories-1M" else os.path.join("models", name))
+        self.folder = folder_of(name)
         self.source = reference_gguf.Source(self.folder)
         self.tensors = reference_gguf.gguf_tensors(self.source)
         with open(os.path.join(self.folder, "golden.json"), encoding="utf-8") as file:
@@ -103,9 +119,11 @@ class Fixture:
     def token_entries(self):
         return reference_gguf.added_tokens(self.source).values()
 
-    def is_in_llama_cpp(self):
-        """It ends the process for a baichuan of other numbers of layers than 32 and 40."""
-        return self.source.arch != "baichuan"
+    def not_run(self):
+        """Why llama.cpp cannot run the model, or None."""
+        if self.source.arch == "baichuan":
+            return "llama.cpp ends the process if the number of layers is neither 32 nor 40"
+        return "llama.cpp expects heads of hidden_size / heads elements" if self.name == "glm4" else None
 
     def nmse_max(self, kind):
         """Rows of a head that are divided by their lengths fit no grid; all other weights are exact in each type."""
@@ -133,7 +151,8 @@ def expected_tensors(fixture, kind):
     return result
 
 
-def check_tensors(report, label, readers, expected):
+def check_tensors(report, label, readers, expected, exact=None):
+    """Names, types, shapes and bytes. Other bytes are allowed if they stand for the values of `exact` without loss."""
     found = {t.name: t for reader in readers for t in reader.tensors}
     report.check(set(found) == set(expected), f"{label}: tensors {sorted(set(found) ^ set(expected))} are on one side only")
     for name in sorted(set(found) & set(expected)):
@@ -144,6 +163,9 @@ def check_tensors(report, label, readers, expected):
             close = np.allclose(tensor.data, np.frombuffer(data, np.float32), rtol=1e-6, atol=0)
             report.check(close, f"{label}: {name} holds {tensor.data}")
         elif tensor.tensor_type == to:
+            if exact is not None and np.array_equal(gguf.quants.dequantize(tensor.data, to).reshape(shape), exact[name]):
+                report.check(True, "")
+                continue
             differing = sum(a != b for a, b in zip(tensor.data.tobytes(), data)) if tensor.data.tobytes() != data else 0
             report.check(differing == 0, f"{label}: {name}: {differing} of {len(data)} bytes differ from the gguf package")
     for reader in readers:
@@ -290,12 +312,17 @@ def check_stored(report, trueup, fixture, work, with_llama):
                 check_llama_texts(report, llama, fixture, label)
 
 
+def quantize(trueup, fixture, work, kind):
+    """The path of the quantized file."""
+    source, path = (os.path.join(work, f"{fixture.name}-{name}.gguf") for name in ("f32", kind))
+    short = {"q4_0": ["-b", "4"], "q8_0": ["-b", "8"]}.get(kind, ["--type", kind])
+    trueup.call("quantize", source, path, *short)
+    return path
+
+
 def check_quantized(report, trueup, fixture, work, with_llama):
-    source = os.path.join(work, f"{fixture.name}-f32.gguf")
     for kind in QUANTIZED:
-        label, path = f"{fixture.name} {kind}", os.path.join(work, f"{fixture.name}-{kind}.gguf")
-        short = {"q4_0": ["-b", "4"], "q8_0": ["-b", "8"]}.get(kind, ["--type", kind])
-        trueup.call("quantize", source, path, *short)
+        label, path = f"{fixture.name} {kind}", quantize(trueup, fixture, work, kind)
         check_tensors(report, label, [gguf.GGUFReader(path)], expected_tensors(fixture, kind))
         if kind in RUN_QUANTIZED:
             check_trueup_quantized(report, trueup, fixture, label, path, work)
@@ -315,6 +342,43 @@ def check_split(report, trueup, fixture, work, with_llama):
         check_llama_greedy(report, open_llama(parts[0]), fixture, label, numpy_forward.Model(os.path.join(work, f"{fixture.name}-f32.gguf")), exact=True)
 
 
+def check_generic(report, trueup, name, work):
+    """A fixture whose architecture reference_gguf.py does not convert."""
+    fixture = generic_gguf.Fixture(name, folder_of(name))
+    path = {kind: os.path.join(work, f"{name}-{kind}.gguf") for kind in STORED}
+    for kind in STORED:
+        trueup.call("convert", fixture.folder, path[kind], "--type", kind)
+    reader = gguf.GGUFReader(path["f32"])
+    generic_gguf.check_all(report, f"{name} f32", reader, fixture)
+    tensors = generic_gguf.read([reader])
+    for kind in STORED + QUANTIZED:
+        written = path[kind] if kind in path else quantize(trueup, fixture, work, kind)
+        expected = generic_gguf.expected_tensors(tensors, kind, generic_gguf.expert_count(reader))
+        check_tensors(report, f"{name} {kind}", [gguf.GGUFReader(written)], expected, tensors)
+    if fixture.is_decoder:
+        check_trueup(report, trueup, fixture, f"{name} f32", path["f32"], work, NMSE_MAX)
+        check_trueup_texts(report, trueup, fixture, f"{name} f32", path["f32"], work)
+
+
+def check_one(report, trueup, name, work, llama):
+    """One fixture in all steps. A step that cannot be done is a difference and does not stop the others."""
+    def run(step, *arguments):
+        try:
+            step(report, trueup, *arguments)
+        except Exception as error:  # one broken fixture must not hide the others
+            report.check(False, f"{name}: {step.__name__}: {type(error).__name__}: {error}")
+    if name in OURS_ALONE:
+        return report.note(f"{name}: no other program knows the architecture: not checked")
+    if not generic_gguf.has_reference(folder_of(name)):
+        return run(check_generic, name, work)
+    fixture = Fixture(name)
+    not_run = fixture.not_run()
+    for step in (check_stored, check_quantized, check_split):
+        run(step, fixture, work, llama is not None and not_run is None)
+    if llama and not_run:
+        report.note(f"{name}: {not_run}: not compared")
+
+
 def llama_version():
     try:
         import llama_cpp
@@ -329,22 +393,13 @@ def main():
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--work", help="keep the written files here")
     arguments = parser.parse_args()
-    known = [name for name in sorted(os.listdir(os.path.join(FIXTURES, "models"))) if name not in OURS_ALONE]
-    names = arguments.names or known + ["stories-1M"]
     report, trueup, llama = Report(), Trueup(arguments.trueup), llama_version()
     with tempfile.TemporaryDirectory() as scratch:
         work = arguments.work or scratch
         os.makedirs(work, exist_ok=True)
-        for name in names:
+        for name in arguments.names or all_names():
             before = report.passed, len(report.failures)
-            fixture = Fixture(name)
-            for step in (check_stored, check_quantized, check_split):
-                try:
-                    step(report, trueup, fixture, work, llama is not None and fixture.is_in_llama_cpp())
-                except Exception as error:  # one broken fixture must not hide the others
-                    report.check(False, f"{name}: {step.__name__}: {type(error).__name__}: {error}")
-            if llama and not fixture.is_in_llama_cpp():
-                report.notes.append(f"{name}: llama.cpp runs no {fixture.source.arch} of so few layers: not compared")
+            check_one(report, trueup, name, work, llama)
             print(f"{name}: {report.passed - before[0]} passed, {len(report.failures) - before[1]} differ", flush=True)
     for note in report.notes:
         print("note: " + note)

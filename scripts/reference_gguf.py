@@ -33,7 +33,7 @@ QWEN_TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + [f"<|extra_{numb
 CHATGLM_TOKENS = ("[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>")
 # Whose rotary pairs stand side by side in GGUF.
 SIDE_BY_SIDE = ("llama", "baichuan")
-DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64}
+DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F64": np.float64, "U8": np.uint8}
 FOUR_BITS = ("q4_0", "q4_1")
 
 
