@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Check that llama.cpp loads the GGUF files that trueup writes, and generates the same tokens as transformers.
 
-    python scripts/check_llama_cpp_models.py target/release/trueup [NAME ...]
+    python scripts/check_llama_cpp_models.py target/release/trueup [NAME ...] [--types f32 default q8_0]
 
-Converts every model in fixtures/models (or the named ones) to f32 GGUF, loads it with llama-cpp-python, and generates
-tokens greedily from the golden prompts. Prints one line per model. Exit code 1 if a model that is not in DIFFERENT
-cannot be loaded or gives other tokens, or if one in DIFFERENT gives the same tokens. Packages:
-scripts/requirements.txt.
+Converts every model in fixtures/models (or the named ones), loads it with llama-cpp-python, and generates tokens
+greedily from the golden prompts. In f32, the tokens must be those of transformers. In the default type, which keeps
+the types of the checkpoint, and in others, llama.cpp rounds the inputs of matrices: the logits after each prompt must
+be close to those of transformers. Each file is run in a separate process, because llama.cpp ends the process if an
+operator does not support a type.
+
+Prints one line per model and type. Exit code 1 if a model that is not in DIFFERENT cannot be loaded or differs, if
+one in DIFFERENT gives the same tokens in f32, or if llama.cpp ends the process. Packages: scripts/requirements.txt.
 """
 import argparse
 import ctypes
@@ -18,7 +22,14 @@ import tempfile
 
 import llama_cpp
 import numpy as np
+from safetensors.numpy import load_file
 
+TYPES = ("f32", "default", "q8_0")
+# Largest NMSE of the logits by type; in f32, tokens are compared.
+NMSE_MAX = {"default": 1e-3, "q8_0": 1e-2}
+# Rounded inputs choose other experts.
+NMSE_MAX_OF_EXPERTS = 5e-2
+WITH_EXPERTS = ("deepseek2", "deepseek3")
 FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "models"
 # What llama.cpp cannot load or computes in another way.
 DIFFERENT = {
@@ -37,6 +48,7 @@ DIFFERENT = {
     "refact": "computes RMS norms in place of layer norms",
     "starcoder2": "ignores the sliding window",
 }
+ENDED = "llama.cpp ends the process"
 messages = []
 
 
@@ -47,11 +59,13 @@ def log(level, text, data):
 
 
 def generated(path, prompt, count):
-    """Greedy continuation of a prompt by llama.cpp on one thread, or the reason why it does not load the file."""
+    """Greedy continuation of a prompt by llama.cpp on one thread, and the logits after the prompt; or the reason why it
+    does not load the file."""
     llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
     messages.clear()
     model_params = llama_cpp.llama_model_default_params()
-    model_params.use_mmap = False
+    # Its kernels for AMX read beyond rows of 64 elements.
+    model_params.use_mmap, model_params.use_extra_bufts = False, False
     model = llama_cpp.llama_model_load_from_file(str(path).encode(), model_params)
     if not model:
         return "; ".join(messages) or "not loaded"
@@ -62,61 +76,90 @@ def generated(path, prompt, count):
     if not context:
         return "; ".join(messages) or "no context"
     size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
-    out, batch = [], list(prompt)
+    out, first, batch = [], None, list(prompt)
     for _ in range(count):
         ids = (llama_cpp.llama_token * len(batch))(*batch)
         llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(ids, len(batch)))
         logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), shape=(size,))
+        first = logits.tolist() if first is None else first
         batch = [int(logits.argmax())]
         out += batch
     llama_cpp.llama_free(context)
     llama_cpp.llama_model_free(model)
-    return out
+    return {"ids": out, "logits": first}
 
 
-def check(trueup, folder, scratch):
+def in_process(path, prompts):
+    """What `generated` gives for each prompt, or one reason why there is nothing."""
+    command = [sys.executable, __file__, "--generate", path]
+    done = subprocess.run(command, input=json.dumps(prompts), capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.splitlines() or ["no message"]
+        causes = [line for line in lines if any(word in line for word in ("Error", "error", "ASSERT", "unsupported"))]
+        return f"{ENDED} with {done.returncode}: {(causes or lines)[0]}"
+    results = json.loads(done.stdout.splitlines()[-1])
+    return next((f"llama.cpp refuses the file: {result}" for result in results if isinstance(result, str)), results)
+
+
+def generate(path):
+    """Answers `in_process`."""
+    prompts = json.load(sys.stdin)
+    print("\n" + json.dumps([generated(path, prompt["ids"], len(prompt["greedy_ids"])) for prompt in prompts]))
+
+
+def nmse(found, expected):
+    found, expected = np.array(found, np.float64), np.array(expected, np.float64)
+    return ((found - expected) ** 2).sum() / (expected ** 2).sum()
+
+
+def check(trueup, folder, kind, scratch):
     """One line, and whether the model passes."""
-    line, is_equal = compared(trueup, folder, scratch)
+    line, is_equal = compared(trueup, folder, kind, scratch)
     reason = DIFFERENT.get(folder.name)
-    if reason is None:
+    if reason is None or ENDED in line:
         return line, is_equal
-    if is_equal:
+    if is_equal and kind == "f32":
         return f"{line}; expected a difference: llama.cpp {reason}", False
-    return f"{folder.name}: differs: llama.cpp {reason}", True
+    return f"{folder.name} {kind}: differs: llama.cpp {reason}", True
 
 
-def compared(trueup, folder, scratch):
-    """One line, and whether llama.cpp generates the golden tokens."""
-    target = scratch / f"{folder.name}.gguf"
-    command = [trueup, "convert", folder, target, "--type", "f32", "-q"]
-    converted = subprocess.run(command, capture_output=True, text=True)
+def compared(trueup, folder, kind, scratch):
+    """One line, and whether llama.cpp computes what transformers computes."""
+    label, target = f"{folder.name} {kind}", scratch / f"{folder.name}.gguf"
+    chosen = [] if kind == "default" else ["--type", kind]
+    converted = subprocess.run([trueup, "convert", folder, target, "-q", *chosen], capture_output=True, text=True)
     if converted.returncode:
-        return f"{folder.name}: {converted.stderr.strip()}", False
-    golden = json.loads((folder / "golden.json").read_text(encoding="utf-8"))
-    prompts = golden["prompts"]
-    equal = 0
-    for prompt in prompts:
-        found = generated(target, prompt["ids"], len(prompt["greedy_ids"]))
-        if isinstance(found, str):
-            return f"{folder.name}: llama.cpp refuses the file: {found}", False
-        if found != prompt["greedy_ids"]:
-            return f"{folder.name}: expected {prompt['greedy_ids']}, found {found}", False
-        equal += len(found)
+        return f"{label}: {converted.stderr.strip()}", False
+    prompts = json.loads((folder / "golden.json").read_text(encoding="utf-8"))["prompts"]
+    logits = load_file(folder / "golden.safetensors")
+    results = in_process(target, prompts)
     target.unlink()
-    return f"{folder.name}: {equal} tokens equal", True
+    if isinstance(results, str):
+        return f"{label}: {results}", False
+    if kind == "f32":
+        for prompt, result in zip(prompts, results):
+            if result["ids"] != prompt["greedy_ids"]:
+                return f"{label}: expected {prompt['greedy_ids']}, found {result['ids']}", False
+        return f"{label}: {sum(len(result['ids']) for result in results)} tokens equal", True
+    errors = [nmse(result["logits"], logits[f"logits_{i}"][-1]) for i, result in enumerate(results)]
+    allowed = NMSE_MAX_OF_EXPERTS if folder.name in WITH_EXPERTS else NMSE_MAX[kind]
+    return f"{label}: NMSE of the logits {max(errors):.2g}, allowed {allowed}", all(error < allowed for error in errors)
 
 
 def main():
+    if sys.argv[1:2] == ["--generate"]:
+        return generate(sys.argv[2])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trueup")
     parser.add_argument("names", nargs="*")
+    parser.add_argument("--types", nargs="+", default=TYPES, choices=TYPES)
     arguments = parser.parse_args()
     folders = sorted(folder for folder in FIXTURES.iterdir() if (folder / "golden.json").exists())
     passes = True
     with tempfile.TemporaryDirectory() as scratch:
         for folder in folders:
-            if not arguments.names or folder.name in arguments.names:
-                line, is_equal = check(arguments.trueup, folder, pathlib.Path(scratch))
+            for kind in arguments.types if not arguments.names or folder.name in arguments.names else ():
+                line, is_equal = check(arguments.trueup, folder, kind, pathlib.Path(scratch))
                 passes = passes and is_equal
                 print(line, flush=True)
     return 0 if passes else 1
