@@ -7,7 +7,8 @@
 #   TRUEUP    the program; the simulator must be in the same folder (cargo build --release -p trueup-npu-sim)
 #   --check   compares with the page instead of printing; exit code 1 if they differ
 #
-# A cell is "all", or "F of N, S": F of N nodes fall back, and the graph has S segments.
+# A cell is "all", or "F of N, S": F of N nodes fall back, and the graph has S segments. An encoder-decoder model runs
+# on one device: its cell is "all", or "no" if the chip lacks an operator.
 set -euo pipefail
 
 page=docs/ascend-models.md
@@ -21,10 +22,14 @@ types=(f32 f16 bf16 q8_0 q4_0 q4_1 mxfp4)
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
-# cell MODEL CHIP: what plan reports.
+# cell MODEL CHIP DEVICES: what plan reports for the chip, followed by the other devices.
 cell() {
     local plan nodes elsewhere segments
-    plan="$("$trueup" plan "$1" --device "npu-sim:$2,cpu" --json 2>"$work/log")" || { cat "$work/log" >&2; return 1; }
+    if ! plan="$("$trueup" plan "$1" --device "npu-sim:$2$3" --json 2>"$work/log")"; then
+        if [ -z "$3" ] && grep -q "cannot compute" "$work/log"; then echo "no" && return; fi
+        cat "$work/log" >&2
+        return 1
+    fi
     segments="$(grep -oE '"pieces": ?[0-9]+' <<<"$plan" | grep -oE '[0-9]+')"
     nodes="$(grep -oE '"op":' <<<"$plan" | wc -l)"
     elsewhere="$(grep -oE '"device": ?"cpu"' <<<"$plan" | wc -l)"
@@ -32,11 +37,13 @@ cell() {
 }
 
 table() {
-    local checkpoint name type model chip cells value
+    local checkpoint name type model chip cells value others
     echo "| model | type | 910b | a3 | 910a | 310p | 310b |"
     echo "|---|---|---|---|---|---|---|"
-    for checkpoint in fixtures/models/*/; do
+    for checkpoint in fixtures/models/*/ fixtures/encoders/*/ fixtures/encoder-decoders/*/; do
         name="$(basename "$checkpoint")"
+        others=",cpu"
+        case "$checkpoint" in fixtures/encoder-decoders/*) others="" ;; esac
         "$trueup" convert "$checkpoint" "$work/$name.gguf" >"$work/log" 2>&1 || { cat "$work/log" >&2; return 1; }
         for type in "${types[@]}"; do
             model="$work/$name-$type.gguf"
@@ -47,7 +54,7 @@ table() {
             fi
             cells=""
             for chip in "${chips[@]}"; do
-                value="$(cell "$model" "$chip")" || return 1
+                value="$(cell "$model" "$chip" "$others")" || return 1
                 cells+=" $value |"
             done
             [ "$cells" = " all | all | all | all | all |" ] || echo "| $name | $type |$cells"
