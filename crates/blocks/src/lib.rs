@@ -95,6 +95,7 @@ pub use dtype::DType;
 pub use finite::{are_bytes_finite, first_not_finite};
 pub use grid::{GRID_TYPES, encode_exact};
 pub use split_scale::SplitScale;
+pub use ternary::unused_code;
 
 codec::codecs![
     f32::F32,

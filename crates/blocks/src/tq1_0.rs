@@ -57,6 +57,34 @@ fn place_of(e: usize) -> (usize, u32) {
     }
 }
 
+/// Whether the encoder writes a byte: for five digits, and for four digits followed by 0.
+const WRITTEN: [[bool; 256]; 2] = {
+    let mut written = [[false; 256]; 2];
+    let mut number = 0u32;
+    while number < 243 {
+        let byte = (256 * number).div_ceil(243) as usize;
+        written[0][byte] = true;
+        written[1][byte] = number.is_multiple_of(3);
+        number += 1;
+    }
+    written
+};
+
+/// The first byte of a block that the encoder never writes.
+pub(crate) fn unused_byte(block: &[u8]) -> Option<usize> {
+    let written = |(place, byte): (usize, &u8)| WRITTEN[usize::from(place >= 48)][usize::from(*byte)];
+    block[..BYTES - f16::BYTES].iter().enumerate().position(|byte| !written(byte))
+}
+
+/// The weight of a byte's first digit.
+pub(crate) fn first_element(byte: usize) -> usize {
+    match byte {
+        0..32 => byte,
+        32..48 => 160 + byte - 32,
+        _ => 240 + byte - 48,
+    }
+}
+
 fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let scale = f16::widen([block[52], block[53]]);
     std::array::from_fn(|e| {

@@ -38,6 +38,21 @@ impl Block for Tq2_0 {
     }
 }
 
+/// Bits that are set in a byte for each code 3 in it.
+fn unused_pairs(byte: u8) -> u8 {
+    byte & byte >> 1 & 0x55
+}
+
+/// The first byte of a block with the code 3.
+pub(crate) fn unused_byte(block: &[u8]) -> Option<usize> {
+    block[..BYTES - f16::BYTES].iter().position(|byte| unused_pairs(*byte) != 0)
+}
+
+/// The first weight with the code 3 in a byte that has one.
+pub(crate) fn first_unused(place: usize, byte: u8) -> usize {
+    place / 32 * 128 + place % 32 + 32 * (unused_pairs(byte).trailing_zeros() as usize / 2)
+}
+
 fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let (codes, rest) = block.split_first_chunk::<64>().expect("a block has 66 bytes");
     let scale = f16::widen([rest[0], rest[1]]);

@@ -5,14 +5,14 @@
 //! plain types   every element: magnitude bits of a row ── maximum ── NaN and infinity are the largest, 0 the smallest
 //! blocks        every scale, which decides whether the block is finite, zero, large
 //! samples       every 61st of them: a histogram of exponents, of which the median follows
-//! packed bytes  every byte: four ternary values, of which none may be the unused code
+//! packed bytes  every byte: four ternary values, of which none may be the unused code; the same in ternary blocks
 //! ```
 //!
 //! Nothing is decoded: bits of magnitudes are in the order of the magnitudes.
 
 use super::patient::is_readable;
 use std::collections::HashSet;
-use trueup_blocks::DType;
+use trueup_blocks::{DType, unused_code};
 use trueup_formats::{Checkpoint, Result, TensorInfo};
 use trueup_quantize::{CHUNK_ELEMENTS, Progress, bytes_of, chunk_ranges, walk};
 
@@ -49,18 +49,18 @@ pub(super) struct Summary {
     pub median: Option<f32>,
     /// Samples that are subnormal in the type they are stored in; scales that have five bits and fewer.
     pub subnormal: u64,
-    /// The codes of a tensor of packed ternary values.
+    /// The codes of a tensor of packed ternary values; of ternary blocks only those that are invalid.
     pub codes: Codes,
     /// A number that equal bytes have in common.
     pub checksum: u64,
 }
 
-/// The bytes of packed ternary values.
+/// The bytes of packed or encoded ternary values.
 #[derive(Clone, Copy)]
 pub(super) struct Codes {
-    /// Bytes with an unused code.
+    /// Bytes with an unused code; blocks, if the type has them.
     pub invalid: u64,
-    /// The first of them: its place and its value.
+    /// The first of them: its place, which is an element of the tensor if the type has blocks, and its value.
     pub first_invalid: Option<(u64, u8)>,
     /// Bits that all bytes have, and bits that any byte has.
     common: u8,
@@ -383,6 +383,10 @@ impl Seen {
                     self.count_zero_row(start, place);
                 }
                 zeros = 0;
+            }
+            if let Some((element, byte)) = unused_code(dtype, block) {
+                self.codes.invalid += 1;
+                self.codes.first_invalid.get_or_insert((start + element as u64, byte));
             }
             // Scales are few: all of them go into the histogram.
             self.sample(largest, &SCALE);

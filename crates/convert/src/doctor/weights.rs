@@ -14,6 +14,7 @@ use trueup_tokenizer::TokenKind;
 
 pub(super) const RULES: &[&Rule] = &[
     &NOT_FINITE,
+    &UNUSED_CODE,
     &ROPE_FACTOR,
     &ZERO_TENSOR,
     &ZERO_BIAS,
@@ -48,6 +49,11 @@ const AGAIN: &str = "compare it with the original model (`trueup diff`), then ge
 
 static NOT_FINITE: Rule =
     Rule::error("not-finite", "every result computed from it is NaN: the output is meaningless", AGAIN);
+static UNUSED_CODE: Rule = Rule::warning(
+    "unused-code",
+    "no encoder writes such a byte: the weights were damaged after they were quantized",
+    AGAIN,
+);
 static ROPE_FACTOR: Rule =
     Rule::error("rope-factor-invalid", "rope frequencies are divided by it", "convert the model again");
 static ZERO_TENSOR: Rule = Rule::warning("zero-tensor", "the values were lost, or never trained", AGAIN);
@@ -117,6 +123,7 @@ pub(super) fn look(patient: &Patient, seen: &[Summary], findings: &mut Findings)
     for tensor in tensors.iter().filter(|tensor| tensor.seen.is_read) {
         let place = Place::file(patient.file_of(&tensor.info.name)).tensor(&tensor.info.name);
         look_at_finite(tensor, &place, findings);
+        look_at_codes(tensor, &place, findings);
         look_at_zeros(patient, tensor, &place, findings);
         look_at_magnitudes(tensor, &place, findings);
     }
@@ -141,6 +148,15 @@ fn look_at_finite(tensor: &Tensor, place: &Place, findings: &mut Findings) {
         ),
     };
     findings.add(&NOT_FINITE, place.clone().element(tensor.element(first)), what);
+}
+
+fn look_at_codes(tensor: &Tensor, place: &Place, findings: &mut Findings) {
+    let dtype = tensor.info.dtype;
+    if let Some((first, byte)) = tensor.seen.codes.first_invalid.filter(|_| dtype.is_quantized()) {
+        let blocks = counted(tensor.seen.codes.invalid, "block");
+        let found = format!("expected codes of {dtype}, found the byte {byte:#04x} in the first of {blocks}");
+        findings.add(&UNUSED_CODE, place.clone().element(tensor.element(first)), found);
+    }
 }
 
 fn look_at_zeros(patient: &Patient, tensor: &Tensor, place: &Place, findings: &mut Findings) {

@@ -198,6 +198,28 @@ pub const CASES: &[Case] = &[
     case("not-finite", &["blk.0.ffn_up.weight", "element [3, 2]", "2 values"], gguf_files::not_finite),
     case("not-finite", &["blk.0.ffn_up.weight", "element [32, 1]", "1 block"], gguf_files::scale_not_finite),
     case("not-finite", &["model.norm.weight", "element [1]", "1 value"], folders::not_finite),
+    case("not-finite", &["blk.0.ffn_up.weight", "element [0, 5]", "the scales of 1 block"], |s| {
+        gguf_files::block_scale(s, DType::Q4K, 2, 0x7e00)
+    }),
+    case("not-finite", &["element [0, 5]", "the scales of 1 block"], |s| {
+        gguf_files::block_scale(s, DType::Q6K, 208, 0xfc00)
+    }),
+    case("not-finite", &["element [0, 5]", "the scales of 1 block"], |s| {
+        gguf_files::block_scale(s, DType::Iq4Xs, 0, 0x7c00)
+    }),
+    case("not-finite", &["element [160, 0]", "32 values"], |s| gguf_files::block_byte(s, DType::Mxfp4, 0, 0xff)),
+    case("not-finite", &["element [80, 1]", "16 values"], |s| gguf_files::block_byte(s, DType::Nvfp4, 1, 0x7f)),
+    case(
+        "unused-code",
+        &["blk.0.ffn_up.weight", "element [98, 5]", "codes of tq2_0, found the byte 0xc5 in the first of 1 block"],
+        |s| gguf_files::block_byte(s, DType::Tq2_0, 2, 0xc5),
+    ),
+    case("unused-code", &["element [3, 5]", "codes of tq1_0, found the byte 0x14"], |s| {
+        gguf_files::block_byte(s, DType::Tq1_0, 3, 0x14)
+    }),
+    case("unused-code", &["element [241, 5]", "codes of tq1_0, found the byte 0x02"], |s| {
+        gguf_files::block_byte(s, DType::Tq1_0, 49, 0x02)
+    }),
     case("rope-factor-invalid", &["rope_freqs.weight", "element [0]"], gguf_files::rope_factors),
     case("zero-tensor", &["blk.1.ffn_up.weight", "6144"], gguf_files::zero_tensor),
     case("zero-bias", &["blk.1.attn_k.bias"], gguf_files::zero_bias),

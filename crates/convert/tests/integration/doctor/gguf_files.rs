@@ -466,6 +466,28 @@ pub fn scale_not_finite(scratch: &Scratch) -> PathBuf {
     quantized(scratch, |g| data(g, UP)[3 * 34..3 * 34 + 2].copy_from_slice(&0x7c00_u16.to_le_bytes()))
 }
 
+/// A matrix in another type with rows of 256, whose block number 5 is changed. All other blocks are sound.
+fn damaged_block(scratch: &Scratch, dtype: DType, change: impl Fn(&mut [u8])) -> PathBuf {
+    qwen(scratch, |g| {
+        let weights: Vec<f32> = (0..6144).map(|place| (place * place % 97) as f32 / 97.0 - 0.5).collect();
+        let mut blocks = vec![0; weights.len() / dtype.block_len() * dtype.block_bytes()];
+        (dtype.codec().expect("a codec").encode)(&weights, &mut blocks);
+        change(blocks.chunks_exact_mut(dtype.block_bytes()).nth(5).expect("more blocks"));
+        let tensor = g.tensor(UP);
+        (tensor.dtype, tensor.dimensions) = (dtype.gguf_id(), vec![256, 24]);
+        data(g, UP)[..blocks.len()].copy_from_slice(&blocks);
+    })
+}
+
+/// The f16 scale at `place` of a block becomes NaN or infinite.
+pub fn block_scale(scratch: &Scratch, dtype: DType, place: usize, scale: u16) -> PathBuf {
+    damaged_block(scratch, dtype, |block| block[place..place + 2].copy_from_slice(&scale.to_le_bytes()))
+}
+
+pub fn block_byte(scratch: &Scratch, dtype: DType, place: usize, byte: u8) -> PathBuf {
+    damaged_block(scratch, dtype, |block| block[place] = byte)
+}
+
 pub fn zero_block_rows(scratch: &Scratch) -> PathBuf {
     quantized(scratch, |g| data(g, QUERY)[..32 * 2 * 34].fill(0))
 }
