@@ -110,6 +110,21 @@ impl ImportanceEntry {
         &self.weights
     }
 
+    /// Whether the entry is one of a weight with this many columns and matrices. The number of matrices is that of the
+    /// counts; a single count is one of all matrices, and the `.dat` format has none.
+    pub fn fits(&self, columns: u64, matrices: u64) -> bool {
+        let has_counts = |count: usize| count < 2 || u64::try_from(count) == Ok(matrices);
+        columns.checked_mul(matrices) == u64::try_from(self.weights.len()).ok() && has_counts(self.counts.len())
+    }
+
+    /// The number of values for messages: `3 x 256` for three matrices of 256 columns.
+    pub fn size(&self) -> String {
+        match (self.counts.len(), self.weights.len()) {
+            (0 | 1, values) => values.to_string(),
+            (matrices, values) => format!("{matrices} x {}", values.checked_div(matrices).unwrap_or(0)),
+        }
+    }
+
     /// The numbers of the matrices that saw no tokens, if the weight has this many matrices.
     pub fn unseen(&self, matrices: usize) -> Vec<usize> {
         match self.counts.as_slice() {

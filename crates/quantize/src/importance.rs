@@ -108,11 +108,10 @@ impl ImportanceOptions {
             }
             return None;
         };
-        let columns = tensor.shape.first().copied().unwrap_or(1);
-        let matrices: u64 = tensor.shape.iter().skip(2).product();
-        if columns.checked_mul(matrices) != Some(entry.weights().len() as u64) {
-            let (expected, found) = (columns.saturating_mul(matrices), entry.weights().len());
-            findings.wrong_size.push(format!("{name} (expected {expected}, found {found})"));
+        let (columns, matrices) = columns_and_matrices(tensor);
+        if !fits(entry, tensor) {
+            let expected = if matrices > 1 { format!("{matrices} x {columns}") } else { columns.to_string() };
+            findings.wrong_size.push(format!("{name} (expected {expected}, found {})", entry.size()));
             return None;
         }
         findings.add_unseen(&name, entry, matrices as usize);
@@ -143,7 +142,7 @@ impl Findings {
     fn faults(&self) -> Vec<String> {
         let kinds = [
             ("expected an entry for every quantized tensor, found none for", &self.missing),
-            ("expected one value for each column, found a different number of values for", &self.wrong_size),
+            ("expected one value for each column of each matrix, found another size for", &self.wrong_size),
             ("expected tokens for every expert, found none for", &self.unseen),
         ];
         let faults = kinds.into_iter().filter(|(_, names)| !names.is_empty());
@@ -166,6 +165,28 @@ impl Findings {
         note(&self.zero, &format!("{groups} of columns without importance are quantized as if unweighted"));
         notes
     }
+}
+
+/// The importance by which a tensor may have been encoded as `dtype`, with and without [`ImportanceOptions::exact`];
+/// one if both are equal, none if the tensor is encoded without importance.
+pub fn possible_importance<'a>(file: &'a Importance, tensor: &TensorInfo, dtype: DType) -> Vec<Cow<'a, [f32]>> {
+    let is_used = dtype.codec().is_some_and(|codec| codec.uses_importance) && dtype != tensor.dtype;
+    let Some(entry) = file.entries().get(&tensor.name).filter(|entry| is_used && fits(entry, tensor)) else {
+        return Vec::new();
+    };
+    let (filled, groups) = without_zero_groups(entry.weights(), group_length(dtype));
+    let exact = (groups > 0).then(|| entry.weights().into());
+    [Some(filled), exact].into_iter().flatten().collect()
+}
+
+/// Whether an entry has the columns and matrices of a tensor.
+fn fits(entry: &ImportanceEntry, tensor: &TensorInfo) -> bool {
+    let (columns, matrices) = columns_and_matrices(tensor);
+    entry.fits(columns, matrices)
+}
+
+fn columns_and_matrices(tensor: &TensorInfo) -> (u64, u64) {
+    (tensor.shape.first().copied().unwrap_or(1), tensor.shape.iter().skip(2).product())
 }
 
 /// At most 127 bytes, as other programs write such keys.

@@ -23,7 +23,7 @@ mod walk;
 
 pub use encode::{Encoded, Encoder};
 pub use exact::{ExactTypes, OnGrid, exact_types, exact_types_of};
-pub use importance::{ImportanceOptions, TensorImportance, WeightedRows};
+pub use importance::{ImportanceOptions, TensorImportance, WeightedRows, possible_importance};
 pub use loss::Loss;
 pub use progress::{NoProgress, Progress};
 pub use recipe::{Choice, Freedom, ModelFacts, Recipe, RecipeParameters, Rule, RuleError, Scheme};

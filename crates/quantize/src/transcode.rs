@@ -79,10 +79,11 @@ impl Transcoder {
     }
 
     /// Writes `source` in the new type to `target`, which has room for exactly that. `loss` is told what the elements
-    /// lose; a copy loses nothing and is not looked at.
+    /// lose; a copy loses nothing.
     ///
     /// # Errors
-    /// An element that is not finite, or is not in the new type; `target` then holds anything.
+    /// An element that is not finite, or is not in the new type; `target` then holds anything. Elements of a type
+    /// without a codec are copied unchecked.
     pub fn transcode(
         self,
         source: &[u8],
@@ -92,7 +93,7 @@ impl Transcoder {
     ) -> Result<(), Unfit> {
         if self.is_copy() {
             target.copy_from_slice(source);
-            return Ok(());
+            return self.check_copy(source);
         }
         let sources = source.chunks(piece_bytes(self.source));
         for (number, (source, target)) in sources.zip(target.chunks_mut(piece_bytes(self.target))).enumerate() {
@@ -101,6 +102,23 @@ impl Transcoder {
                 .map_err(|unfit| unfit.after(number * PIECE_ELEMENTS))?;
         }
         Ok(())
+    }
+
+    /// Checks elements that are copied: damage would otherwise pass unnoticed.
+    ///
+    /// # Errors
+    /// An element that is NaN or infinite. A type without a codec is not checked.
+    pub fn check_copy(self, source: &[u8]) -> Result<(), Unfit> {
+        let Some(codec) = self.source.codec().filter(|_| !are_bytes_finite(self.source, source)) else { return Ok(()) };
+        let length = self.source.block_len();
+        let mut blocks = source.chunks(self.source.block_bytes()).enumerate();
+        let damaged = blocks.find(|(_, block)| !are_bytes_finite(self.source, block));
+        damaged.map_or(Ok(()), |(number, block)| {
+            let mut weights = vec![0.0; length];
+            (codec.decode)(block, &mut weights);
+            let place = first_not_finite(&weights).unwrap_or(0);
+            Err(self.damaged(place, block, weights[place]).after(number * length))
+        })
     }
 
     /// The same for whole rows whose columns have an importance.

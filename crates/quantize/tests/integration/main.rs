@@ -1,5 +1,6 @@
 //! Recipes and the quantization of whole files.
 
+mod importance;
 mod on_grid;
 mod recipes;
 mod resume;

@@ -8,7 +8,7 @@ use trueup_formats::{Checkpoint, TensorInfo, join_split_scale};
 use trueup_quantize::{Layout, NoProgress, Options, Recipe, Report, quantize};
 
 /// Deterministic weights in about -1..1 with some large ones.
-fn weights(count: usize, seed: u32) -> Vec<f32> {
+pub fn weights(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -18,7 +18,7 @@ fn weights(count: usize, seed: u32) -> Vec<f32> {
 }
 
 /// Writes f32 tensors under these names and shapes.
-fn write_model(path: &Path, tensors: &[(&str, &[u64], Vec<f32>)]) {
+pub fn write_model(path: &Path, tensors: &[(&str, &[u64], Vec<f32>)]) {
     let mut metadata = Metadata::default();
     metadata.insert("general.architecture", "llama");
     metadata.insert("general.file_type", 0u32);
@@ -49,7 +49,7 @@ fn options(dtype: Option<DType>, layout: Layout, threads: usize) -> Options {
     Options { recipe: Recipe::new(dtype), layout, threads: Some(threads), dry_run: false, resume: false }
 }
 
-fn open(path: &Path) -> Box<dyn Checkpoint> {
+pub fn open(path: &Path) -> Box<dyn Checkpoint> {
     join_split_scale(Box::new(Gguf::open(path).unwrap())).unwrap()
 }
 
@@ -155,6 +155,54 @@ fn weights_that_no_type_can_hold_are_refused_and_the_old_output_stays() {
     }
     let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "nothing else is left behind: {left:?}");
+}
+
+/// A file with one tensor whose blocks are those of a few weights, the last of them changed.
+fn write_damaged(path: &Path, dtype: DType, change: impl Fn(&mut [u8])) {
+    let info = TensorInfo::new("m.weight", &[256, 700], dtype).unwrap();
+    let mut bytes = vec![0; info.bytes as usize];
+    (dtype.codec().unwrap().encode)(&weights(256 * 700, 5), &mut bytes);
+    let start = bytes.len() - dtype.block_bytes();
+    change(&mut bytes[start..]);
+    let mut metadata = Metadata::default();
+    metadata.insert("general.architecture", "llama");
+    let writer = GgufWriter::create(GgufPlan::new(path, &metadata, &[info], None).unwrap(), &[]).unwrap();
+    writer.write(0, 0, &bytes).unwrap();
+    writer.finish().unwrap();
+}
+
+/// `scale` at byte `place` of the last block.
+type Damage = (DType, usize, &'static [u8], &'static str);
+
+/// Blocks of the types that `--type q8_0` keeps, because it is larger.
+#[test]
+fn damaged_blocks_are_refused_whether_they_are_copied_or_encoded_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, target) = (folder.path().join("bad.gguf"), folder.path().join("out.gguf"));
+    let cases: [Damage; 8] = [
+        (DType::Q4K, 0, &[0x00, 0x7e], "element [0, 699] is NaN"),
+        (DType::Q4K, 2, &[0x00, 0xfc], "element [0, 699] is "),
+        (DType::Q6K, 208, &[0x00, 0x7e], "element [0, 699] is NaN"),
+        (DType::Iq4Xs, 0, &[0x00, 0x7c], "element [0, 699] is "),
+        (DType::Tq2_0, 64, &[0xff, 0x7f], "element [0, 699] is NaN"),
+        (DType::Mxfp4, 0, &[0xff], "element [224, 699] is NaN"),
+        (DType::Nvfp4, 3, &[0x7f], "element [240, 699] is NaN"),
+        (DType::F16, 0, &[0x00, 0xfc], "element [255, 699] is -infinity"),
+    ];
+    for (dtype, place, bytes, sentence) in cases {
+        write_damaged(&source, dtype, |block| block[place..place + bytes.len()].copy_from_slice(bytes));
+        for wanted in [None, Some(DType::Q8_0), Some(DType::F32)] {
+            let options = options(wanted, Layout::Block, 2);
+            let error = quantize(open(&source).as_ref(), &target, &options, &NoProgress).unwrap_err().to_string();
+            assert!(error.contains(&format!("tensor m.weight: {sentence}")), "{dtype} as {wanted:?}: {error}");
+            assert!(error.ends_with("; the model is damaged; get the checkpoint again"), "{error}");
+            assert!(!target.exists());
+        }
+        write_damaged(&source, dtype, |_| ());
+        let report = run(&source, &target, &options(None, Layout::Block, 2));
+        assert_eq!((report.tensors[0].dtype, report.tensors[0].rmse), (dtype.name(), Some(0.0)));
+        fs::remove_file(&target).unwrap();
+    }
 }
 
 #[test]
