@@ -34,6 +34,7 @@ mod unit_rows;
 pub use check::{Agreement, TensorCheck, check};
 pub use describe::vocabulary;
 pub use diff::{Diff, DiffOptions, Difference, Kind, ValueDifference, diff};
+pub use diff::{WEIGHTED_COSINE_MIN, WEIGHTED_RMSE_MAX};
 pub use mapping::{MappedTensor, Mapping};
 pub use omitted::{OmittedTensor, StandIn};
 pub use overrides::{Override, OverrideError};

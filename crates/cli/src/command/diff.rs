@@ -7,7 +7,7 @@ use crate::value;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use trueup::convert::{Diff, DiffOptions, Difference, Kind, diff};
-use trueup::formats::{self, Checkpoint, OpenOptions, counted, quote, significant};
+use trueup::formats::{self, Checkpoint, Importance, OpenOptions, counted, quote, significant};
 
 /// Description in `--help`.
 pub const LONG_ABOUT: &str = "\
@@ -25,7 +25,8 @@ Exit codes:
 
 Examples:
   trueup diff path/to/hf-model model.gguf
-  trueup diff path/to/hf-model model-q4_0.gguf --allow-rounding --json";
+  trueup diff path/to/hf-model model-q4_0.gguf --allow-rounding --json
+  trueup diff model.gguf model-q4_k_m.gguf --allow-rounding --imatrix imatrix.gguf";
 
 /// Arguments of `trueup diff`.
 #[derive(Args)]
@@ -40,6 +41,12 @@ pub struct Arguments {
     /// A tensor counts as rounded if converting the other model's values to its type gives exactly the same values.
     #[arg(long)]
     allow_rounding: bool,
+    /// Importance matrix that one of the models was quantized with, for an exact comparison
+    ///
+    /// Without it, a tensor of a model that was quantized with an importance matrix is reported as such if its RMSE is
+    /// at most 4 times that of the same type without importance and its cosine is at least 0.75.
+    #[arg(long, value_name = "FILE")]
+    imatrix: Option<PathBuf>,
     /// Use this tokenizer file (.json, .model, .tiktoken, vocab.txt or tokenizer.bin) for the first model
     #[arg(long, value_name = "FILE")]
     tokenizer: Option<PathBuf>,
@@ -55,7 +62,9 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Result {
     let a = open(&arguments.a, arguments.tokenizer)?;
     let b = open(&arguments.b, None)?;
-    let options = DiffOptions { allow_rounding: arguments.allow_rounding, threads: arguments.threads };
+    let importance = arguments.imatrix.as_deref().map(Importance::open).transpose()?;
+    let (allow_rounding, threads) = (arguments.allow_rounding, arguments.threads);
+    let options = DiffOptions { allow_rounding, importance: importance.as_ref(), threads };
     let found = diff(a.as_ref(), b.as_ref(), options)?;
     if arguments.json {
         output::json(&serde_json::to_value(&found)?)?;
@@ -83,10 +92,14 @@ fn print(found: &Diff) -> Result<()> {
     if !found.equal {
         output::line(&table(columns, &rows.collect::<Vec<_>>()))?;
     }
-    let others = found.tensors - found.exact - found.rounded;
+    let others = found.tensors - found.exact - found.rounded - found.weighted;
+    let weighted = match found.weighted {
+        0 => String::new(),
+        count => format!("{count} quantized with an importance matrix, "),
+    };
     let verdict = if found.equal { "equal" } else { "different" };
     output::line(&format!(
-        "{verdict}: compared {}, {}: {} exact, {} rounded, {others} different",
+        "{verdict}: compared {}, {}: {} exact, {} rounded, {weighted}{others} different",
         counted(found.keys, "key"),
         counted(found.tensors, "tensor"),
         found.exact,
@@ -96,13 +109,18 @@ fn print(found: &Diff) -> Result<()> {
 
 fn values(line: &Difference) -> String {
     let Some(values) = &line.values else { return String::new() };
-    let how = if values.rounded { "rounded" } else { "DIFFERENT" };
+    let how = match (values.rounded, values.weighted) {
+        (true, _) => "rounded",
+        (false, true) => "quantized with an importance matrix",
+        (false, false) => "DIFFERENT",
+    };
     let place: Vec<String> = values.first.iter().map(u64::to_string).collect();
     format!(
-        "{how}: {}, first at [{}]; RMSE {}, max {}",
+        "{how}: {}, first at [{}]; RMSE {}, max {}{}",
         counted(values.elements, "element"),
         place.join(", "),
         significant(values.rmse, 4),
-        significant(values.max_abs, 4)
+        significant(values.max_abs, 4),
+        if values.weighted { format!(", cosine {}", significant(values.cosine, 6)) } else { String::new() }
     )
 }

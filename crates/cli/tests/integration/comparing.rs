@@ -1,6 +1,7 @@
 //! `inspect`, `diff`, `verify`, `plan`, `devices`, `demo`: what they say, and their exit codes.
 
 use crate::trueup::{Scratch, argument, ids, stories, tiny, trueup};
+use ::trueup::formats::{Checkpoint, Gguf};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -41,6 +42,62 @@ fn two_models_of_any_format_are_compared() {
     let told = trueup(&["diff", &gguf, &scratch.gguf(&tiny("qwen3"), "qwen3.gguf"), "-t", "1"]).exits(1);
     assert!(told.stdout.contains("general.architecture") && told.stdout.contains("different: "), "{told:?}");
     trueup(&["diff", &gguf, &scratch.path("missing.gguf")]).refuses(&["missing.gguf"]);
+}
+
+/// A file quantized with an importance matrix, before and after damage to one of its matrices.
+#[test]
+fn weights_quantized_with_an_importance_matrix_are_compared_with_and_without_it() {
+    let scratch = Scratch::new();
+    let (model, weighted, imatrix) =
+        (scratch.gguf(&stories(), "model.gguf"), scratch.path("w.gguf"), scratch.path("i"));
+    let text = scratch.path("corpus.txt");
+    fs::write(&text, "Once upon a time, Tom saw a big dog in the park. Lily was happy. ".repeat(20)).expect("a file");
+    trueup(&["imatrix", &model, "--corpus", &text, "-o", &imatrix, "-c", "64", "-q"]).exits(0);
+    trueup(&["quantize", &model, &weighted, "--type", "q4_k_m", "--imatrix", &imatrix, "-q"]).exits(0);
+
+    let plain = trueup(&["diff", &model, &weighted, "--json"]).exits(1).json();
+    let lines = plain["differences"].as_array().expect("differences");
+    let of = |name: &str| lines.iter().find(|line| line["name"] == name).map(|line| line["values"].clone());
+    let query = of("blk.0.attn_q.weight").expect("a matrix");
+    assert_eq!((&query["rounded"], &query["weighted"]), (&json!(false), &json!(true)), "{query}");
+    assert!(query["cosine"].as_f64().is_some_and(|cosine| cosine > 0.98), "{query}");
+    let count = lines.iter().filter(|line| line["values"]["weighted"] == true).count();
+    assert!(count >= 30 && plain["weighted"] == count && plain["exact"].as_u64() > Some(10), "{plain}");
+    assert_eq!(lines.len() - count, plain["rounded"].as_u64().expect("a number") as usize);
+    let shown = trueup(&["diff", &model, &weighted, "--allow-rounding"]).exits(1);
+    assert!(shown.stdout.contains("quantized with an importance matrix: ") && shown.stdout.contains(", cosine 0.9"));
+    assert!(shown.stdout.contains(&format!(" {count} quantized with an importance matrix, 0 different")), "{shown:?}");
+    assert!(shown.stderr.contains("pass the importance matrix with --imatrix"), "{shown:?}");
+
+    // The matrix makes the comparison exact, in both orders of the models.
+    for pair in [[&model, &weighted], [&weighted, &model]] {
+        let call = ["diff", pair[0], pair[1], "--imatrix", &imatrix, "--allow-rounding", "--json"];
+        let found = trueup(&call).exits(0).json();
+        assert_eq!((&found["equal"], &found["weighted"], &found["notes"]), (&json!(true), &json!(0), &json!([])));
+    }
+    // One changed code is found with the matrix, and blocks in another order without it.
+    let file = Gguf::open(&weighted).expect("a model");
+    let number = file.tensors().iter().position(|tensor| tensor.name == "blk.2.ffn_up.weight").expect("a matrix");
+    let mut blocks = vec![0; file.tensors()[number].bytes as usize];
+    file.read(number, 0, &mut blocks).expect("the file is whole");
+    let bytes = fs::read(&weighted).expect("readable");
+    let start = bytes.windows(blocks.len()).position(|window| window == blocks).expect("the blocks are in the file");
+    let changed = |change: &dyn Fn(&mut [u8])| {
+        let mut bytes = bytes.clone();
+        change(&mut bytes[start..start + blocks.len()]);
+        fs::write(&weighted, bytes).expect("a file");
+    };
+    changed(&|blocks| blocks[50] ^= 0x10);
+    let call = ["diff", &model, &weighted, "--imatrix", &imatrix, "--allow-rounding", "--json"];
+    let found = trueup(&call).exits(1).json();
+    let names: Vec<&Value> =
+        found["differences"].as_array().expect("a list").iter().map(|line| &line["name"]).collect();
+    assert_eq!(names, ["blk.2.ffn_up.weight"]);
+    // Of the 22 bytes of a block of q5_0.
+    changed(&|blocks| blocks.rotate_left(22 * 7));
+    let shown = trueup(&["diff", &model, &weighted, "--allow-rounding"]).exits(1);
+    assert!(shown.stdout.contains("DIFFERENT: ") && shown.stdout.contains(", 1 different"), "{shown:?}");
+    trueup(&["diff", &model, &weighted, "--imatrix", &text]).refuses(&["expected an importance matrix"]);
 }
 
 #[test]

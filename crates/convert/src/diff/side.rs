@@ -117,6 +117,11 @@ impl<'a> Side<'a> {
         }
     }
 
+    /// Whether the file was quantized with an importance matrix: such files name it.
+    pub fn has_importance(&self) -> bool {
+        self.metadata().is_some_and(|metadata| metadata.contains("quantize.imatrix.file"))
+    }
+
     /// The tables of a checkpoint that is no GGUF file.
     pub fn mapping(&self) -> Option<&Mapping> {
         match &self.kind {

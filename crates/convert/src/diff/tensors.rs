@@ -1,25 +1,70 @@
 //! Tensors of the same name: shapes, then values, chunk by chunk on all cores.
 
 use super::side::{Side, SideTensor};
-use super::{DiffOptions, Difference, Kind, ValueDifference};
+use super::{DiffOptions, Difference, Kind, ValueDifference, WEIGHTED_COSINE_MIN, WEIGHTED_RMSE_MAX};
 use crate::chunk::{Chunk, Order, ordered_chunks, row_elements};
+use std::borrow::Cow;
 use std::collections::HashMap;
-use trueup_blocks::{DType, DeviationSums};
-use trueup_formats::Result;
-use trueup_quantize::{Rooms, Transcoder, bytes_of, decode_exact, walk};
+use trueup_blocks::{DType, Deviation, DeviationSums};
+use trueup_formats::{Result, TensorInfo, element_indices};
+use trueup_quantize::{Rooms, Transcoder, WeightedRows, bytes_of, decode_exact, possible_importance, walk};
 
 /// What comparing all tensors gave.
 pub(super) struct Tensors {
     pub tensors: usize,
     pub exact: usize,
     pub rounded: usize,
+    pub weighted: usize,
     pub differences: Vec<Difference>,
 }
 
 /// Two tensors with the same name and shape.
-struct Pair {
+struct Pair<'a> {
     a: usize,
     b: usize,
+    /// How the tensor of a becomes that of b, and the other way round.
+    changes: [Change<'a>; 2],
+}
+
+/// How a tensor of one side may become that of the other.
+struct Change<'a> {
+    source: TensorInfo,
+    target: DType,
+    /// The importance that the encoding may have used.
+    importance: Vec<Cow<'a, [f32]>>,
+    /// Whether it used one that is not known.
+    is_weighted: bool,
+}
+
+impl<'a> Change<'a> {
+    fn new(from: &SideTensor, (side, to): (&Side, &SideTensor), options: DiffOptions<'a>) -> Change<'a> {
+        let (name, shape, target) = (from.name.clone(), from.shape.clone(), to.dtype);
+        let source = TensorInfo { name, shape, dtype: from.dtype, bytes: 0 };
+        let importance = options.importance.map_or_else(Vec::new, |file| possible_importance(file, &source, target));
+        let uses_importance = target.codec().is_some_and(|codec| codec.uses_importance);
+        let is_weighted = uses_importance && source.dtype != target && side.has_importance();
+        Change { source, target, importance, is_weighted }
+    }
+
+    /// The bytes of the plain encoding.
+    fn plain(&self, elements: usize, bytes: &[u8]) -> Vec<u8> {
+        let mut target = vec![0; bytes_of(elements as u64, self.target) as usize];
+        Transcoder::new(self.source.dtype, self.target).transcode_unchecked(bytes, &mut target, &mut Rooms::default());
+        target
+    }
+
+    /// Whether an encoding by importance gives these bytes, for each importance.
+    fn are_weighted(&self, (start, elements): (u64, usize), bytes: &[u8], expected: &[u8]) -> Vec<bool> {
+        let gives = |importance: &Cow<[f32]>| {
+            let rows = WeightedRows::new(&self.source, &(start..start + elements as u64), importance);
+            let mut target = vec![0; expected.len()];
+            let (mut rooms, mut loss) = (Rooms::default(), DeviationSums::default());
+            let transcoder = Transcoder::new(self.source.dtype, self.target);
+            let done = transcoder.transcode_weighted(bytes, &mut target, &mut rooms, &rows, &mut loss);
+            done.is_ok() && target == expected
+        };
+        self.importance.iter().map(gives).collect()
+    }
 }
 
 /// The same elements of both.
@@ -38,7 +83,9 @@ pub(super) fn compare(a: &Side, b: &Side, options: DiffOptions) -> Result<Tensor
         let comparable = other.is_some_and(|other| are_comparable(tensor, &b.tensors[other]));
         if let (Some(other), true) = (other, comparable) {
             lines.push(Line::Pair(pairs.len()));
-            pairs.push(Pair { a: place, b: other });
+            let found = &b.tensors[other];
+            let changes = [Change::new(tensor, (b, found), options), Change::new(found, (a, tensor), options)];
+            pairs.push(Pair { a: place, b: other, changes });
         } else {
             lines.push(Line::Different(difference(Some(tensor), other.map(|other| &b.tensors[other]), None)));
         }
@@ -72,7 +119,7 @@ fn difference(a: Option<&SideTensor>, b: Option<&SideTensor>, values: Option<Val
 }
 
 fn summary(a: &Side, b: &Side, pairs: &[Pair], lines: Vec<Line>, found: &[Found], options: DiffOptions) -> Tensors {
-    let mut tensors = Tensors { tensors: lines.len(), exact: 0, rounded: 0, differences: Vec::new() };
+    let mut tensors = Tensors { tensors: lines.len(), exact: 0, rounded: 0, weighted: 0, differences: Vec::new() };
     for line in lines {
         let number = match line {
             Line::Pair(number) => number,
@@ -82,11 +129,12 @@ fn summary(a: &Side, b: &Side, pairs: &[Pair], lines: Vec<Line>, found: &[Found]
             }
         };
         let (first, second) = (&a.tensors[pairs[number].a], &b.tensors[pairs[number].b]);
-        let Some(values) = found[number].difference(&first.shape) else {
+        let Some(values) = found[number].difference(&pairs[number]) else {
             tensors.exact += 1;
             continue;
         };
         tensors.rounded += usize::from(values.rounded);
+        tensors.weighted += usize::from(values.weighted);
         if !(values.rounded && options.allow_rounding) {
             tensors.differences.push(difference(Some(first), Some(second), Some(values)));
         }
@@ -123,7 +171,7 @@ fn read(
         if skips && types.0 == types.1 && a_bytes == b_bytes {
             return Ok(Found { skipped: true, ..Found::default() });
         }
-        Ok(Found::of(chunk.a.elements.start, types, &a_bytes, &b_bytes))
+        Ok(Found::of(chunk.a.elements.start, types, &pairs[chunk.pair].changes, &a_bytes, &b_bytes))
     };
     walk(chunks, threads, a.source.path(), one, |chunk, more| found[chunk.pair].merge(&more))
 }
@@ -144,6 +192,9 @@ fn chunks(a: &Side, b: &Side, number: usize, pair: &Pair) -> Vec<PairChunk> {
     a.into_iter().zip(b).map(|(a, b)| PairChunk { pair: number, a, b }).collect()
 }
 
+/// The plain encoding, and those by at most two importances.
+const ENCODINGS: usize = 3;
+
 /// What comparing some elements gave.
 #[derive(Clone, Default)]
 struct Found {
@@ -151,22 +202,25 @@ struct Found {
     different: u64,
     /// The first of them, counted from the tensor's first element.
     first: Option<u64>,
-    /// Whether some bytes of b are not what its type makes of a; and the other way round.
-    not_rounded_to: [bool; 2],
+    /// Whether some bytes of b are not what each encoding in its type makes of a; and the other way round.
+    not_rounded_to: [[bool; ENCODINGS]; 2],
     /// Whether values of equal bytes are missing in the sums.
     skipped: bool,
     sums: DeviationSums,
+    /// Of a and its plain encoding in the type of b, if that is of interest; and the other way round.
+    plain: [DeviationSums; 2],
 }
 
 impl Found {
-    fn of(start: u64, (a_type, b_type): (DType, DType), a: &[u8], b: &[u8]) -> Found {
+    fn of(start: u64, (a_type, b_type): (DType, DType), changes: &[Change; 2], a: &[u8], b: &[u8]) -> Found {
         if a_type.codec().is_none() {
             let block = a_type.block_bytes();
             let differs = |(a, b): (&[u8], &[u8])| a != b;
             let blocks = || a.chunks(block).zip(b.chunks(block));
             let different = blocks().filter(|pair| differs(*pair)).count() * a_type.block_len();
             let first = blocks().position(differs).map(|place| start + (place * a_type.block_len()) as u64);
-            return Found { different: different as u64, first, not_rounded_to: [true; 2], ..Found::default() };
+            let not_rounded_to = [[true; ENCODINGS]; 2];
+            return Found { different: different as u64, first, not_rounded_to, ..Found::default() };
         }
         let (a_values, b_values) = (decode_exact(a_type, a), decode_exact(b_type, b));
         let differs = |(a, b): (&f64, &f64)| a.to_bits() != b.to_bits() && !(a.is_nan() && b.is_nan());
@@ -176,14 +230,24 @@ impl Found {
             first: pairs().position(differs).map(|place| start + place as u64),
             ..Found::default()
         };
-        found.sums.add(&narrowed(&a_values), &narrowed(&b_values));
-        if found.different > 0 {
-            let rounded = |from, to, bytes: &[u8]| {
-                let mut expected = vec![0; bytes_of(a_values.len() as u64, to) as usize];
-                Transcoder::new(from, to).transcode_unchecked(bytes, &mut expected, &mut Rooms::default());
-                expected
-            };
-            found.not_rounded_to = [rounded(a_type, b_type, a) != b, rounded(b_type, a_type, b) != a];
+        let (a_narrow, b_narrow) = (narrowed(&a_values), narrowed(&b_values));
+        found.sums.add(&a_narrow, &b_narrow);
+        let sides = [(a, b, &a_narrow), (b, a, &b_narrow)];
+        for (side, (source, target, values)) in sides.into_iter().enumerate() {
+            let change = &changes[side];
+            if found.different == 0 && !change.is_weighted {
+                continue;
+            }
+            let plain = change.plain(values.len(), source);
+            if change.is_weighted {
+                found.plain[side].add(values, &narrowed(&decode_exact(change.target, &plain)));
+            }
+            if found.different > 0 {
+                let weighted = change.are_weighted((start, values.len()), source, target);
+                let not_rounded = &mut found.not_rounded_to[side];
+                *not_rounded = [plain != target, true, true];
+                weighted.into_iter().zip(&mut not_rounded[1..]).for_each(|(gives, not)| *not = !gives);
+            }
         }
         found
     }
@@ -191,28 +255,25 @@ impl Found {
     fn merge(&mut self, other: &Found) {
         self.different += other.different;
         self.first = self.first.or(other.first);
-        self.not_rounded_to = [0, 1].map(|side| self.not_rounded_to[side] || other.not_rounded_to[side]);
+        for side in 0..2 {
+            let (mine, others) = (&mut self.not_rounded_to[side], &other.not_rounded_to[side]);
+            mine.iter_mut().zip(others).for_each(|(mine, other)| *mine |= other);
+            self.plain[side].merge(&other.plain[side]);
+        }
         self.skipped |= other.skipped;
         self.sums.merge(&other.sums);
     }
 
-    fn difference(&self, shape: &[u64]) -> Option<ValueDifference> {
-        let mut rest = self.first?;
-        let mut index = |size: &u64| {
-            let place = rest % size.max(&1);
-            rest /= size.max(&1);
-            place
+    fn difference(&self, pair: &Pair) -> Option<ValueDifference> {
+        let first = element_indices(self.first?, &pair.changes[0].source.shape);
+        let Deviation { rmse, cosine, max_abs, not_finite } = self.sums.deviation();
+        let rounded = self.not_rounded_to.as_flattened().contains(&false);
+        let is_near = |plain: &DeviationSums| {
+            rmse <= WEIGHTED_RMSE_MAX * plain.deviation().rmse && cosine >= WEIGHTED_COSINE_MIN && not_finite == 0
         };
-        let first = shape.iter().map(&mut index).collect();
-        let deviation = self.sums.deviation();
-        Some(ValueDifference {
-            rounded: self.not_rounded_to.contains(&false),
-            elements: self.different,
-            first,
-            rmse: deviation.rmse,
-            max_abs: deviation.max_abs,
-            cosine: deviation.cosine,
-        })
+        let weighted = [0, 1].into_iter().any(|side| pair.changes[side].is_weighted && is_near(&self.plain[side]));
+        let (elements, weighted) = (self.different, weighted && !rounded);
+        Some(ValueDifference { rounded, weighted, elements, first, rmse, max_abs, cosine })
     }
 }
 
