@@ -72,7 +72,24 @@ pub fn check_ids(tokenizer: &Tokenizer, ids: &[u32]) -> Result<()> {
 }
 
 /// Reads a text file in UTF-8, or in UTF-16 with a byte order mark. The mark is not part of the text.
+///
+/// # Errors
+/// I/O, other encodings, and NUL characters, which texts do not contain.
 pub fn read_text(file: &Path) -> Result<String> {
+    let text = read_prompt(file)?;
+    match text.find('\0') {
+        None => Ok(text),
+        Some(place) => Err(Error::new(file, "expected text, found a NUL character")
+            .at(format!("byte {place}"))
+            .help("pass a text file in UTF-8, or in UTF-16 with a byte order mark")),
+    }
+}
+
+/// The same for a text that is encoded as it is, NUL characters included.
+///
+/// # Errors
+/// I/O, and other encodings.
+pub fn read_prompt(file: &Path) -> Result<String> {
     let bytes = SourceFile::open(file)?.read_all(TEXT_BYTES_MAX)?;
     let text = to_utf8(&bytes).map_err(|problem| Error::new(file, problem))?;
     String::from_utf8(text.into_owned()).map_err(|error| {
@@ -85,7 +102,17 @@ pub fn read_text(file: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::read_text;
+    use super::{read_prompt, read_text};
+
+    #[test]
+    fn only_prompts_may_have_nul_characters() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("corpus.txt");
+        std::fs::write(&file, b"text\0").unwrap();
+        assert_eq!(read_prompt(&file).unwrap(), "text\0");
+        let error = read_text(&file).unwrap_err().to_string();
+        assert!(error.contains("byte 4: expected text, found a NUL character; pass a text file"), "{error}");
+    }
 
     #[test]
     fn byte_order_marks_are_not_part_of_a_text() {

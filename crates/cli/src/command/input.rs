@@ -55,7 +55,7 @@ impl Input {
             prompts.push(tokenizer()?.encode(prompt, add_special)?);
         }
         for file in &self.files {
-            prompts.push(tokenizer()?.encode(&text::read_text(file)?, add_special)?);
+            prompts.push(tokenizer()?.encode(&text::read_prompt(file)?, add_special)?);
         }
         prompts.extend(self.ids.iter().map(|Ids(ids)| ids.clone()));
         Ok(prompts)

@@ -61,7 +61,7 @@ pub fn run(arguments: Arguments) -> Result {
     }
     let prompt = match (&arguments.prompt, &arguments.file) {
         (Some(prompt), _) => prompt.clone(),
-        (None, Some(file)) => text::read_text(file)?,
+        (None, Some(file)) => text::read_prompt(file)?,
         (None, None) => String::new(),
     };
     let ids = tokenizer.encode(&prompt, !arguments.no_special)?;

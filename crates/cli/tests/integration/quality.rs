@@ -163,6 +163,33 @@ fn inputs_that_cannot_be_compared_are_refused() {
     refuses(&["--against", &cut], &["cut.logits", "expected", "bytes for", "write the file again"]);
 }
 
+/// Texts without two chunks, and files that are no text, by the sentence of both commands.
+#[test]
+fn unusable_texts_are_refused_by_compare_and_imatrix() {
+    let scratch = Scratch::new();
+    let (model, output) = (scratch.gguf(&tiny("llama3"), "model.gguf"), scratch.path("imatrix.gguf"));
+    let too_short = "expected at least 64 tokens (2 chunks of 32), found ";
+    let utf16: Vec<u8> = "Once upon a time ".repeat(40).encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let cases: [(&str, Vec<u8>, &str); 6] = [
+        ("empty.txt", Vec::new(), too_short),
+        ("space.txt", b" ".to_vec(), too_short),
+        ("tiny.txt", b"Once".to_vec(), too_short),
+        ("nul.txt", vec![0; 4096], "byte 0: expected text, found a NUL character; pass a text file in UTF-8"),
+        ("utf16.txt", utf16, "byte 1: expected text, found a NUL character"),
+        ("binary.txt", vec![0xff; 4096], "expected UTF-8 text, found other bytes"),
+    ];
+    for (name, bytes, sentence) in cases {
+        let corpus = scratch.path(name);
+        fs::write(&corpus, bytes).expect("files can be written");
+        let place = ["--corpus", &corpus, "-c", "32", "-q"];
+        let commands = [vec!["compare", &model], vec!["imatrix", &model, "-o", &output]];
+        for command in commands {
+            trueup(&[&command[..], &place].concat()).refuses(&[name, sentence]);
+        }
+    }
+    assert!(!scratch.names().contains(&"imatrix.gguf".to_owned()), "nothing is written");
+}
+
 #[test]
 fn an_importance_matrix_is_continued_to_the_same_file() {
     let scratch = Scratch::new();
