@@ -18,6 +18,7 @@ mod faces;
 mod gating;
 mod generating;
 mod hostile;
+mod llama_cpp;
 mod operators;
 mod quality;
 mod ranges;
