@@ -6,7 +6,8 @@
 #
 #   environment   the card, its driver, the processor
 #   operators     the operator suite with three seeds, and once on the plain kernels
-#   models        verify on every fixture in f16, q8_0 and q4_0: fused, plain, and with the plain kernels
+#   models        verify on every fixture in f16, q8_0 and q4_0: fused, plain, and with the plain kernels; on a model
+#                 with rows of 256 in the types that need such rows and their relatives (WIDE_TYPES)
 #   cards         two cards, where they are there: layers over both, and products divided over both, by NCCL where that
 #                 is installed, and copied
 #   sanitizers    compute-sanitizer's memcheck and racecheck on a few cases of each operator and on a model, whose steps
@@ -45,8 +46,27 @@ operators() {
 }
 
 models() {
+    wide_model
     models_as "${MODEL_TYPES:-f16 q8_0 q4_0}" "" "--fusion off" "--no-repack"
 }
+
+# A model with rows of 256, the decoded matrices of a model in q2_k to q6_k: one of the jobs that models_as adds up.
+wide_model() (
+    work="$work/jobs/wide"
+    mkdir -p "$work"
+    log="$work/log"
+    wrong=0
+    trap - EXIT
+    if try "decode the wide model" "$trueup" quantize --type f32 fixtures/traces/k-quants.gguf "$work/f32.gguf"; then
+        for dtype in ${WIDE_TYPES:-q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4 nvfp4 tq1_0 tq2_0}; do
+            try "quantize wide to $dtype" "$trueup" quantize --type "$dtype" --pure "$work/f32.gguf" "$work/$dtype.gguf" || continue
+            # The model has no text of its tokens.
+            verdict "wide-$dtype" "$work/$dtype.gguf" --ids "1 5 9 12 30 31 7 40 22 18" || true
+            rm "$work/$dtype.gguf"
+        done
+    fi
+    echo "$wrong" >"$work/wrong"
+)
 
 # model DTYPE: a fixture of that type, at $work/DTYPE.gguf.
 model() {

@@ -4,7 +4,7 @@
 //! ```text
 //!  cargo test -p trueup-tests --test cuda_sim -- [--all] [--seed S] [--model NAME] [--sanitize]
 //!
-//!  --all        all cases of the suite, not one in twenty, and all fixtures in all types
+//!  --all        all cases of the suite, not one in twenty, all fixtures in all types, and a wide model in all types
 //!  --seed       what the numbers follow from, and which cases are drawn
 //!  --model      only the verdicts on this fixture, in all types
 //!  --sanitize   in a process with the address and undefined behaviour sanitizers, which end it where a kernel touches what is not its own
@@ -34,6 +34,8 @@ mod products;
 mod replay;
 #[path = "cuda_sim/transfers.rs"]
 mod transfers;
+#[path = "cuda_sim/wide.rs"]
+mod wide;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
@@ -103,6 +105,7 @@ fn main() {
     faults.extend(products::products(&*device));
     faults.extend(plans::plans(&CARD));
     faults.extend(models(&device, cases(all)));
+    faults.extend(wide::wide(&device, all, seed));
     faults.extend(caches("cuda-sim, simulated", &device));
     faults.extend(groups::groups(&CARD));
     faults.extend(launches::launches(&CARD));
