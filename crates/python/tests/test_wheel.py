@@ -328,6 +328,31 @@ class Files(Fixtures):
             self.assertEqual(tensor.dtype, tensors[name].dtype)
             numpy.testing.assert_array_equal(tensor.data, tensors[name].data)
 
+    def test_a_matrix_in_q4_k_has_the_values_of_its_blocks(self):
+        """Super-blocks of 256: two f16 scales, eight pairs of 6-bit codes, 4 bits per weight (ggml's layout)."""
+        source, target = self.folder / "wide.gguf", self.folder / "wide-q4_k.gguf"
+        trueup.convert(ROOT / "fixtures" / "models" / "refact", source)
+        report = trueup.quantize(source, target, "q4_k", pure=True)
+        name = "blk.0.ffn_down.weight"
+        tensor = trueup.read_gguf(target).tensors[name]
+        self.assertEqual((tensor.dtype, tensor.shape[-1] % 256), ("q4_k", 0))
+        blocks = tensor.data.reshape(-1, 144)
+        scales = blocks[:, :4].copy().view("<f2").astype("<f4")
+        packed = blocks[:, 4:16].astype("<i4")
+        low, high = packed[:, 0:4], packed[:, 4:8]
+        mixed = packed[:, 8:12]
+        step = numpy.concatenate([low & 63, mixed & 15 | low >> 6 << 4], axis=1)
+        minimum = numpy.concatenate([high & 63, mixed >> 4 | high >> 6 << 4], axis=1)
+        pairs = blocks[:, 16:].reshape(-1, 4, 32)
+        codes = numpy.stack([pairs & 15, pairs >> 4], axis=2).reshape(-1, 8, 32).astype("<f4")
+        values = (scales[:, :1] * step)[:, :, None] * codes - (scales[:, 1:] * minimum)[:, :, None]
+        found = tensor.to_float32()
+        numpy.testing.assert_array_equal(found, values.astype("<f4").reshape(found.shape))
+        line = next(line for line in report["tensors"] if line["name"] == name)
+        error = trueup.read_gguf(source).tensors[name].to_float32() - found
+        self.assertAlmostEqual(line["rmse"], float(numpy.sqrt((error.astype("<f8") ** 2).mean())), places=9)
+        self.assertTrue(numpy.isfinite(trueup.Model(target).logits([5, 6, 7])).all())
+
     def test_an_importance_matrix_is_collected_and_used(self):
         corpus, matrix = self.folder / "corpus.txt", self.folder / "imatrix.gguf"
         corpus.write_text("Once upon a time there was a little girl. She liked the dog. " * 30, encoding="utf-8")
