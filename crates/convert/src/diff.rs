@@ -89,11 +89,12 @@ pub struct ValueDifference {
 }
 
 /// Largest RMSE of a tensor quantized with an importance matrix, as a multiple of that of the plain encoding. An
-/// importance matrix moves errors to columns that matter less, so the unweighted error grows: up to 1.5 times in
-/// measurements with the matrices of models, up to 3 times with an importance that varies by four orders of magnitude.
+/// importance matrix moves errors to columns that matter less, so the unweighted error grows. Measured in q2_k to q6_k,
+/// q4_0, iq4_nl and iq4_xs: to 1.05 times with the sums of a model, to 1.45 times with log-normal importance (sigma 3).
 pub const WEIGHTED_RMSE_MAX: f64 = 4.0;
 
-/// Smallest cosine between such a tensor and its source: that of unrelated weights is about 0, that of q2_k above 0.9.
+/// Smallest cosine between such a tensor and its source: that of unrelated weights is about 0, that of q2_k in the
+/// same measurement at least 0.95.
 pub const WEIGHTED_COSINE_MIN: f64 = 0.75;
 
 /// What counts as a difference, and how fast it is looked for.
