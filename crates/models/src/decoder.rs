@@ -30,6 +30,8 @@ pub(crate) struct Usual {
     pub hidden_size: &'static str,
     pub layers: &'static str,
     pub heads: &'static str,
+    /// Attention heads if the key is absent; `None` if it is required.
+    pub heads_absent: Option<usize>,
     pub kv_heads: &'static str,
     /// KV heads if the key is absent; `None` for as many as attention heads, which also a null means.
     pub kv_heads_absent: Option<usize>,
@@ -40,6 +42,8 @@ pub(crate) struct Usual {
     /// The feed-forward's size as a multiple of the hidden size if the key is absent; `None` if it is required.
     pub intermediate_absent: Option<usize>,
     pub vocabulary: &'static str,
+    /// Tokens if the key is absent; `None` if it is required.
+    pub vocabulary_absent: Option<usize>,
     pub context: &'static str,
     /// Positions if the key is absent; `None` if it is required.
     pub context_absent: Option<usize>,
@@ -72,6 +76,7 @@ impl Usual {
         hidden_size: "hidden_size",
         layers: "num_hidden_layers",
         heads: "num_attention_heads",
+        heads_absent: None,
         kv_heads: "num_key_value_heads",
         kv_heads_absent: None,
         head_size: "head_dim",
@@ -79,6 +84,7 @@ impl Usual {
         intermediate: "intermediate_size",
         intermediate_absent: None,
         vocabulary: "vocab_size",
+        vocabulary_absent: None,
         context: "max_position_embeddings",
         context_absent: Some(2048),
         epsilon: ("rms_norm_eps", 1e-6),
@@ -178,7 +184,7 @@ impl Decoder {
     /// Reads the usual keys of `config.json`; `pairs` are those of the GGUF file.
     pub fn from_config(config: &mut Config, usual: &Usual, pairs: RopePairs) -> Decoder {
         let layers = config.layers(usual.layers);
-        let heads = config.per_layer(usual.heads, layers, COUNT_MAX, None);
+        let heads = config.per_layer(usual.heads, layers, COUNT_MAX, usual.heads_absent);
         let hidden_size = config.size(usual.hidden_size);
         let kv_heads = match usual.kv_heads_absent.filter(|_| !config.has(usual.kv_heads)) {
             Some(absent) => vec![absent; layers],
@@ -188,7 +194,10 @@ impl Decoder {
         let head_size = head_size(config, usual, hidden_size, layers, heads.first().copied().unwrap_or(1));
         let intermediate = usual.intermediate_absent.map(|times| hidden_size.saturating_mul(times));
         let intermediate = config.per_layer(usual.intermediate, layers, SIZE_MAX, intermediate);
-        let vocabulary = config.vocabulary(usual.vocabulary);
+        let vocabulary = match usual.vocabulary_absent.filter(|_| config.value(usual.vocabulary).is_none()) {
+            Some(absent) => absent,
+            None => config.vocabulary(usual.vocabulary),
+        };
         let context = config.context(usual.context, usual.context_absent);
         let epsilon = nearest_f32(config.positive_or(usual.epsilon.0, usual.epsilon.1));
         let base = config.positive_or(usual.rope_base.0, usual.rope_base.1);
@@ -309,6 +318,7 @@ impl Decoder {
                 scale: 1.0 / real(self.key_size).sqrt(),
                 softcap: None,
                 clamp: None,
+                is_clamped_after_norm: false,
                 head_norm: style.head_norm.map(|span| HeadNorm { norm, span }),
                 has_bias: style.attention_bias,
                 has_output_bias: style.output_bias,

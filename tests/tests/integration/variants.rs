@@ -1,4 +1,5 @@
-//! Fixtures with other settings or weights, which `fixtures/variants.json` describes, against transformers.
+//! Fixtures with other settings or weights, which `fixtures/variants.json` and `fixtures/layouts.json` describe, against
+//! transformers.
 
 use ndarray::Array2;
 use safetensors::SafeTensors;
@@ -8,9 +9,10 @@ use std::fs;
 use std::path::Path;
 use trueup::blocks::DType;
 use trueup::convert::{self, Options};
-use trueup::formats::{OpenOptions, open};
+use trueup::formats::{OpenOptions, json, open};
 use trueup::quantize::NoProgress;
-use trueup_tests::{nmse, root, say, write_renamed};
+use trueup::runtime::{DeviceOptions, open_device};
+use trueup_tests::{fixture, nmse, root, say, verdict, write_renamed};
 
 /// The largest error of the oracle.
 const NMSE_MAX: f64 = 1e-9;
@@ -25,15 +27,17 @@ fn write(variant: &Value, folder: &Path) {
         }
     }
     let config = fs::read(source.join("config.json")).expect("a fixture has a description");
-    let mut config: serde_json::Map<String, Value> = serde_json::from_slice(&config).expect("JSON");
+    let mut config = json::object("config.json", &config).expect("JSON");
     for (key, value) in variant["config"].as_object().expect("settings") {
         config.insert(key.clone(), value.clone());
     }
     fs::write(folder.join("config.json"), Value::from(config).to_string()).expect("files can be written");
     let file = fs::read(source.join("model.safetensors")).expect("a fixture has weights");
     let weights = SafeTensors::deserialize(&file).expect("a fixture is safetensors");
-    let changes = variant["tensors"].as_object().expect("changes");
-    let tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = weights
+    let empty = serde_json::Map::new();
+    let object = |key: &str| variant.get(key).map_or(&empty, |object| object.as_object().expect("an object"));
+    let (changes, added) = (object("tensors"), object("added"));
+    let mut tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = weights
         .tensors()
         .into_iter()
         .filter_map(|(name, tensor)| {
@@ -45,6 +49,11 @@ fn write(variant: &Value, folder: &Path) {
             }
         })
         .collect();
+    tensors.extend(added.iter().map(|(name, shape)| {
+        let shape: Vec<usize> = serde_json::from_value(shape.clone()).expect("a shape");
+        let bytes = added_values(&shape).flat_map(f32::to_le_bytes).collect();
+        (name.clone(), Dtype::F32, shape, bytes)
+    }));
     for name in changes.keys() {
         assert!(weights.tensor(name).is_ok(), "{name} is not a tensor of the fixture");
     }
@@ -53,6 +62,12 @@ fn write(variant: &Value, folder: &Path) {
     });
     let views: Vec<_> = views.collect();
     safetensors::serialize_to_file(views, None, &folder.join("model.safetensors")).expect("a file can be written");
+}
+
+/// The values that `scripts/make_layout_goldens.py` gives a tensor that the fixture does not have.
+fn added_values(shape: &[usize]) -> impl Iterator<Item = f32> {
+    let base = if shape.len() == 1 { 1.0 } else { 0.0 };
+    (0..shape.iter().product::<usize>()).map(move |number| ((37 * number % 64) as f32 - 32.0) / 32.0 + base)
 }
 
 /// `value * factor + summand` in the rows of each change, each step rounded to f32.
@@ -83,27 +98,38 @@ fn logits(variant: &Value, folder: &Path, ids: &[u32]) -> Array2<f64> {
     say(&model, "ref", &[ids.to_vec()], 0, true).remove(0).prompt_logits
 }
 
+/// A golden file of this folder, and its token ids.
+fn golden(name: &str) -> (Value, Vec<u32>) {
+    let golden = fs::read(root().join("fixtures").join(name)).expect("the golden file");
+    let golden: Value = serde_json::from_slice(&golden).expect("JSON");
+    let ids = serde_json::from_value(golden["ids"].clone()).expect("token ids");
+    (golden["variants"].clone(), ids)
+}
+
+/// Compares the logits of a variant with the golden ones. Returns what is wrong.
+fn compare_logits(variant: &Value, folder: &Path, ids: &[u32]) -> Option<String> {
+    let rows: Vec<Vec<f64>> = serde_json::from_value(variant["logits"].clone()).expect("logits");
+    let logits = logits(variant, folder, ids);
+    let first = logits.nrows() - rows.len();
+    let found: Vec<f64> = (first..logits.nrows()).flat_map(|row| logits.row(row).to_vec()).collect();
+    let error = nmse(&found, &rows.concat());
+    let is_wrong = error.is_nan() || error > NMSE_MAX;
+    is_wrong.then(|| format!("{}: the logits differ by an NMSE of {error:e}", variant["name"]))
+}
+
 #[test]
 fn settings_that_no_fixture_has_are_computed_as_in_transformers() {
-    let golden = fs::read(root().join("fixtures/variants.json")).expect("the golden file");
-    let golden: Value = serde_json::from_slice(&golden).expect("JSON");
-    let ids: Vec<u32> = serde_json::from_value(golden["ids"].clone()).expect("token ids");
+    let (variants, ids) = golden("variants.json");
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let mut faults = Vec::new();
-    for (number, variant) in golden["variants"].as_array().expect("variants").iter().enumerate() {
-        let rows: Vec<Vec<f64>> = serde_json::from_value(variant["logits"].clone()).expect("logits");
-        let logits = logits(variant, &scratch.path().join(number.to_string()), &ids);
-        let first = logits.nrows() - rows.len();
-        let found: Vec<f64> = (first..logits.nrows()).flat_map(|row| logits.row(row).to_vec()).collect();
-        let error = nmse(&found, &rows.concat());
-        if error.is_nan() || error > NMSE_MAX {
-            faults.push(format!("{}: the logits differ by an NMSE of {error:e}", variant["name"]));
-        }
+    for (number, variant) in variants.as_array().expect("variants").iter().enumerate() {
+        let folder = scratch.path().join(number.to_string());
+        faults.extend(compare_logits(variant, &folder, &ids));
         if let Some(greedy) = variant.get("greedy") {
             let of = |key: &str| -> Vec<u32> { serde_json::from_value(greedy[key].clone()).expect("token ids") };
-            let model = scratch.path().join(number.to_string()).join("model.gguf");
             for device in ["ref", "cpu"] {
-                let said = say(&model, device, &[of("prompt")], of("ids").len(), true).remove(0).ids;
+                let said =
+                    say(&folder.join("model.gguf"), device, &[of("prompt")], of("ids").len(), true).remove(0).ids;
                 if said != of("ids") {
                     faults.push(format!("{}: {device} continues with {said:?}", variant["name"]));
                 }
@@ -111,6 +137,65 @@ fn settings_that_no_fixture_has_are_computed_as_in_transformers() {
         }
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// They run on `cpu`, too, and every node of them is verified.
+#[test]
+fn settings_of_other_layouts_are_computed_as_in_transformers_5_and_verified() {
+    let (variants, ids) = golden("layouts.json");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let device = open_device("cpu", &DeviceOptions::default()).expect("cpu");
+    let mut faults = Vec::new();
+    for (number, variant) in variants.as_array().expect("variants").iter().enumerate() {
+        let folder = scratch.path().join(number.to_string());
+        faults.extend(compare_logits(variant, &folder, &ids));
+        let fixture = fixture(variant["fixture"].as_str().expect("a name"));
+        let report = verdict(&device, &fixture, &folder.join("model.gguf"), true, None);
+        faults.extend(report.err().map(|problem| format!("{}: {problem}", variant["name"])));
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// Heads that share one head of keys and values give the same logits as heads with equal ones each, whose rows are
+/// neighbours of the rows of their queries.
+#[test]
+fn starcoder_may_have_keys_and_values_for_each_head() {
+    // Heads, and elements of each.
+    const HEADS: usize = 4;
+    const SIZE: usize = 16;
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let fixture = fixture("starcoder");
+    write(&json!({ "fixture": "starcoder", "config": { "multi_query": false } }), scratch.path());
+    let path = scratch.path().join("model.safetensors");
+    let file = fs::read(&path).expect("the file that was written");
+    let weights = SafeTensors::deserialize(&file).expect("safetensors");
+    let tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = weights
+        .tensors()
+        .into_iter()
+        .map(|(name, tensor)| {
+            let (mut shape, mut bytes) = (tensor.shape().to_vec(), tensor.data().to_vec());
+            if name.contains("c_attn") {
+                let head = bytes.len() / shape[0] * SIZE;
+                let rows = |number: usize| &tensor.data()[number * head..(number + 1) * head];
+                bytes = (0..HEADS).flat_map(|query| [rows(query), rows(HEADS), rows(HEADS + 1)].concat()).collect();
+                shape[0] = 3 * HEADS * SIZE;
+            }
+            (name, tensor.dtype(), shape, bytes)
+        })
+        .collect();
+    let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+        (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).expect("sizes fit"))
+    });
+    let views: Vec<_> = views.collect();
+    safetensors::serialize_to_file(views, None, &path).expect("a file can be written");
+    let model = scratch.path().join("model.gguf");
+    trueup_tests::convert(scratch.path(), &model, Some(DType::F32), None);
+    for (number, prompt) in fixture.prompts().into_iter().enumerate() {
+        let golden: Vec<f64> = fixture.logits(&format!("logits_{number}")).iter().copied().collect();
+        let found = say(&model, "ref", &[prompt.ids], 0, true).remove(0).prompt_logits;
+        let error = nmse(&found.iter().copied().collect::<Vec<f64>>(), &golden);
+        assert!(error <= NMSE_MAX, "prompt {number}: {error:e}");
+    }
 }
 
 /// The two groups have equal scores, 0.5 each, of different experts. Only the first may be used.

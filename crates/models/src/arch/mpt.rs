@@ -1,4 +1,8 @@
-//! MPT: layer norms without biases, ALiBi, and queries, keys and values in one tensor, optionally limited to a range.
+//! MPT: layer norms without biases, ALiBi or learned positions, and queries, keys and values in one tensor, optionally
+//! limited to a range, with norms of queries and keys after that.
+//!
+//! The class of transformers ignores `alibi`, `alibi_bias_max` and `qk_ln`; the published program, which is followed
+//! here, and llama.cpp do not.
 
 use super::olmo::CLAMP;
 use crate::architecture::Architecture;
@@ -7,7 +11,7 @@ use crate::compatibility::gelu_note;
 use crate::config::Config;
 use crate::decoder::{Decoder, NO_KEY, Style, Usual};
 use crate::number::nearest_f32;
-use crate::part::attention::Position;
+use crate::part::attention::{HeadNorm, HeadSpan, Position};
 use crate::part::feed_forward::Activation;
 use crate::part::norm::NormKind;
 use crate::spec::ModelSpec;
@@ -23,25 +27,27 @@ pub static MPT: Architecture = Architecture {
         config.only("logit_scale", &[]);
         config.only("embedding_fraction", &["1", "1.0"]);
         config.only("norm_type", &["\"low_precision_layernorm\"", "\"layernorm\""]);
-        let (bias, clamp) = config.nested("attn_config", attention);
+        let mut options = config.nested("attn_config", Options::from_config);
+        options.has_table = options.max_bias.is_none() && config.flag_or("learned_pos_emb", true);
         let usual = Usual {
             hidden_size: config.key_or_alias(USUAL.hidden_size, "hidden_size"),
             layers: config.key_or_alias(USUAL.layers, "num_hidden_layers"),
             heads: config.key_or_alias(USUAL.heads, "num_attention_heads"),
             ..USUAL
         };
-        finished(&Decoder::from_config(config, &usual, RopePairs::Halves), bias, clamp)
+        options.applied(&Decoder::from_config(config, &usual, RopePairs::Halves))
     },
     from_metadata: |keys| {
-        let bias = nearest_f32(keys.number(MAX_BIAS, None));
-        let clamp = keys.number_if_present(CLAMP).map(nearest_f32).filter(|clamp| *clamp != 0.0);
-        finished(&Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm), bias, clamp)
+        let mut unless_zero = |key| keys.number_if_present(key).map(nearest_f32).filter(|number| *number != 0.0);
+        let (max_bias, clamp) = (unless_zero(MAX_BIAS), unless_zero(CLAMP));
+        let has_head_norm = keys.has_tensor("blk.{l}.attn_q_norm.weight");
+        let options = Options { max_bias, clamp, has_head_norm, has_table: keys.has_tensor("position_embd.weight") };
+        options.applied(&Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm))
     },
     more_keys: |spec, writer| {
         let Some(attention) = spec.attention(0) else { return };
-        if let Position::Alibi(alibi) = attention.position {
-            writer.value(MAX_BIAS, alibi.max_bias);
-        }
+        let alibi = if let Position::Alibi(alibi) = attention.position { Some(alibi) } else { None };
+        writer.value(MAX_BIAS, alibi.map_or(0.0, |alibi| alibi.max_bias));
         if let Some(clamp) = attention.clamp {
             writer.value(CLAMP, clamp);
         }
@@ -49,8 +55,11 @@ pub static MPT: Architecture = Architecture {
     compatibility: |_| vec![gelu_note()],
     tensors: &[&[
         TensorRule::new("token_embd", "transformer.wte"),
+        TensorRule::new("position_embd", "transformer.wpe"),
         TensorRule::new("blk.{l}.attn_norm", "transformer.blocks.{l}.norm_1"),
         TensorRule::new("blk.{l}.attn_qkv", "transformer.blocks.{l}.attn.Wqkv"),
+        TensorRule::new("blk.{l}.attn_q_norm", "transformer.blocks.{l}.attn.q_ln"),
+        TensorRule::new("blk.{l}.attn_k_norm", "transformer.blocks.{l}.attn.k_ln"),
         TensorRule::new("blk.{l}.attn_output", "transformer.blocks.{l}.attn.out_proj"),
         TensorRule::new("blk.{l}.ffn_norm", "transformer.blocks.{l}.norm_2"),
         TensorRule::new("blk.{l}.ffn_up", "transformer.blocks.{l}.ffn.up_proj"),
@@ -84,23 +93,49 @@ const STYLE: Style = Style {
 };
 const MAX_BIAS: &str = "attention.max_alibi_bias";
 
-/// The largest exponent of ALiBi's slopes, and the limit of queries, keys and values.
-fn attention(config: &mut Config) -> (f32, Option<f32>) {
-    config.only("attn_type", &["\"multihead_attention\""]);
-    config.only("alibi", &["true"]);
-    config.only("prefix_lm", &["false"]);
-    config.only("qk_ln", &["false"]);
-    config.only("softmax_scale", &[]);
-    config.only("attn_uses_sequence_id", &["false"]);
-    let clamp = config.number("clip_qkv").map(nearest_f32).filter(|clamp| *clamp != 0.0);
-    // transformers ignores this key, and the published program does not.
-    config.only("alibi_bias_max", &["8", "8.0"]);
-    (8.0, clamp)
+/// What checkpoints of the class differ in.
+struct Options {
+    /// The largest exponent of ALiBi's slopes; `None` without ALiBi.
+    max_bias: Option<f32>,
+    /// The limit of queries, keys and values.
+    clamp: Option<f32>,
+    /// Whether all heads of queries have one norm, and all heads of keys.
+    has_head_norm: bool,
+    /// Whether the embedding has a row for each position.
+    has_table: bool,
 }
 
-fn finished(decoder: &Decoder, max_bias: f32, clamp: Option<f32>) -> ModelSpec {
-    decoder.spec(&STYLE).with_attention(|_, attention| {
-        attention.position = Position::alibi(max_bias);
-        attention.clamp = clamp;
-    })
+impl Options {
+    /// Reads `attn_config`.
+    fn from_config(config: &mut Config) -> Options {
+        config.only("attn_type", &["\"multihead_attention\""]);
+        config.only("prefix_lm", &["false"]);
+        config.only("softmax_scale", &[]);
+        config.only("attn_uses_sequence_id", &["false"]);
+        config.only("rope", &["false"]);
+        let has_alibi = config.flag_or("alibi", true);
+        let max_bias = has_alibi.then(|| nearest_f32(config.positive_or("alibi_bias_max", 8.0)));
+        let has_head_norm = config.flag_or("qk_ln", false);
+        let others = max_bias.is_some_and(|max_bias| max_bias != 8.0);
+        for (key, is_ignored) in [("alibi", !has_alibi), ("alibi_bias_max", others), ("qk_ln", has_head_norm)] {
+            if is_ignored {
+                config.note(format!(
+                    "attn_config: {key} is applied as in the published program; transformers ignores it"
+                ));
+            }
+        }
+        let clamp = config.number("clip_qkv").map(nearest_f32).filter(|clamp| *clamp != 0.0);
+        Options { max_bias, clamp, has_head_norm, has_table: false }
+    }
+
+    fn applied(&self, decoder: &Decoder) -> ModelSpec {
+        let norm = HeadNorm { norm: decoder.norm(STYLE.norm), span: HeadSpan::AllHeads };
+        let mut spec = decoder.spec(&STYLE).with_attention(|_, attention| {
+            attention.position = self.max_bias.map_or(Position::None, Position::alibi);
+            attention.clamp = self.clamp;
+            attention.head_norm = self.has_head_norm.then_some(norm);
+        });
+        spec.embedding.positions = self.has_table.then_some(spec.context_length);
+        spec
+    }
 }

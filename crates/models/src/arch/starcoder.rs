@@ -1,9 +1,11 @@
-//! StarCoder: layer norms with biases, learned positions, and one head of keys and values for all heads.
+//! StarCoder: layer norms with biases, learned positions, and one head of keys and values for all heads. With
+//! `multi_query` false, each head has its keys and values, and a checkpoint stores the rows of a head together.
 
 use super::gpt2::{CAUSAL_MASKS, STYLE, USUAL, only_plain_scores, with_learned_positions};
 use crate::architecture::Architecture;
-use crate::checkpoint::TensorRule;
+use crate::checkpoint::{TensorRule, split_by_head};
 use crate::decoder::Decoder;
+use crate::spec::ModelSpec;
 use trueup_graph::op::RopePairs;
 
 /// `GPTBigCodeForCausalLM`.
@@ -12,18 +14,29 @@ pub static STARCODER: Architecture = Architecture {
     classes: &["GPTBigCodeForCausalLM"],
     from_config: |config| {
         config.only("activation_function", &["\"gelu_pytorch_tanh\"", "\"gelu_new\""]);
-        // Without it, the rows of each head are neighbours in the checkpoint.
-        config.only("multi_query", &["true"]);
         only_plain_scores(config);
+        let is_multi_query = config.flag_or("multi_query", true);
         let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
-        decoder.kv_heads.fill(1);
+        decoder.kv_heads = if is_multi_query { vec![1; decoder.layers] } else { decoder.heads.clone() };
         with_learned_positions(decoder.spec(&STYLE))
     },
     from_metadata: |keys| with_learned_positions(Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE)),
-    tensors: &[&[TensorRule::new("position_embd", "transformer.wpe")], NAMES],
+    tensors: &[
+        &[
+            TensorRule::new("position_embd", "transformer.wpe"),
+            TensorRule::new("blk.{l}.attn_qkv", "transformer.h.{l}.attn.c_attn")
+                .when(has_kv_of_each_head)
+                .with(split_by_head),
+        ],
+        NAMES,
+    ],
     ignorable: CAUSAL_MASKS,
     ..Architecture::BASE
 };
+
+fn has_kv_of_each_head(spec: &ModelSpec) -> bool {
+    spec.attention(0).is_some_and(|attention| attention.kv_heads == attention.heads)
+}
 
 /// Names of GPT-2 with queries, keys and values in one matrix.
 pub(super) const NAMES: &[TensorRule] = &[

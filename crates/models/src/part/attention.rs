@@ -40,6 +40,8 @@ pub(crate) struct Attention {
     pub softcap: Option<f32>,
     /// Queries, keys and values are limited to `-clamp ..= clamp`.
     pub clamp: Option<f32>,
+    /// Whether queries and keys are limited after the norm of heads instead of before it.
+    pub is_clamped_after_norm: bool,
     pub head_norm: Option<HeadNorm>,
     pub has_bias: bool,
     pub has_output_bias: bool,
@@ -293,6 +295,9 @@ impl Attention {
         let value = self.limited(builder, "Vcur", "attn_v", value)?;
         let query = self.heads_of(builder, "Qcur", "attn_q", query, self.heads)?;
         let key = self.heads_of(builder, "Kcur", "attn_k", key, self.kv_heads)?;
+        let late = self.clamp.filter(|_| self.is_clamped_after_norm);
+        let query = clamped(builder, "Qcur", late, query)?;
+        let key = clamped(builder, "Kcur", late, key)?;
         let query = self.rotated(builder, "Qcur", query)?;
         let key = self.rotated(builder, "Kcur", key)?;
         let flat = Op::reshape(&[self.key_elements(), builder.batch().tokens]);
@@ -370,10 +375,8 @@ impl Attention {
     /// A projection plus its bias, limited if the model does that.
     fn limited(&self, builder: &mut Builder, name: &str, stem: &str, x: ValueId) -> Built {
         let x = builder.biased(name, stem, x, self.has_bias)?;
-        match self.clamp {
-            Some(max) => builder.node(&format!("{name}_clamped"), Unary::Clamp { min: -max, max }, &[x]),
-            None => Ok(x),
-        }
+        let is_late = self.is_clamped_after_norm && stem != "attn_v";
+        clamped(builder, name, self.clamp.filter(|_| !is_late), x)
     }
 
     /// Heads of a projection `[key size * heads, tokens]`, normed if the model does that: `[key size, heads, tokens]`.
@@ -403,6 +406,14 @@ impl Attention {
             inputs.push(builder.weight_outside(stem, "weight"));
         }
         builder.node(&format!("{name}_rope"), op, &inputs)
+    }
+}
+
+/// `x`, limited to `-max ..= max` if there is a limit.
+fn clamped(builder: &mut Builder, name: &str, max: Option<f32>, x: ValueId) -> Built {
+    match max {
+        Some(max) => builder.node(&format!("{name}_clamped"), Unary::Clamp { min: -max, max }, &[x]),
+        None => Ok(x),
     }
 }
 

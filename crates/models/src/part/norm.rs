@@ -4,7 +4,7 @@ use crate::build::{Builder, Built};
 use crate::diagnostics::Diagnostics;
 use crate::tensor::{TensorKind, TensorList};
 use trueup_graph::ValueId;
-use trueup_graph::op::{self, Arithmetic, NormRule, RmsNorm};
+use trueup_graph::op::{self, Arithmetic, NormRule, Reduce, Reduction, RmsNorm, Unary};
 
 /// A norm with its weights.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -82,6 +82,19 @@ impl Norm {
             NormKind::Rms => (true, false),
             NormKind::Layer { has_weight, has_bias } => (has_weight, has_bias),
         }
+    }
+
+    /// The root mean square norm of each row of `x` `[size, rows, tokens]` with separate weights `[size, rows]`, which
+    /// [`RmsNorm`] does not have; `node` names the result.
+    pub fn build_each(&self, builder: &mut Builder, node: &str, x: ValueId, stem: &str) -> Built {
+        let squares = builder.node(&format!("{node}_sqr"), Unary::Sqr, &[x])?;
+        let mean = builder.node(&format!("{node}_mean"), Reduce { rule: Reduction::Mean }, &[squares])?;
+        let bias = self.epsilon;
+        let mean = builder.node(&format!("{node}_mean_eps"), Unary::Scale { factor: 1.0, bias }, &[mean])?;
+        let root = builder.node(&format!("{node}_root"), Unary::Sqrt, &[mean])?;
+        let plain = builder.node(&format!("{node}_plain"), Arithmetic::Div, &[x, root])?;
+        let weight = builder.weight(stem, "weight");
+        builder.node(node, Arithmetic::Mul, &[plain, weight])
     }
 
     /// The norm of each row of `x`; `node` names the result.

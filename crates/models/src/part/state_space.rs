@@ -42,8 +42,9 @@ pub(crate) enum Rates {
     /// Each element of the state. All three are projected from the convolution's result, the time steps from `rank`
     /// elements of it.
     Channels { rank: usize },
-    /// The state of each of `heads` heads. All three are projected from the layer's input, and the result is normed.
-    Heads { heads: usize, norm: Norm },
+    /// The state of each of `heads` heads. All three are projected from the layer's input, B and C for each of `groups`
+    /// groups of heads, and each group of the result is normed.
+    Heads { heads: usize, groups: usize, norm: Norm },
 }
 
 /// Maximum number of elements of the scan's state, and of that of the convolution.
@@ -63,7 +64,7 @@ impl StateSpace {
             has_bias: keys.has_tensor("blk.{l}.ssm_conv1d.bias"),
             rates: match rates {
                 Rates::Channels { .. } => Rates::Channels { rank: count },
-                Rates::Heads { norm, .. } => Rates::Heads { heads: count, norm },
+                Rates::Heads { norm, .. } => Rates::Heads { heads: count, groups: keys.size("ssm.group_count"), norm },
             },
         }
     }
@@ -75,9 +76,9 @@ impl StateSpace {
         writer.count("ssm.state_size", self.state_size);
         match self.rates {
             Rates::Channels { rank } => writer.count("ssm.time_step_rank", rank),
-            Rates::Heads { heads, .. } => {
+            Rates::Heads { heads, groups, .. } => {
                 writer.count("ssm.time_step_rank", heads);
-                writer.count("ssm.group_count", 1);
+                writer.count("ssm.group_count", groups);
             }
         }
     }
@@ -86,8 +87,21 @@ impl StateSpace {
     fn channels(&self) -> usize {
         match self.rates {
             Rates::Channels { .. } => self.inner_size,
-            Rates::Heads { .. } => self.inner_size.saturating_add(self.state_size.saturating_mul(2)),
+            Rates::Heads { .. } => self.inner_size.saturating_add(self.group_elements().saturating_mul(2)),
         }
+    }
+
+    /// Groups of B and C.
+    fn groups(&self) -> usize {
+        match self.rates {
+            Rates::Channels { .. } => 1,
+            Rates::Heads { groups, .. } => groups,
+        }
+    }
+
+    /// Elements of B, and of C, for one token.
+    fn group_elements(&self) -> usize {
+        self.state_size.saturating_mul(self.groups())
     }
 
     /// Elements of the last inputs of the convolution.
@@ -134,23 +148,29 @@ impl StateSpace {
                 list.add("ssm_a", "", &[state_size, inner_size], TensorKind::Decay);
                 list.add("ssm_d", "", &[inner_size], TensorKind::NormWeight);
             }
-            Rates::Heads { heads, norm } => {
+            Rates::Heads { heads, groups, norm } => {
                 list.bias("ssm_dt", heads);
                 list.add("ssm_a", "", &[1, heads], TensorKind::Decay);
                 list.add("ssm_d", "", &[1, heads], TensorKind::NormWeight);
-                norm.tensors("ssm_norm", inner_size, list);
+                match groups {
+                    1 => norm.tensors("ssm_norm", inner_size, list),
+                    _ => norm.tensors_of("ssm_norm", &[inner_size.checked_div(groups).unwrap_or(1), groups], list),
+                }
             }
         }
         list.matrix("ssm_out", inner_size, hidden_size);
     }
 
     pub fn check(&self, diagnostics: &mut Diagnostics) {
-        if let Rates::Heads { heads, norm } = self.rates {
+        if let Rates::Heads { heads, groups, norm } = self.rates {
             norm.check(diagnostics);
             if heads == 0 || !self.inner_size.is_multiple_of(heads) {
                 let inner = self.inner_size;
                 diagnostics
                     .add(format!("number of heads: expected a divisor of the inner size {inner}, found {heads}"));
+            }
+            if groups == 0 || !heads.is_multiple_of(groups) {
+                diagnostics.add(format!("number of groups: expected a divisor of the {heads} heads, found {groups}"));
             }
         }
         if !(2..=TAPS_MAX).contains(&self.taps) {
@@ -190,7 +210,13 @@ impl StateSpace {
         let gated = builder.node("ssm_swiglu", Gated::Swiglu, &[gate, y])?;
         let gated = match &self.rates {
             Rates::Channels { .. } => gated,
-            Rates::Heads { norm, .. } => norm.build(builder, "ssm_normed", gated, "ssm_norm")?,
+            Rates::Heads { norm, groups: 1, .. } => norm.build(builder, "ssm_normed", gated, "ssm_norm")?,
+            Rates::Heads { norm, groups, .. } => {
+                let (size, tokens) = (self.inner_size.checked_div(*groups).unwrap_or(1), builder.batch().tokens);
+                let split = builder.node("ssm_swiglu_groups", Op::reshape(&[size, *groups, tokens]), &[gated])?;
+                let normed = norm.build_each(builder, "ssm_normed", split, "ssm_norm")?;
+                builder.node("ssm_normed_rows", Op::reshape(&[self.inner_size, tokens]), &[normed])?
+            }
         };
         builder.product("ssm_out", "ssm_out", gated)
     }
@@ -198,7 +224,7 @@ impl StateSpace {
     /// The scan of the convolution's result `mixed`, plus its skip, `[inner size, tokens]`. `step` are the time steps
     /// if they are not projected from `mixed`.
     fn scanned(&self, builder: &mut Builder, mixed: ValueId, step: Option<ValueId>, sizes: [usize; 2]) -> Built {
-        let StateSpace { inner_size: inner, state_size: state, rates, .. } = *self;
+        let StateSpace { inner_size: inner, rates, .. } = *self;
         let tokens = builder.batch().tokens;
         let skip = builder.weight("ssm_d", "");
         match (rates, step) {
@@ -212,8 +238,9 @@ impl StateSpace {
                     builder.node(&format!("{name}_rows"), Cast { to: builder.batch().activation }, &[view])
                 };
                 let input = part(builder, "ssm_u_part", 0, inner)?;
-                let b = part(builder, "ssm_b", inner, state)?;
-                let c = part(builder, "ssm_c", inner.saturating_add(state), state)?;
+                let width = self.group_elements();
+                let b = part(builder, "ssm_b", inner, width)?;
+                let c = part(builder, "ssm_c", inner.saturating_add(width), width)?;
                 let size = inner.checked_div(heads).unwrap_or(1);
                 let y = self.scan(builder, [input, step, b, c], [size, heads], sizes)?;
                 let split = Op::reshape(&[size, heads, tokens]);
@@ -268,7 +295,7 @@ impl StateSpace {
         let [input, step, b, c] = inputs;
         let (tokens, activation) = (builder.batch().tokens, builder.batch().activation);
         let step = builder.node("ssm_dt_split", Op::reshape(&[heads, each, streams]), &[step])?;
-        let vectors = Op::reshape(&[self.state_size, 1, each, streams]);
+        let vectors = Op::reshape(&[self.state_size, self.groups(), each, streams]);
         let b = builder.node("ssm_b_split", vectors.clone(), &[b])?;
         let c = builder.node("ssm_c_split", vectors, &[c])?;
         let input = builder.node("ssm_u_split", Op::reshape(&[size, heads, each, streams]), &[input])?;
