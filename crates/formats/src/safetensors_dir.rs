@@ -11,6 +11,7 @@
 //! The index and the files must agree on every tensor. Links to regular files are followed: the download cache is made
 //! of them. `weights` decides which files are read when the folder holds more than one set.
 
+mod config;
 mod file;
 mod index;
 mod modules;
@@ -28,7 +29,6 @@ use crate::counted::counted;
 use crate::error::{Error, Result, quote};
 use crate::fault::refuse;
 use crate::foreign;
-use crate::json;
 use crate::name_index::NameIndex;
 use crate::source_file::SourceFile;
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ impl SafetensorsDir {
             refuse_adapter(&SafetensorsFile::open(folder.join(name))?)?;
         }
         let config = open_config(folder)?;
-        let mut config_map = json::read_object(&config)?;
+        let mut config_map = config::read(&config)?;
         if config_map.contains_key("peft_type")
             && let Some(error) = foreign::of_folder(folder)
         {

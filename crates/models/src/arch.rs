@@ -53,6 +53,7 @@ mod starcoder;
 mod starcoder2;
 mod t5;
 mod xverse;
+mod yi;
 
 /// Every architecture. If several share a GGUF name, the first one reads the GGUF file.
 pub static ARCHITECTURES: &[&Architecture] = &[
@@ -111,4 +112,5 @@ pub static ARCHITECTURES: &[&Architecture] = &[
     &t5::MT5,
     &t5::UMT5,
     &xverse::XVERSE,
+    &yi::YI,
 ];

@@ -97,6 +97,7 @@ impl ModelSpec {
             tensors,
             notes: Vec::new(),
             other_file: None,
+            has_window_base: false,
         };
         let mut spec = (architecture.from_config)(&mut reader);
         spec.architecture = architecture;
@@ -108,6 +109,7 @@ impl ModelSpec {
                 architecture.gguf_name
             ));
         }
+        reader.check_window_rope();
         reader.note_unused_scalings(spec.context_length);
         if spec.has_logits() && config.contains_key(MODULES) {
             reader.note("modules.json is ignored: the model is converted as a text generator, without pooling");
@@ -178,12 +180,25 @@ pub(crate) struct Config<'a> {
     notes: Vec<String>,
     /// The first problem of another file of the model.
     other_file: Option<OtherFile>,
+    /// Whether the class reads a separate rotation of layers with a window.
+    has_window_base: bool,
 }
 
 impl Config<'_> {
     /// The architecture that reads it.
     pub fn architecture(&self) -> &'static Architecture {
         self.architecture
+    }
+
+    /// The class of the description, or nothing if it has none.
+    pub fn class(&self) -> &str {
+        self.value("architectures").and_then(|classes| classes.get(0)?.as_str()).unwrap_or_default()
+    }
+
+    /// Whether transformers 5 or later wrote the description.
+    pub fn is_of_transformers_5(&self) -> bool {
+        let version = self.value("transformers_version").and_then(Value::as_str).unwrap_or_default();
+        version.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 5)
     }
 
     /// The value of a key that is present and not null.
@@ -211,7 +226,8 @@ impl Config<'_> {
         };
         let (diagnostics, notes) = (Diagnostics::default(), std::mem::take(&mut self.notes));
         let Config { architecture, tensors, .. } = *self;
-        let mut inner = Config { architecture, object, diagnostics, tensors, notes, other_file: None };
+        let has_window_base = self.has_window_base;
+        let mut inner = Config { architecture, object, diagnostics, tensors, notes, other_file: None, has_window_base };
         let result = read(&mut inner);
         self.notes = inner.notes;
         inner.diagnostics.list().iter().for_each(|problem| self.problem(format!("{key}: {problem}")));
@@ -403,6 +419,14 @@ impl Config<'_> {
                 [rest @ .., last] => format!("{} or {last}", rest.join(", ")),
             };
             self.wrong(key, &expected, &found, ());
+        }
+    }
+
+    /// Refuses a multimodal checkpoint whose language model has another `model_type`.
+    pub fn only_text_model(&mut self, kind: &str) {
+        let found = self.value("text_config").and_then(|text| text.get("model_type")).cloned();
+        if let Some(found) = found.filter(|found| found != kind) {
+            self.wrong("text_config: model_type", &format!("\"{kind}\""), &found, ());
         }
     }
 

@@ -1,5 +1,5 @@
-//! Fixtures with other settings or weights, which `fixtures/variants.json` and `fixtures/layouts.json` describe, against
-//! transformers.
+//! Fixtures with other settings or weights, which `fixtures/variants.json` and `fixtures/layouts.json` describe,
+//! against transformers.
 
 use ndarray::Array2;
 use safetensors::SafeTensors;

@@ -77,7 +77,7 @@ const EPSILON_KEYS: Keys = (
     &["attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"],
     &["rms_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "layer_norm_eps", "norm_epsilon", "norm_eps"],
 );
-const BASE_KEYS: Keys = (&["rope.freq_base"], &["rope_theta", "rotary_emb_base", "rope_ratio"]);
+const BASE_KEYS: Keys = (&["rope.freq_base"], &["rope_theta", "rotary_emb_base", "rope_ratio", "rope_parameters"]);
 const CONTEXT_KEYS: Keys = (
     &["context_length"],
     &["max_position_embeddings", "n_positions", "seq_length", "max_sequence_length", "model_max_length", "n_ctx"],

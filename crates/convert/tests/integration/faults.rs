@@ -1,83 +1,14 @@
 //! Checkpoints that do not fit: everything wrong is listed at once, and nothing is written.
 
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use crate::draft::{Draft, Tensor, converted};
+use safetensors::Dtype;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
 use trueup_blocks::DType;
 use trueup_convert::{Agreement, FlmOptions, Options, TensorCheck, check, convert, to_flm};
 use trueup_formats::{Checkpoint, Gguf, OpenOptions, open};
 use trueup_quantize::{NoProgress, Recipe};
-
-/// Type, shape (outermost first) and bytes of one tensor.
-type Tensor = (Dtype, Vec<usize>, Vec<u8>);
-
-/// A copy of a fixture that a test may change.
-struct Draft {
-    folder: tempfile::TempDir,
-    tensors: BTreeMap<String, Tensor>,
-    config: serde_json::Map<String, Value>,
-}
-
-impl Draft {
-    fn of(model: &str) -> Draft {
-        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/models").join(model);
-        let folder = tempfile::tempdir().unwrap();
-        for entry in std::fs::read_dir(&fixture).unwrap() {
-            let entry = entry.unwrap();
-            std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
-        }
-        let bytes = std::fs::read(fixture.join("model.safetensors")).unwrap();
-        let read = SafeTensors::deserialize(&bytes).unwrap();
-        let tensors = read
-            .iter()
-            .map(|(name, view)| (name.to_owned(), (view.dtype(), view.shape().to_vec(), view.data().to_vec())));
-        let config = serde_json::from_slice(&std::fs::read(fixture.join("config.json")).unwrap()).unwrap();
-        Draft { tensors: tensors.collect(), folder, config }
-    }
-
-    fn open(&self) -> Box<dyn Checkpoint> {
-        self.write();
-        open(self.folder.path(), &OpenOptions::default()).unwrap()
-    }
-
-    /// Writes the tensors and the description into the folder.
-    fn write(&self) {
-        let views = self.tensors.iter().map(|(name, (dtype, shape, bytes))| {
-            (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
-        });
-        let bytes = safetensors::serialize(views, None).unwrap();
-        std::fs::write(self.folder.path().join("model.safetensors"), bytes).unwrap();
-        std::fs::write(self.folder.path().join("config.json"), serde_json::to_vec(&self.config).unwrap()).unwrap();
-    }
-
-    fn output(&self) -> PathBuf {
-        self.folder.path().join("out.gguf")
-    }
-
-    /// The message of a conversion that must fail and leave no file.
-    fn refused(&self, options: &Options) -> String {
-        let message = convert(self.open().as_ref(), &self.output(), options, &NoProgress).unwrap_err().to_string();
-        let left: Vec<_> =
-            std::fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        let leftovers = left.iter().filter(|name| name.to_string_lossy().contains("out.gguf")).count();
-        assert_eq!(leftovers, 0, "{left:?} after {message}");
-        message
-    }
-
-    /// Values as f32 in place of the fixture's.
-    fn set(&mut self, name: &str, values: impl FnOnce(&mut Vec<f32>)) {
-        let (dtype, _, bytes) = self.tensors.get_mut(name).unwrap();
-        let mut numbers: Vec<f32> = bytes
-            .chunks_exact(2)
-            .map(|pair| f32::from_bits(u32::from(u16::from_le_bytes([pair[0], pair[1]])) << 16))
-            .collect();
-        values(&mut numbers);
-        *bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        *dtype = Dtype::F32;
-    }
-}
 
 const Q: &str = "model.layers.1.self_attn.q_proj.weight";
 
@@ -113,15 +44,6 @@ const FREQUENCIES: &str = "model.layers.0.self_attn.rotary_emb.inv_freq";
 /// `1 / 10000^(2 i / 8)` of a head of 8 elements, as torch stores it.
 fn frequencies(pairs: usize) -> Vec<u8> {
     (0..pairs).flat_map(|pair| (10_000_f64.powf(-(pair as f64) / pairs as f64) as f32).to_le_bytes()).collect()
-}
-
-/// Converts and checks; the notes in one text, and the checks.
-fn converted(draft: &Draft, recipe: Recipe) -> (String, Vec<TensorCheck>) {
-    let source = draft.open();
-    let options = Options { recipe, ..Options::default() };
-    let report = convert(source.as_ref(), &draft.output(), &options, &NoProgress).unwrap();
-    let written = Gguf::open(draft.output()).unwrap();
-    (report.notes.join("\n"), check(source.as_ref(), &written, Some(2)).unwrap())
 }
 
 fn has_head(draft: &Draft) -> bool {

@@ -2,6 +2,8 @@
 
 mod diff;
 mod doctor;
+mod draft;
 mod faults;
 mod fixtures;
+mod layouts;
 mod resume;

@@ -3,11 +3,10 @@
 use super::file::SafetensorsFile;
 use super::index::WeightMap;
 use super::weights::{self, FolderOthers, SecondWeights, SetComparison, part_numbers};
-use super::{CONFIG, INDEX, SINGLE, SafetensorsDir, missing_config, tokenizer};
+use super::{CONFIG, INDEX, SINGLE, SafetensorsDir, config, missing_config, tokenizer};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, FaultList};
-use crate::json;
 use crate::source_file::SourceFile;
 use crate::survey::{FILES_MAX, SeenFiles};
 use std::collections::{HashMap, HashSet};
@@ -116,7 +115,7 @@ fn read_config(
 ) -> Option<serde_json::Map<String, serde_json::Value>> {
     let path = folder.join(CONFIG);
     let is_there = path.symlink_metadata().is_ok();
-    let read = SourceFile::open(&path).and_then(|source| Ok((json::read_object(&source)?, source)));
+    let read = SourceFile::open(&path).and_then(|source| Ok((config::read(&source)?, source)));
     match read {
         Ok((config, source)) => {
             others.push(source);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
 use trueup_formats::{
     Checkpoint, Description, FaultKind, OpenOptions, SafetensorsArray, SafetensorsDir, SafetensorsFile, SetComparison,
-    open, write_safetensors,
+    json, open, write_safetensors,
 };
 
 /// A file with this header and that many bytes of data.
@@ -93,6 +93,33 @@ fn one_file_and_many_files_are_the_same_model() {
     assert_eq!(model.sources().len(), 4);
     write(many.path(), "config.json", b"{\"changed\": 1}");
     assert!(model.unchanged().unwrap_err().to_string().contains("config.json"));
+}
+
+#[test]
+fn the_description_of_a_language_model_replaces_that_of_the_whole() {
+    let folder = model_folder(&[("model.safetensors", &["x"])]);
+    let text = json!({ "architectures": ["Inner"], "model_type": "inner", "hidden_size": 2, "eos_token_id": 1, "bos_token_id": 5,
+        "vocab_size": null, "time": [0.0, { "__float__": "Infinity" }] });
+    let config = json!({ "architectures": ["Outer"], "hidden_size": 3, "eos_token_id": [1, 2], "vocab_size": 4, "text_config": text,
+        "numbers": [{ "__float__": "-Infinity" }, { "__float__": "NaN" }, { "__float__": "1" }, { "__float__": "NaN", "a": 1 }] });
+    write(folder.path(), "config.json", config.to_string().as_bytes());
+    let model = SafetensorsDir::open(folder.path()).unwrap();
+    let Description::Json(found) = model.description() else { panic!("no configuration") };
+    for (key, value) in [
+        ("architectures", json!(["Outer"])),
+        ("model_type", json!("inner")),
+        ("hidden_size", json!(2)),
+        ("eos_token_id", json!([1, 2])),
+        ("bos_token_id", json!(5)),
+        ("vocab_size", json!(4)),
+        ("time", json!([0.0, json::INFINITY])),
+        ("numbers", json!([json::MINUS_INFINITY, json::NAN, { "__float__": "1" }, { "__float__": "NaN", "a": 1 }])),
+    ] {
+        assert_eq!(found[key], value, "{key}");
+    }
+    let survey = SafetensorsDir::survey(folder.path()).unwrap();
+    let Description::Json(surveyed) = survey.model.description() else { panic!("no configuration") };
+    assert_eq!(surveyed, found);
 }
 
 #[test]
@@ -598,7 +625,7 @@ fn python_numbers_and_byte_order_marks_are_read() {
         let model = SafetensorsDir::open(folder.path()).unwrap();
         let Description::Json(config) = model.description() else { panic!("a directory has JSON") };
         assert_eq!(config["hidden_size"], 8);
-        assert_eq!(config["limit"][1], trueup_formats::json::INFINITY);
+        assert_eq!(config["limit"][1], json::INFINITY);
         assert!(config["limit"][2].as_f64().is_none() && config["x"].is_string());
         assert!(config["text"].as_str().is_some_and(|text| text.starts_with("NaN, ")), "{:?}", config["text"]);
     }

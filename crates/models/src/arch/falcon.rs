@@ -7,6 +7,9 @@
 //! RW    the same, in sequence                              attn_norm, ffn_norm
 //! ```
 //!
+//! The first publication has other names: the class `RWForCausalLM`, the keys `n_layer`, `n_head` and `n_head_kv`, of
+//! which the last one means the layers of 40B, and switches that are off if they are absent.
+//!
 //! In Falcon-RW, scores are `(q k - slope distance) / sqrt(head size)`: the scale applies to ALiBi too. transformers
 //! rounds `slope position` to bf16, which is exact at up to 256 positions of models with up to 8 heads; trueup computes
 //! it in f32. The eager attention of transformers 4.57.6 adds ALiBi twice, its default attention once.
@@ -24,10 +27,10 @@ use crate::part::norm::{NamedNorm, Norm};
 use crate::spec::{Arrangement, ModelSpec};
 use trueup_graph::op::RopePairs;
 
-/// `FalconForCausalLM`.
+/// `FalconForCausalLM`; `RWForCausalLM` in the first publication.
 pub static FALCON: Architecture = Architecture {
     gguf_name: "falcon",
-    classes: &["FalconForCausalLM"],
+    classes: &["FalconForCausalLM", "RWForCausalLM"],
     from_config,
     from_metadata,
     more_keys: |spec, writer| {
@@ -82,17 +85,24 @@ const ONE_NORM: Style = Style {
 
 fn from_config(config: &mut Config) -> ModelSpec {
     config.only("activation", &["\"gelu\""]);
-    let is_new = config.flag_or("new_decoder_architecture", false);
-    let is_parallel = config.flag_or("parallel_attn", true);
+    let is_first = config.class().starts_with("RW");
+    let kv_heads_key = if is_first { "n_head_kv" } else { "num_kv_heads" };
+    let is_new = config.flag_or("new_decoder_architecture", is_first && config.value(kv_heads_key).is_some());
+    let is_parallel = config.flag_or("parallel_attn", !is_first);
     if is_new && !is_parallel {
         config.problem("parallel_attn: expected true with new_decoder_architecture, found false");
     }
     let has_alibi = config.flag_or("alibi", false);
     let has_bias = config.flag_or("bias", false);
-    let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
+    let usual = Usual {
+        layers: config.key_or_alias(USUAL.layers, "n_layer"),
+        heads: config.key_or_alias(USUAL.heads, "n_head"),
+        ..USUAL
+    };
+    let mut decoder = Decoder::from_config(config, &usual, RopePairs::Halves);
     let heads = decoder.heads.first().copied().unwrap_or(1);
-    let kv_heads = match (is_new, config.flag_or("multi_query", true)) {
-        (true, _) => config.count_or("num_kv_heads", heads),
+    let kv_heads = match (is_new, config.flag_or("multi_query", !is_first)) {
+        (true, _) => config.count_or(kv_heads_key, heads),
         (false, true) => 1,
         (false, false) => heads,
     };

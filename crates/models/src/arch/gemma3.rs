@@ -1,5 +1,5 @@
-//! Gemma 3, text only: Gemma 2 with norms of query and key heads in place of soft caps, five layers with a sliding
-//! window for each one without, and a separate rotation for either kind.
+//! Gemma 3: Gemma 2 with norms of query and key heads in place of soft caps, five layers with a sliding window for each
+//! one without, and a separate rotation for either kind. Of multimodal checkpoints, the language model is read.
 //!
 //! As in Gemma 2, no GGUF key holds the scale of the scores. If a checkpoint has another one than readers use,
 //! conversion multiplies the norm of the queries by the ratio.
@@ -16,11 +16,13 @@ use crate::spec::{Arrangement, ModelSpec};
 use crate::transform::{Transform, ValueChange};
 use trueup_graph::op::{RopePairs, RopeScaling};
 
-/// `Gemma3ForCausalLM`.
+/// `Gemma3ForCausalLM`, and the language model of `Gemma3ForConditionalGeneration`, whose description leaves out
+/// numbers that are the defaults of the class.
 pub static GEMMA3: Architecture = Architecture {
     gguf_name: "gemma3",
-    classes: &["Gemma3ForCausalLM"],
+    classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],
     from_config: |config| {
+        config.only_text_model("gemma3_text");
         config.only("hidden_activation", &["\"gelu_pytorch_tanh\""]);
         config.only("attention_bias", &["false"]);
         config.only("use_bidirectional_attention", &["false"]);
@@ -28,7 +30,7 @@ pub static GEMMA3: Architecture = Architecture {
         let mut decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
         let period = config.count_or("sliding_window_pattern", PERIOD);
         decoder.window = config.windows_by_period(period, decoder.layers);
-        let base = config.number_or("rope_local_base_freq", 10_000.0);
+        let base = config.window_base("rope_local_base_freq", 10_000.0);
         let cap = config.number("final_logit_softcapping");
         with_scale_of_queries(spec(&decoder, nearest_f32(base), cap), config)
     },
@@ -54,11 +56,22 @@ pub static GEMMA3: Architecture = Architecture {
         NAMES,
     ],
     ignorable: INVERSE_FREQUENCIES,
+    unused: VISION,
     has_free_head_size: true,
     ..Architecture::BASE
 };
 
-const USUAL: Usual = Usual { context_absent: Some(131_072), rope_base: ("rope_theta", 1_000_000.0), ..GEMMA_USUAL };
+/// Parts of multimodal checkpoints that the language model does not use.
+pub(super) const VISION: &[(&str, &str)] =
+    &[("vision_tower.", "part of the vision model"), ("multi_modal_projector.", "part of the projector of images")];
+
+const USUAL: Usual = Usual {
+    heads_absent: Some(8),
+    vocabulary_absent: Some(262_208),
+    context_absent: Some(131_072),
+    rope_base: ("rope_theta", 1_000_000.0),
+    ..GEMMA_USUAL
+};
 const STYLE: Style = Style { arrangement: Arrangement::sandwich, head_norm: Some(HeadSpan::Head), ..GEMMA_STYLE };
 /// The last of each group of this many layers sees everything.
 const PERIOD: usize = 6;

@@ -24,16 +24,21 @@ const DISTANCE_KEY: &str = "attention.relative_distance_max";
 /// `T5ForConditionalGeneration`.
 pub static T5: Architecture = Architecture {
     classes: &["T5ForConditionalGeneration", "T5WithLMHeadModel"],
-    from_config: |config| from_config(config, &Defaults { usual: &USUAL, feed_forward: "relu", tables: Tables::First }),
+    from_config: |config| {
+        let tables = Tables::First;
+        from_config(config, &Defaults { usual: &USUAL, feed_forward: "relu", tables, is_scaled: true })
+    },
     ..BASE
 };
 
-/// `MT5ForConditionalGeneration`: T5 with other defaults.
+/// `MT5ForConditionalGeneration`: T5 with other defaults. transformers 5 writes that its head is tied, and does not
+/// scale it.
 pub static MT5: Architecture = Architecture {
     classes: &["MT5ForConditionalGeneration"],
     from_config: |config| {
         let usual = Usual { tied_absent: false, ..USUAL };
-        from_config(config, &Defaults { usual: &usual, feed_forward: "gated-gelu", tables: Tables::First })
+        let is_scaled = !config.is_of_transformers_5();
+        from_config(config, &Defaults { usual: &usual, feed_forward: "gated-gelu", tables: Tables::First, is_scaled })
     },
     ..BASE
 };
@@ -42,7 +47,8 @@ pub static MT5: Architecture = Architecture {
 pub static UMT5: Architecture = Architecture {
     classes: &["UMT5ForConditionalGeneration"],
     from_config: |config| {
-        from_config(config, &Defaults { usual: &USUAL, feed_forward: "gated-gelu", tables: Tables::Each })
+        let tables = Tables::Each;
+        from_config(config, &Defaults { usual: &USUAL, feed_forward: "gated-gelu", tables, is_scaled: true })
     },
     ..BASE
 };
@@ -152,6 +158,8 @@ struct Defaults<'u> {
     usual: &'u Usual,
     feed_forward: &'static str,
     tables: Tables,
+    /// Whether a tied head is scaled.
+    is_scaled: bool,
 }
 
 /// The layers with a table of buckets. The first one of each stack always has one.
@@ -182,7 +190,8 @@ fn from_config(config: &mut Config, defaults: &Defaults) -> ModelSpec {
     let pad = config.token_or("pad_token_id", 0);
     let start = config.token_or("decoder_start_token_id", pad);
     let is_gated = is_gated(config, defaults.feed_forward);
-    let (is_tied, is_scaled) = (numbers.is_tied, config.flag_or("scale_decoder_outputs", numbers.is_tied));
+    let is_tied = numbers.is_tied;
+    let is_scaled = config.flag_or("scale_decoder_outputs", is_tied && defaults.is_scaled);
     let tables = defaults.tables.clone();
     let parts = Parts { is_gated, buckets: Buckets { count, distance_max }, tables, start };
     let mut spec = parts.spec(&numbers, layers);

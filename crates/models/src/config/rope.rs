@@ -1,4 +1,11 @@
 //! Reads how positions rotate heads.
+//!
+//! ```text
+//! "rope_theta": 1e6, "rope_scaling": {"factor": 8, ..}             transformers 4
+//! "rope_parameters": {"rope_theta": 1e6, "factor": 8, ..}          transformers 5
+//! "rope_parameters": {"full_attention": {"rope_theta": 1e6, ..},   transformers 5, by kind of layer
+//!                     "sliding_attention": {"rope_theta": 1e4, ..}}
+//! ```
 
 use super::{Config, Object, shown};
 use crate::diagnostics::Diagnostics;
@@ -14,6 +21,11 @@ const ROPE_OBJECTS: [&str; 3] = ["rope_parameters", "rope_scaling", ROTARY];
 const ROTARY: &str = "rotary";
 /// The rotated share of a head, in such an object or next to it.
 const NESTED_SHARE: &str = "partial_rotary_factor";
+/// Kinds of layers that may have separate objects in `rope_parameters`.
+const FULL: &str = "full_attention";
+const SLIDING: &str = "sliding_attention";
+const FULL_PLACE: &str = "rope_parameters: full_attention";
+const SLIDING_PLACE: &str = "rope_parameters: sliding_attention";
 
 impl Config<'_> {
     /// The rotation: `rope_scaling` of transformers up to 4, `rope_parameters` since 5, which has the base in it, as
@@ -26,8 +38,7 @@ impl Config<'_> {
             scaling: RopeScaling::None,
             factors: RopeFactors::None,
         };
-        let Some(place) = ROPE_OBJECTS.into_iter().find(|key| self.value(key).is_some()) else { return rope };
-        let found = self.object.get(place).cloned().unwrap_or_default();
+        let Some((place, found)) = self.rope_object() else { return rope };
         let Value::Object(object) = found else { return self.wrong(place, "an object", &found, rope) };
         let outer = self.value(ORIGINAL).and_then(Value::as_f64);
         let mut scaling = ScalingReader { place, object: &object, diagnostics: &mut self.diagnostics, context, outer };
@@ -37,9 +48,51 @@ impl Config<'_> {
         rope
     }
 
+    /// The object that describes the rotation, and its place. If there is one for each kind of layer, that of layers
+    /// without a window; keys next to them have no meaning then.
+    fn rope_object(&self) -> Option<(&'static str, Value)> {
+        let (place, found) = ROPE_OBJECTS.into_iter().find_map(|place| Some((place, self.value(place)?)))?;
+        match self.rope_of_kind(FULL) {
+            Some(full) => Some((FULL_PLACE, full.clone())),
+            None => Some((place, found.clone())),
+        }
+    }
+
+    /// The object of `rope_parameters` for a kind of layer, if there is one.
+    fn rope_of_kind(&self, kind: &str) -> Option<&Value> {
+        self.value("rope_parameters")?.get(kind).filter(|found| !found.is_null())
+    }
+
+    /// Refuses a separate rotation of layers with a window if the class has one rotation for all layers.
+    pub(super) fn check_window_rope(&mut self) {
+        let Some(sliding) = self.rope_of_kind(SLIDING).filter(|_| !self.has_window_base).cloned() else { return };
+        if self.rope_of_kind(FULL).is_some_and(|full| *full != sliding) {
+            self.wrong(SLIDING_PLACE, "the same values as in full_attention", &sliding, ());
+        }
+    }
+
+    /// The base of the rotation in layers with a window, whose angles are not scaled: `rope_theta` of their object in
+    /// `rope_parameters`, else `key`.
+    pub fn window_base(&mut self, key: &str, absent: f64) -> f64 {
+        self.has_window_base = true;
+        let Some(found) = self.rope_of_kind(SLIDING).cloned() else { return self.number_or(key, absent) };
+        let place = SLIDING_PLACE;
+        let Value::Object(object) = found else { return self.wrong(place, "an object", &found, absent) };
+        let mut scaling =
+            ScalingReader { place, object: &object, diagnostics: &mut self.diagnostics, context: 1, outer: None };
+        match scaling.kind() {
+            "default" => scaling.check_keys("default", &[]),
+            other => {
+                let found = quote(other);
+                scaling.diagnostics.add(format!("{place}: rope_type: expected \"default\", found \"{found}\""));
+            }
+        }
+        scaling.positive("rope_theta").unwrap_or(absent)
+    }
+
     /// A number of the object that describes the rotation, if that is YaRN. Other values are left to its reader.
     pub fn yarn_number(&self, key: &str) -> Option<f64> {
-        let object = ROPE_OBJECTS.into_iter().find_map(|place| self.value(place))?;
+        let (_, object) = self.rope_object()?;
         let kind = ["type", "rope_type"].into_iter().find_map(|key| object.get(key)?.as_str());
         object.get(key).and_then(Value::as_f64).filter(|_| kind == Some("yarn"))
     }
@@ -67,16 +120,14 @@ impl Config<'_> {
     }
 
     fn nested_share(&self) -> Option<(&'static str, Value)> {
-        let found = |place: &'static str| Some((place, self.value(place)?.get(NESTED_SHARE)?.clone()));
-        ROPE_OBJECTS.into_iter().find_map(found).filter(|(_, value)| !value.is_null())
+        let (place, object) = self.rope_object()?;
+        Some((place, object.get(NESTED_SHARE)?.clone())).filter(|(_, value)| !value.is_null())
     }
 
     /// Notes scalings that have no effect within the context.
     pub(super) fn note_unused_scalings(&mut self, context: usize) {
-        let kind = ROPE_OBJECTS.into_iter().find_map(|key| {
-            let object = self.object.get(key)?;
-            object.get("type").or(object.get("rope_type"))?.as_str()
-        });
+        let object = self.rope_object().map(|(_, object)| object).unwrap_or_default();
+        let kind = ["type", "rope_type"].into_iter().find_map(|key| object.get(key)?.as_str());
         let is_dynamic = kind == Some("dynamic");
         let is_true = |key: &str| self.value(key).and_then(Value::as_bool) == Some(true);
         let (logn, ntk) = (is_true("use_logn_attn"), is_true("use_dynamic_ntk"));
@@ -133,11 +184,9 @@ const SCALING_KEYS: &[(&str, &[&str])] = &[
     ),
 ];
 
-impl ScalingReader<'_> {
+impl<'a> ScalingReader<'a> {
     fn read(&mut self, rope: &mut RopeSpec) {
-        let mut kinds = ["type", "rope_type"].into_iter().filter_map(|key| self.object.get(key));
-        let kind = kinds.find(|kind| !kind.is_null());
-        let kind = kind.map_or("default", |kind| kind.as_str().unwrap_or(""));
+        let kind = self.kind();
         // The first publications have this name for it.
         let is_long = kind == "yarn" && self.object.contains_key("short_factor");
         let kind = if is_long { "longrope" } else { kind };
@@ -156,6 +205,13 @@ impl ScalingReader<'_> {
             "longrope" | "su" => (rope.scaling, rope.factors) = self.long(),
             _ => {}
         }
+    }
+
+    /// The name of the scaling.
+    fn kind(&self) -> &'a str {
+        let object: &'a Object = self.object;
+        let mut kinds = ["type", "rope_type"].into_iter().filter_map(|key| object.get(key));
+        kinds.find(|kind| !kind.is_null()).map_or("default", |kind| kind.as_str().unwrap_or(""))
     }
 
     fn check_keys(&mut self, kind: &str, keys: &[&str]) {

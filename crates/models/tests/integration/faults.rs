@@ -100,6 +100,33 @@ fn quantized_checkpoints_are_refused_before_anything_else() {
     ]);
 }
 
+#[test]
+fn rotations_of_kinds_of_layers_that_lie_are_refused() {
+    let by_kind = |class: &str, full: Value, sliding: Value| {
+        let kinds = json!({ "full_attention": full, "sliding_attention": sliding });
+        json!({ "architectures": [class], "rope_parameters": kinds })
+    };
+    expect_refusals([
+        (
+            by_kind("LlamaForCausalLM", json!({ "rope_theta": 5.0 }), json!({ "rope_theta": 6.0 })),
+            "rope_parameters: sliding_attention: expected the same values as in full_attention, found {\"rope_theta\":6.0}",
+        ),
+        (
+            by_kind("Gemma3ForCausalLM", json!({}), json!({ "rope_type": "linear", "factor": 2.0 })),
+            "rope_parameters: sliding_attention: rope_type: expected \"default\", found \"linear\"",
+        ),
+        (
+            by_kind("Gemma3ForCausalLM", json!({ "factors": 2.0 }), json!({})),
+            "rope_parameters: full_attention: unsupported key \"factors\"",
+        ),
+        (
+            by_kind("Gemma3ForCausalLM", json!({}), json!({ "rope_theta": 0 })),
+            "rope_parameters: sliding_attention: rope_theta: expected a positive",
+        ),
+        (by_kind("Gemma3ForCausalLM", json!({}), json!(1)), "sliding_attention: expected an object, found 1"),
+    ]);
+}
+
 /// Numbers and switches that only some classes have.
 #[test]
 fn descriptions_of_other_classes_that_lie_are_refused() {

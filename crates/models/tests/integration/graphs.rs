@@ -350,6 +350,35 @@ fn scaling_is_read_in_the_words_of_transformers_4_and_5_and_comes_back() {
     }
 }
 
+/// Keys next to the objects of the kinds have no meaning, as in transformers 5.
+#[test]
+fn rotations_of_each_kind_of_layer_are_read_in_the_words_of_transformers_4_and_5() {
+    let spec = |more: Value| gguf(&config("Gemma3ForCausalLM", more)).2;
+    let before = spec(json!({ "rope_theta": 5.0, "rope_local_base_freq": 7.0,
+        "rope_scaling": { "rope_type": "linear", "factor": 8.0 } }));
+    let now = json!({ "full_attention": { "rope_type": "linear", "factor": 8.0, "rope_theta": 5.0 },
+        "sliding_attention": { "rope_type": "default", "rope_theta": 7.0 }, "rope_type": "linear", "factor": 3.0 });
+    assert_eq!(spec(json!({ "rope_parameters": now })), before);
+    // A class with one rotation accepts kinds that are equal.
+    let spec = |more: Value| gguf(&config("MistralForCausalLM", more)).2;
+    let object = json!({ "rope_theta": 5.0 });
+    let both = json!({ "full_attention": object, "sliding_attention": object });
+    assert_eq!(spec(json!({ "rope_parameters": both })), spec(json!({ "rope_theta": 5.0 })));
+}
+
+/// The defaults of `Gemma3TextConfig` in transformers 5.24.0, which published multimodal checkpoints leave out.
+#[test]
+fn numbers_that_gemma_3_leaves_out_are_those_of_its_class() {
+    let brief = json!({ "architectures": ["Gemma3ForConditionalGeneration"], "hidden_size": 2560, "intermediate_size": 10240,
+        "num_hidden_layers": 34, "rope_scaling": { "rope_type": "linear", "factor": 8.0 }, "sliding_window": 1024 });
+    let defaults = json!({ "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262_208,
+        "max_position_embeddings": 131_072, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "rope_local_base_freq": 1e4,
+        "query_pre_attn_scalar": 256, "sliding_window_pattern": 6, "tie_word_embeddings": true,
+        "hidden_activation": "gelu_pytorch_tanh" });
+    let read = |config: &Map<String, Value>| description::read(config, 500).unwrap();
+    assert_eq!(read(&description::with(brief.clone(), json!({}))), read(&description::with(brief, defaults)));
+}
+
 /// `get_mscale(40, 0.707) / get_mscale(40, 0.9)` by the same function.
 const MSCALE_RATIO: f32 = 0.946_55;
 
