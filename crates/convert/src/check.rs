@@ -7,14 +7,17 @@
 //! ```
 
 use crate::chunk::{Chunk, chunks};
+use crate::encoding::{Encoding, plain_tensors};
 use crate::mapping::Mapping;
 use crate::omitted::{OmittedTensor, computed_agreement};
 use crate::slim;
 use serde::Serialize;
-use trueup_blocks::DeviationSums;
+use trueup_blocks::{DType, DeviationSums};
 use trueup_formats::{Checkpoint, Gguf, Result};
 use trueup_models::{Diagnostics, TOKEN_EMBEDDING};
-use trueup_quantize::{Rooms, Transcoder, bytes_of, decode_exact, first_bytes, piece_bytes, walk_with};
+use trueup_quantize::{
+    Choice, ImportanceOptions, Rooms, Transcoder, bytes_of, decode_exact, first_bytes, piece_bytes, walk_with,
+};
 
 /// How one tensor of the file agrees with its source.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -64,16 +67,33 @@ pub enum Agreement {
 /// # Errors
 /// What [`Mapping::new`] refuses, tensors that are missing in the file, too many or of another shape, and I/O.
 pub fn check(source: &dyn Checkpoint, written: &Gguf, threads: Option<usize>) -> Result<Vec<TensorCheck>> {
+    check_with(source, written, None, threads)
+}
+
+/// As [`check`], of a file that was encoded with this importance matrix.
+///
+/// # Errors
+/// As [`check`], and an importance matrix that does not cover the tensors.
+pub fn check_with(
+    source: &dyn Checkpoint,
+    written: &Gguf,
+    importance: Option<&ImportanceOptions>,
+    threads: Option<usize>,
+) -> Result<Vec<TensorCheck>> {
     let mut mapping = Mapping::new(source)?;
     if let Some(kept) = slim::kept_in(written.metadata(), mapping.spec().vocabulary_size(), written.path())? {
         mapping = mapping.slimmed(kept.into(), written.path())?;
     }
     let places = places(&mapping, written)?;
+    let choices: Vec<Choice> = places.iter().map(|place| chosen(written.tensors()[*place].dtype)).collect();
+    let encoding = Encoding::new(source, &mapping, (&plain_tensors(&mapping)?, &choices), importance, threads)?;
     let copies = mapping.of_copies(source);
-    let embedding = mapping.tensors().iter().zip(&places).find(|(tensor, _)| tensor.expected.name == TOKEN_EMBEDDING);
-    let places_of_copies: Vec<usize> = copies.tensors().iter().filter_map(|_| Some(*embedding?.1)).collect();
-    let mut checks = compare(source, written, (&mapping, &places), threads)?;
-    let omitted = compare(source, written, (&copies, &places_of_copies), threads)?;
+    let embedding = mapping.tensors().iter().position(|tensor| tensor.expected.name == TOKEN_EMBEDDING);
+    let stand_ins: Vec<usize> = copies.tensors().iter().filter_map(|_| embedding).collect();
+    let comparison = Comparison { source, written, places: &places, encoding: &encoding };
+    let all: Vec<usize> = (0..mapping.tensors().len()).collect();
+    let mut checks = comparison.of(&mapping, &all, threads)?;
+    let omitted = comparison.of(&copies, &stand_ins, threads)?;
     checks.extend(omitted.into_iter().map(|check| TensorCheck { omitted: true, ..check }));
     for omitted in mapping.omitted().iter().filter(|omitted| omitted.stand_in.is_computed()) {
         checks.push(computed(source, &mapping, *omitted)?);
@@ -83,26 +103,9 @@ pub fn check(source: &dyn Checkpoint, written: &Gguf, threads: Option<usize>) ->
     Ok(checks)
 }
 
-/// Compares the tensors of a mapping with the tensors of the file at these places.
-fn compare(
-    source: &dyn Checkpoint,
-    written: &Gguf,
-    (mapping, places): (&Mapping, &[usize]),
-    threads: Option<usize>,
-) -> Result<Vec<TensorCheck>> {
-    let comparison = Comparison { source, written, mapping, places };
-    let mut sums = vec![Found::default(); mapping.tensors().len()];
-    let add = |chunk: &Chunk, found: Found| sums[chunk.tensor].merge(&found);
-    walk_with(chunks(mapping), threads, source.path(), |own, chunk| comparison.one(own, chunk), add)?;
-    let line = |((tensor, place), sums): ((&crate::MappedTensor, &usize), &Found)| TensorCheck {
-        name: tensor.expected.name.clone(),
-        source: tensor.expected.sources.first().map(|source| source.name.clone()),
-        source_type: tensor.source_type(source),
-        dtype: written.tensors()[*place].dtype.name(),
-        omitted: false,
-        agreement: sums.agreement(),
-    };
-    Ok(mapping.tensors().iter().zip(places).zip(&sums).map(line).collect())
+/// A type that was chosen.
+fn chosen(dtype: DType) -> Choice {
+    Choice { dtype, note: String::new(), falls_short: false }
 }
 
 /// Compares a tensor that is not in the file with what is computed in its place.
@@ -178,21 +181,50 @@ impl Found {
 struct Comparison<'a> {
     source: &'a dyn Checkpoint,
     written: &'a Gguf,
-    mapping: &'a Mapping,
+    /// For each tensor of the model, its number in the file.
     places: &'a [usize],
+    encoding: &'a Encoding<'a>,
 }
 
 impl Comparison<'_> {
-    fn one(&self, own: &mut Own, chunk: &Chunk) -> Result<Found> {
-        let (from, number) = (self.mapping.tensors()[chunk.tensor].dtype, self.places[chunk.tensor]);
-        let to = self.written.tensors()[number].dtype;
+    /// Compares the tensors of a mapping with these tensors of the model.
+    fn of(&self, mapping: &Mapping, tensors: &[usize], threads: Option<usize>) -> Result<Vec<TensorCheck>> {
+        let mut sums = vec![Found::default(); mapping.tensors().len()];
+        let add = |chunk: &Chunk, found: Found| sums[chunk.tensor].merge(&found);
+        let one = |own: &mut Own, chunk: &Chunk| self.one(own, chunk, mapping, tensors[chunk.tensor]);
+        walk_with(chunks(mapping), threads, self.source.path(), one, add)?;
+        let line = |((tensor, number), sums): ((&crate::MappedTensor, &usize), &Found)| TensorCheck {
+            name: tensor.expected.name.clone(),
+            source: tensor.expected.sources.first().map(|source| source.name.clone()),
+            source_type: tensor.source_type(self.source),
+            dtype: self.written.tensors()[self.places[*number]].dtype.name(),
+            omitted: false,
+            agreement: sums.agreement(),
+        };
+        Ok(mapping.tensors().iter().zip(tensors).zip(&sums).map(line).collect())
+    }
+
+    /// Compares a chunk of a mapping with tensor number `tensor` of the model.
+    fn one(&self, own: &mut Own, chunk: &Chunk, mapping: &Mapping, tensor: usize) -> Result<Found> {
+        let (from, number) = (mapping.tensors()[chunk.tensor].dtype, self.places[tensor]);
+        let info = &self.written.tensors()[number];
+        let to = info.dtype;
         let bytes = first_bytes(&mut own.written, bytes_of(chunk.len(), to));
         self.written.read(number, bytes_of(chunk.elements.start, to), bytes)?;
         let written = chunk.restore_rows(to, bytes, &mut own.restored);
         let source = first_bytes(&mut own.source, bytes_of(chunk.len(), from));
-        chunk.read_source(self.source, self.mapping, source)?;
+        chunk.read_source(self.source, mapping, source)?;
         let expected = first_bytes(&mut own.expected, bytes_of(chunk.len(), to));
-        Transcoder::new(from, to).transcode_unchecked(source, expected, &mut own.rooms);
+        if self.encoding.is_plain(tensor) {
+            Transcoder::new(from, to).transcode_unchecked(source, expected, &mut own.rooms);
+        } else {
+            let place = (tensor, &chunk.elements);
+            let mut loss = DeviationSums::default();
+            let encoded = self.encoding.transcode(place, (from, info), (source, expected), &mut own.rooms, &mut loss);
+            if encoded.is_err() {
+                return Ok(Found { wrong: chunk.len(), ..Found::default() });
+            }
+        }
         let blocks = expected.chunks_exact(to.block_bytes()).zip(written.chunks_exact(to.block_bytes()));
         let wrong_blocks = blocks.filter(|(expected, written)| expected != written).count();
         let mut found = Found { wrong: (wrong_blocks * to.block_len()) as u64, ..Found::default() };

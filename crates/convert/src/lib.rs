@@ -17,6 +17,7 @@ mod chunk;
 mod describe;
 mod diff;
 pub mod doctor;
+mod encoding;
 mod flm_table;
 mod mapping;
 mod mismatch;
@@ -31,7 +32,7 @@ mod ternary;
 mod to_flm;
 mod unit_rows;
 
-pub use check::{Agreement, TensorCheck, check};
+pub use check::{Agreement, TensorCheck, check, check_with};
 pub use describe::vocabulary;
 pub use diff::{Diff, DiffOptions, Difference, Kind, ValueDifference, diff};
 pub use diff::{WEIGHTED_COSINE_MIN, WEIGHTED_RMSE_MAX};

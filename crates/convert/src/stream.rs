@@ -2,19 +2,18 @@
 
 use crate::chunk::{Chunk, chunks};
 use crate::describe::describe;
+use crate::encoding::{Encoding, plain_tensors};
 use crate::mapping::Mapping;
-use crate::on_grid::look_for_grids;
 use crate::overrides::Override;
 use crate::report::{Report, TensorReport};
 use crate::slim::Slim;
 use std::ops::Range;
 use std::path::Path;
-use trueup_blocks::{DType, DeviationSums};
+use trueup_blocks::DeviationSums;
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Metadata, Split};
 use trueup_formats::{Checkpoint, Error, Result, SourceFile, TensorInfo};
-use trueup_quantize::{Choice, ImportanceOptions, Loss, ModelFacts, OnGrid, Progress, Recipe, Resumed, Rooms};
-use trueup_quantize::{TensorImportance, Transcoder, Unfit, WeightedRows};
-use trueup_quantize::{bytes_of, first_bytes, open_writer, stays_f32, take_over, walk_with};
+use trueup_quantize::{Choice, ImportanceOptions, Loss, ModelFacts, Progress, Recipe, Resumed, Rooms, Transcoder};
+use trueup_quantize::{bytes_of, first_bytes, open_writer, take_over, walk_with};
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -80,17 +79,12 @@ pub fn convert_with(
         mapping = mapping.slimmed(kept.into(), source.path())?;
     }
     let (plain, choices) = choose(source, &mapping, &options.recipe, importance.is_some())?;
-    let columns = importance.map_or_else(|| Ok(TensorImportance::default()), |file| file.prepare(&plain, &choices))?;
-    let is_reference = importance.is_some_and(|importance| importance.exact);
-    let on_grid = match is_reference {
-        true => OnGrid::default(),
-        false => look_for_grids(source, &mapping, &choices, options.threads)?,
-    };
+    let encoding = Encoding::new(source, &mapping, (&plain, &choices), importance, options.threads)?;
     let tensors = targets(&mapping, &choices)?;
     let (mut metadata, mut notes) = describe(source, &mapping, (&tensors, &options.recipe), &options.overrides)?;
-    let used = importance.filter(|_| columns.is_used());
+    let used = importance.filter(|_| encoding.importance.is_used());
     used.iter().for_each(|importance| importance.describe(&mut metadata));
-    notes.extend(columns.notes.iter().cloned().chain(on_grid.notes()));
+    notes.extend(encoding.importance.notes.iter().cloned().chain(encoding.on_grid.notes()));
     let plan = GgufPlan::new(output, &metadata, &tensors, options.split)?;
     let files = plan.files().iter().map(|file| file.path.clone()).collect();
     let bytes = plan.bytes();
@@ -102,10 +96,11 @@ pub fn convert_with(
     }
     let inputs: Vec<&SourceFile> =
         source.sources().into_iter().chain(importance.map(|file| file.file.source())).collect();
+    let is_reference = importance.is_some_and(|importance| importance.exact);
     let command = if is_reference { "convert --imatrix-exact" } else { "convert" };
     let writer = open_writer(plan, &inputs, options.resume, command)?;
     report.notes.extend(writer.note().map(str::to_owned));
-    let mut stream = Stream::new(source, &mapping, &writer, (&columns, &on_grid, progress));
+    let mut stream = Stream::new(source, &mapping, &writer, (&encoding, progress));
     if options.resume {
         report.resumed = Some(stream.take_over(options.threads)?);
     }
@@ -124,12 +119,7 @@ fn choose(
     recipe: &Recipe,
     has_importance: bool,
 ) -> Result<(Vec<TensorInfo>, Vec<Choice>)> {
-    let plain = |tensor: &crate::MappedTensor| {
-        let is_matrix = tensor.expected.shape.len() > 1 && !stays_f32(&tensor.expected.name);
-        let dtype = if is_matrix && tensor.dtype != DType::F64 { tensor.dtype } else { DType::F32 };
-        TensorInfo::new(tensor.expected.name.as_str(), &tensor.expected.shape, dtype)
-    };
-    let plain = mapping.tensors().iter().map(plain).collect::<Result<Vec<TensorInfo>>>()?;
+    let plain = plain_tensors(mapping)?;
     let mut metadata = Metadata::default();
     metadata.insert("general.architecture", mapping.architecture().gguf_name);
     mapping.spec().write_metadata(&mut metadata);
@@ -168,8 +158,7 @@ struct Stream<'a> {
     source: &'a dyn Checkpoint,
     mapping: &'a Mapping,
     writer: &'a GgufWriter,
-    importance: &'a TensorImportance<'a>,
-    on_grid: &'a OnGrid,
+    encoding: &'a Encoding<'a>,
     progress: &'a dyn Progress,
     /// What each tensor loses, where it is known whether all of it is written.
     losses: Vec<Loss>,
@@ -189,11 +178,11 @@ impl<'a> Stream<'a> {
         source: &'a dyn Checkpoint,
         mapping: &'a Mapping,
         writer: &'a GgufWriter,
-        (importance, on_grid, progress): (&'a TensorImportance<'a>, &'a OnGrid, &'a dyn Progress),
+        (encoding, progress): (&'a Encoding<'a>, &'a dyn Progress),
     ) -> Stream<'a> {
         progress.start(mapping.tensors().iter().map(source_bytes).sum());
         let losses = writer.tensors().iter().map(|tensor| Loss::new(tensor.elements())).collect();
-        Stream { source, mapping, writer, importance, on_grid, progress, losses }
+        Stream { source, mapping, writer, encoding, progress, losses }
     }
 
     /// Takes over what an earlier run finished.
@@ -227,40 +216,21 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Changes the type of a chunk. Its rows are in the order of the checkpoint, in which no row leaves its matrix.
-    fn transcode(
-        &self,
-        chunk: &Chunk,
-        source: &[u8],
-        target: &mut [u8],
-        rooms: &mut Rooms,
-        loss: &mut DeviationSums,
-    ) -> std::result::Result<(), Unfit> {
-        let info = &self.writer.tensors()[chunk.tensor];
-        let transcoder = Transcoder::new(self.mapping.tensors()[chunk.tensor].dtype, info.dtype);
-        match self.importance.of(chunk.tensor) {
-            _ if self.on_grid.is_exact(chunk.tensor) => transcoder.transcode_exact(source, target, rooms, loss),
-            Some(importance) => {
-                let rows = WeightedRows::new(info, &chunk.elements, importance);
-                transcoder.transcode_weighted(source, target, rooms, &rows, loss)
-            }
-            None => transcoder.transcode(source, target, rooms, info.dtype.is_quantized().then_some(loss)),
-        }
-    }
-
     /// Types change before rows are sorted, so that a message names the element of the checkpoint.
     fn one(&self, own: &mut Own, chunk: &Chunk) -> Result<()> {
         let tensor = &self.mapping.tensors()[chunk.tensor];
-        let (from, to) = (tensor.dtype, self.writer.tensors()[chunk.tensor].dtype);
-        let transcoder = Transcoder::new(from, to);
+        let info = &self.writer.tensors()[chunk.tensor];
+        let (from, to) = (tensor.dtype, info.dtype);
         let mut loss = DeviationSums::default();
         let bytes = first_bytes(&mut own.target, bytes_of(chunk.len(), to));
-        if transcoder.is_copy() {
+        if Transcoder::new(from, to).is_copy() {
             chunk.read_source(self.source, self.mapping, bytes)?;
         } else {
             let source = first_bytes(&mut own.source, bytes_of(chunk.len(), from));
             chunk.read_source(self.source, self.mapping, source)?;
-            self.transcode(chunk, source, bytes, &mut own.rooms, &mut loss).map_err(|unfit| {
+            let place = (chunk.tensor, &chunk.elements);
+            let encoded = self.encoding.transcode(place, (from, info), (source, bytes), &mut own.rooms, &mut loss);
+            encoded.map_err(|unfit| {
                 let (number, element) = chunk.source_element(unfit.place);
                 let element = tensor.expected.source_element(element);
                 let source = tensor.sources.get(number).and_then(|place| self.source.tensors().get(*place));

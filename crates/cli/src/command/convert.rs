@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use trueup::convert::{
-    Agreement, FlmOptions, Options, Override, Report, Slim, TensorCheck, check, convert_with, to_flm,
+    Agreement, FlmOptions, Options, Override, Report, Slim, TensorCheck, check_with, convert_with, to_flm,
 };
 use trueup::formats::flm::is_flm;
 use trueup::formats::gguf::Split;
@@ -55,7 +55,7 @@ pub struct Arguments {
     ///
     /// For .flm output, a GGUF file is also accepted.
     source: PathBuf,
-    /// GGUF file to write; a name ending in .flm selects the format of FastLLM
+    /// GGUF file to write; a name ending in .flm selects FastLLM's format
     output: PathBuf,
     /// Type of the matrices: auto, f32, f16, bf16 or a quantized type
     ///
@@ -158,7 +158,9 @@ pub fn run(arguments: Arguments) -> Result {
     report.notes.iter().for_each(|note| output::note(note));
     report.resumed.iter().for_each(|resumed| output::note(&resumed.sentence()));
     let checks = match report.files.first() {
-        Some(first) if arguments.check => check(source.as_ref(), &Gguf::open(first)?, arguments.threads)?,
+        Some(first) if arguments.check => {
+            check_with(source.as_ref(), &Gguf::open(first)?, importance.as_ref(), arguments.threads)?
+        }
         _ => Vec::new(),
     };
     let wrong = checks.iter().any(|check| matches!(check.agreement, Agreement::Wrong { .. }));

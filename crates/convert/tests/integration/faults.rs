@@ -425,6 +425,23 @@ fn f64_is_rounded_and_told_and_what_f32_cannot_hold_is_refused() {
 }
 
 #[test]
+fn weights_on_the_grid_of_their_type_are_checked_as_they_were_written() {
+    let mut draft = Draft::of("llama2");
+    let name = "model.layers.0.mlp.down_proj.weight";
+    // Every 32 neighbors have all codes from -7 to 7: the rule of q4_0 would choose a scale for -8.
+    draft.set(name, |values| {
+        for (place, value) in values.iter_mut().enumerate() {
+            *value = ((place * 7 % 15) as f32 - 7.0) * 0.25;
+        }
+    });
+    let (notes, checks) = converted(&draft, Recipe::new(Some(DType::Q4_0)));
+    assert!(notes.contains("stored without loss: blk.0.ffn_down.weight (q4_0)"), "{notes}");
+    let found = checks.iter().find(|line| line.source.as_deref() == Some(name)).unwrap().agreement;
+    assert_eq!(found, Agreement::Exact);
+    assert!(checks.iter().all(|line| !matches!(line.agreement, Agreement::Wrong { .. })), "{checks:?}");
+}
+
+#[test]
 fn a_number_of_threads_that_no_machine_has_is_refused() {
     let draft = Draft::of("llama2");
     let message = draft.refused(&Options { threads: Some(1_000_000), ..Options::default() });
