@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! general.type = "imatrix"   imatrix.datasets [text]   imatrix.chunk_count u32   imatrix.chunk_size u32
-//! trueup.imatrix.model text
+//! trueup.imatrix.model text   .model_hash text   .text_hash text   .output_head bool
 //! NAME.in_sum2 f32 [columns, matrices]   NAME.counts f32 [1, matrices]      sorted by NAME; 1 matrix: [columns], [1]
 //! ```
 //!
@@ -16,8 +16,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use trueup_blocks::DType;
 
-/// The key with the model's file name, which only trueup reads.
+/// Keys that only trueup reads: the model's file name, and what a run that continues this one must agree with.
 const MODEL: &str = "trueup.imatrix.model";
+const MODEL_HASH: &str = "trueup.imatrix.model_hash";
+const TEXT_HASH: &str = "trueup.imatrix.text_hash";
+const OUTPUT_HEAD: &str = "trueup.imatrix.output_head";
 
 const HELP: &str = "pass a file that `trueup imatrix` wrote, or choose another path for the output";
 
@@ -26,8 +29,14 @@ const HELP: &str = "pass a file that `trueup imatrix` wrote, or choose another p
 pub struct ImportanceSums {
     /// File name of the model; empty if another program wrote the file.
     pub model: String,
+    /// SHA-256 of the model's files; empty if the file does not say.
+    pub model_hash: String,
     /// Name of the text.
     pub data_set: String,
+    /// Hash of the ids of the chunks that were computed; empty if the file does not say.
+    pub text_hash: String,
+    /// Whether the inputs of the output head are summed.
+    pub output_head: bool,
     /// Tokens of a chunk.
     pub chunk_size: u32,
     /// Chunks that were computed.
@@ -80,6 +89,9 @@ impl ImportanceSums {
         let mut metadata = Metadata::default();
         metadata.insert("general.type", "imatrix");
         metadata.insert(MODEL, self.model.as_str());
+        metadata.insert(MODEL_HASH, self.model_hash.as_str());
+        metadata.insert(TEXT_HASH, self.text_hash.as_str());
+        metadata.insert(OUTPUT_HEAD, self.output_head);
         metadata.insert("imatrix.datasets", vec![self.data_set.clone()]);
         metadata.insert("imatrix.chunk_count", self.chunks);
         metadata.insert("imatrix.chunk_size", self.chunk_size);
@@ -115,7 +127,9 @@ impl ImportanceSums {
             u32::try_from(value).map_err(|_| large())
         };
         let data_set = metadata.strings("imatrix.datasets").map_err(wrong)?.first().cloned().unwrap_or_default();
-        let model = metadata.string(MODEL).unwrap_or_default().to_owned();
+        let [model, model_hash, text_hash] =
+            [MODEL, MODEL_HASH, TEXT_HASH].map(|key| metadata.string(key).unwrap_or_default().to_owned());
+        let output_head = metadata.bool(OUTPUT_HEAD).unwrap_or_default();
         let (chunks, chunk_size) = (count("imatrix.chunk_count")?, count("imatrix.chunk_size")?);
         let mut entries = BTreeMap::new();
         for (number, tensor) in file.tensors().iter().enumerate() {
@@ -134,7 +148,7 @@ impl ImportanceSums {
             let counts = counts.into_iter().map(to_count).collect();
             entries.insert(name.to_owned(), WeightSums { columns, sums, counts });
         }
-        Ok(ImportanceSums { model, data_set, chunk_size, chunks, entries })
+        Ok(ImportanceSums { model, model_hash, data_set, text_hash, output_head, chunk_size, chunks, entries })
     }
 }
 
@@ -177,7 +191,10 @@ mod tests {
         let entries = [("blk.0.attn_q.weight".to_owned(), dense), ("blk.0.ffn_up_exps.weight".to_owned(), experts)];
         ImportanceSums {
             model: "m.gguf".to_owned(),
+            model_hash: "12ab".to_owned(),
             data_set: "text.txt".to_owned(),
+            text_hash: "34cd".to_owned(),
+            output_head: true,
             chunk_size: 64,
             chunks: 3,
             entries: entries.into(),

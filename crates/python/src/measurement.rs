@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use trueup::formats::{ImportanceSums, WeightSums};
+use trueup::formats::{self, ImportanceSums, OpenOptions, WeightSums};
 use trueup::quality::{self, CompareOptions, Corpus, ImatrixOptions, Reference};
 use trueup::runtime::{
     DeviceOptions, Error, ModelFile, Result, Session, SessionOptions, Weights, open_devices, open_fallback,
@@ -142,7 +142,10 @@ fn collected(
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let chunk_size = u32::try_from(corpus.context())
         .map_err(|_| Error::Request("context: too large for the format; use a smaller number".to_owned()))?;
-    let mut sums = ImportanceSums { model: name(model), data_set: name(text), chunk_size, ..ImportanceSums::default() };
+    let files = formats::open(model, &OpenOptions::default())?;
+    let model_hash = quality::hash_files(&files.sources())?;
+    let (model, data_set) = (name(model), name(text));
+    let mut sums = ImportanceSums { model, model_hash, data_set, chunk_size, ..ImportanceSums::default() };
     // Nodes that were fused have no separate inputs.
     let options = SessionOptions { context: Some(corpus.context()), fusion: false, ..SessionOptions::default() };
     let mut session = Session::new(weights, &options)?;

@@ -1,5 +1,7 @@
 //! A text as chunks of token ids.
 
+use sha2::{Digest, Sha256};
+use trueup_formats::hexadecimal;
 use trueup_runtime::{Error, Result};
 use trueup_tokenizer::Tokenizer;
 
@@ -83,6 +85,15 @@ impl Corpus {
             ids[0] = bos;
         }
         ids
+    }
+
+    /// SHA-256 of the chunks up to this one as a model reads them, from that of the chunks before it; empty before the
+    /// first one.
+    pub fn hash_through(&self, index: usize, before: &str) -> String {
+        let mut hasher = Sha256::new();
+        hasher.update(before.as_bytes());
+        self.input(index).iter().for_each(|id| hasher.update(id.to_le_bytes()));
+        hexadecimal(&hasher.finalize())
     }
 
     /// The first position that is scored.

@@ -42,6 +42,7 @@ pub fn collect(
     each: &mut dyn FnMut(&ImportanceSums, Estimate) -> Result<()>,
 ) -> Result<()> {
     let (mut nll, mut count) = (Moments::default(), 0);
+    sums.output_head = options.output_head;
     let first_chunk = usize::try_from(sums.chunks).unwrap_or(usize::MAX);
     for chunk in first_chunk..corpus.chunks() {
         let input = corpus.input(chunk);
@@ -68,6 +69,7 @@ pub fn collect(
             }
         }
         sums.chunks += 1;
+        sums.text_hash = corpus.hash_through(chunk, &sums.text_hash);
         let mean = nll.mean(count);
         let perplexity = libm::exp(mean.value);
         if !perplexity.is_finite() {

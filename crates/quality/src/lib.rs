@@ -29,6 +29,6 @@ pub use imatrix::{ImatrixOptions, collect};
 pub use score::{Against, Position, Score};
 pub use statistics::{Estimate, Percentile};
 pub use target::{
-    Choice, Goal, MeasuredWith, Measurements, TargetInput, TargetPlan, TargetStep, Tuner, allocate, cost,
+    Choice, Goal, MeasuredWith, Measurements, TargetInput, TargetPlan, TargetStep, Tuner, allocate, cost, hash_files,
 };
 pub use totals::{AgainstFigures, ChunkFigures, Figures, KlFigures, ProbabilityFigures, Totals};

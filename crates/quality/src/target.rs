@@ -172,7 +172,7 @@ impl Tuner {
     pub fn measured_with(&self) -> Result<MeasuredWith> {
         let TargetInput { source, importance, recipe, corpus, devices, .. } = &self.input;
         let tokens = corpus.ids().len();
-        let devices: Vec<String> = devices.iter().map(|device| device.about().name).collect();
+        let devices: Vec<String> = devices.iter().map(|device| device.name()).collect();
         let bos = corpus.input(0).first().copied().unwrap_or(0);
         let numbers = [corpus.context() as u32, bos].into_iter().chain(corpus.ids().iter().copied());
         Ok(MeasuredWith {

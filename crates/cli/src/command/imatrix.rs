@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use trueup::formats::{self, ImportanceSums, OpenOptions, WeightSums, counted, quote};
-use trueup::quality::{Corpus, Estimate, ImatrixOptions, collect};
+use trueup::quality::{Corpus, Estimate, ImatrixOptions, collect, hash_files};
 use trueup::runtime::{self, SessionOptions};
 use trueup::text;
 
@@ -77,7 +77,7 @@ pub fn run(arguments: Arguments) -> Result {
     let text = text::read_text(&arguments.corpus)?;
     let corpus = Corpus::new(tokenizer, &text, context, arguments.chunks)
         .map_err(|error| Failure::new(format!("{}: {error}", shown(&arguments.corpus))))?;
-    let mut sums = begin(&arguments, &corpus)?;
+    let mut sums = begin(&arguments, &corpus, hash_files(&checkpoint.sources())?)?;
     // Nodes that were fused have no separate inputs.
     let options = SessionOptions { context: Some(corpus.context()), fusion: false, ..options };
     let mut session = arguments.place.open_session(arguments.place.weights(model)?, &options)?;
@@ -119,14 +119,14 @@ fn document(arguments: &Arguments, sums: &ImportanceSums, perplexity: Option<Est
 }
 
 /// Empty sums, or those of the run that is continued.
-fn begin(arguments: &Arguments, corpus: &Corpus) -> Result<ImportanceSums> {
+fn begin(arguments: &Arguments, corpus: &Corpus, model_hash: String) -> Result<ImportanceSums> {
     let too_long = |what: &str| Failure::new(format!("{what} is too large for the format; use a smaller number"));
     let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (name, model) = (name_of(&arguments.corpus), name_of(&arguments.model));
     let chunk_size = u32::try_from(corpus.context()).map_err(|_| too_long("-c"))?;
     u32::try_from(corpus.chunks()).map_err(|_| too_long("the number of chunks"))?;
     if !arguments.resume || !arguments.output.exists() {
-        return Ok(ImportanceSums { model, data_set: name, chunk_size, ..ImportanceSums::default() });
+        return Ok(ImportanceSums { model, model_hash, data_set: name, chunk_size, ..ImportanceSums::default() });
     }
     let sums = ImportanceSums::read(&arguments.output)?;
     let differs = |what: &str, found: String, expected: String| {
@@ -150,6 +150,18 @@ fn begin(arguments: &Arguments, corpus: &Corpus) -> Result<ImportanceSums> {
     }
     if u64::from(sums.chunks) > corpus.chunks() as u64 {
         return Err(differs("at most", counted(sums.chunks as usize, "chunk"), counted(corpus.chunks(), "chunk")));
+    }
+    // Of the same name, but changed since.
+    let hash = (0..sums.chunks as usize).fold(String::new(), |before, chunk| corpus.hash_through(chunk, &before));
+    if sums.model_hash != model_hash {
+        return Err(differs("the model", "a model with other contents".to_owned(), "of the earlier run".to_owned()));
+    }
+    if sums.text_hash != hash {
+        return Err(differs("the text", "another text".to_owned(), "of the earlier run".to_owned()));
+    }
+    if sums.output_head != arguments.output_head {
+        let how = |has_head: bool| if has_head { "with the output head" } else { "without the output head" }.to_owned();
+        return Err(differs("sums", format!("sums {}", how(sums.output_head)), how(arguments.output_head)));
     }
     Ok(sums)
 }

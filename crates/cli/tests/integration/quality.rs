@@ -1,6 +1,6 @@
 //! `trueup compare`: figures of models, saved logits, and what is refused.
 
-use crate::trueup::{Scratch, stories, tiny, trueup};
+use crate::trueup::{Scratch, argument, stories, tiny, trueup};
 use serde_json::Value;
 use std::fs;
 
@@ -214,8 +214,41 @@ fn an_importance_matrix_is_continued_to_the_same_file() {
     assert!(experts["matrices"].as_u64() > Some(1) && experts["unseen"].is_array(), "{experts}");
 
     imatrix(&parts, &["--chunks", "2", "--resume"]).refuses(&["--resume: expected at most 2 chunks, found 5 chunks"]);
+    let changed = fs::read_to_string(&corpus).expect("readable").replacen("girl", "bear", 1);
+    let unchanged = fs::read(&corpus).expect("readable");
+    fs::write(&corpus, changed).expect("files can be written");
+    let continued = ["--chunks", "6", "--output-head", "--resume"];
+    imatrix(&parts, &continued).refuses(&["--resume: expected the text of the earlier run, found another text"]);
+    fs::write(&corpus, unchanged).expect("files can be written");
+    let weights = fs::read(&model).expect("readable");
+    let mut other = weights.clone();
+    *other.last_mut().expect("a byte") ^= 1;
+    fs::write(&model, other).expect("files can be written");
+    let words = "--resume: expected the model of the earlier run, found a model with other contents";
+    imatrix(&parts, &continued).refuses(&[words]);
+    fs::write(&model, weights).expect("files can be written");
+    imatrix(&parts, &["--chunks", "6", "--resume"])
+        .refuses(&["--resume: expected sums without the output head, found sums with the output head"]);
     imatrix(&model, &[]).refuses(&["this file is an input of the command"]);
     let other = ["imatrix", &model, "--corpus", &corpus, "-c", "64", "-q", "-o", &parts, "--resume"];
     trueup(&other).refuses(&["--resume: expected chunks of 64 tokens, found 32 tokens"]);
     trueup(&["imatrix", &model, "--corpus", &corpus, "-o", &corpus]).refuses(&["this file is an input of the command"]);
+}
+
+#[test]
+fn a_conversion_with_an_importance_matrix_checks_itself() {
+    let scratch = Scratch::new();
+    let (model, corpus) = (scratch.gguf(&stories(), "model.gguf"), corpus(&scratch));
+    let (matrix, output) = (scratch.path("matrix.gguf"), scratch.path("output.gguf"));
+    trueup(&["imatrix", &model, "--corpus", &corpus, "-c", "32", "-q", "-o", &matrix]).exits(0);
+    let convert = |source: &str, dtype: &str, matrix: &str| {
+        trueup(&["convert", source, &output, "--type", dtype, "--imatrix", matrix, "--check", "--json"])
+    };
+    for dtype in ["q4_0", "q4_k_m", "iq4_xs"] {
+        let answer = convert(&argument(&stories()), dtype, &matrix).exits(0).json();
+        assert_eq!(answer["equal"], true, "{dtype}");
+        let checks = answer["checks"].as_array().expect("checks");
+        let rounded = checks.iter().filter(|check| check["agreement"]["result"] == "rounded").count();
+        assert!(rounded > 20, "{dtype}: {rounded} of {} rounded", checks.len());
+    }
 }
