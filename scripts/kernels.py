@@ -74,7 +74,7 @@ class Compiler:
 
 
 def digest(path):
-    """The hash of the hashes of this file, a source and the headers in the order of their names; tests/tests/kernels.rs has it too."""
+    """The hash of the hashes of this file, a source and the headers in the order of their names; tests/tests/integration/kernels.rs has it too."""
     total = hashlib.sha256()
     for part in [os.path.abspath(__file__), path, *sorted(glob.glob(os.path.join(SOURCES, "*.cuh")))]:
         with open(part, "rb") as file:

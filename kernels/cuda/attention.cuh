@@ -58,6 +58,8 @@ DEVICE void add_scores(const Head<Q, K, V>& head, const float* query, float* sco
         const bool seen = bias != -INFINITY;
         const float share = seen ? key_product(head.keys.behind((first + place) * head.key_step), query, head.size) : 0.0f;
         const float product = key_lanes_sum(share);
+        // All eight lanes have read the bias that one of them replaces.
+        __syncwarp();
         if (seen && threadIdx.x % KEY_LANES == 0) scores[place] = capped(product * head.scale, head.softcap) + bias;
     }
     __syncthreads();

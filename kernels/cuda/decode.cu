@@ -4,48 +4,13 @@
 // infinite.
 //
 // For products by tensor cores (mul_mat_halves.cu). A thread takes 8 neighbours of a row, which it writes by one store.
-#include "blocks.cuh"
-
-constexpr int RUN = 8;
+#include "runs.cuh"
 
 DEVICE uint4 packed(const float (&run)[RUN]) {
     __align__(16) half2 pairs[RUN / 2];
 #pragma unroll
     for (int i = 0; i < RUN / 2; i++) pairs[i] = __floats2half2_rn(run[2 * i], run[2 * i + 1]);
     return *reinterpret_cast<const uint4*>(pairs);
-}
-
-// Run number `run` of a block: all its elements are of one part, and the bits of each stand one byte behind those of
-// the one before, so that all are found as the first one is.
-template <class F>
-DEVICE uint4 decode_run(Lined<F>, const unsigned char* block, unsigned run) {
-    const Line line = F::line(block, (int)(run * RUN));
-    float elements[RUN];
-#pragma unroll
-    for (unsigned i = 0; i < RUN; i++) elements[i] = line.scale * (float)F::code(block + i, (int)(run * RUN)) - line.minimum;
-    return packed(elements);
-}
-
-// The last elements of a block lie in four bytes.
-DEVICE uint4 decode_run(Lined<Tq1_0>, const unsigned char* block, unsigned run) {
-    const Line line = Tq1_0::line(block, 0);
-    float elements[RUN];
-#pragma unroll
-    for (unsigned i = 0; i < RUN; i++) elements[i] = line.scale * (float)Tq1_0::code(block, (int)(run * RUN + i));
-    return packed(elements);
-}
-
-template <class F>
-DEVICE uint4 decode_run(Coded<F>, const unsigned char* block, unsigned run) {
-    const int codes[2] = {F::codes(block, (int)(run * 2)), F::codes(block, (int)(run * 2 + 1))};
-    const float scale = F::scale(block);
-    float elements[RUN];
-#pragma unroll
-    for (int i = 0; i < RUN; i++) {
-        const float product = scale * (float)(signed char)((unsigned)codes[i / 4] >> (i % 4 * 8));
-        elements[i] = F::MINIMUM ? product + F::minimum(block) : product;
-    }
-    return packed(elements);
 }
 
 // A view has fewer than 2^31 runs: what is decoded at once is bounded.
@@ -56,7 +21,9 @@ DEVICE void decode(const View& w, uint4* y) {
     const unsigned row = number / in_row, run = number % in_row;
     if (row >= w.sizes[1]) return;
     const Row<F> blocks = row_at<F>(w, row * w.steps[1]);
-    y[number] = decode_run(F(), blocks.block(run / RUNS), run % RUNS);
+    float elements[RUN];
+    decode_run(F(), blocks.block(run / RUNS), run % RUNS, elements);
+    y[number] = packed(elements);
 }
 
 #define DECODE(type, F) \

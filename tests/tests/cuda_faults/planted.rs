@@ -27,7 +27,7 @@ pub enum Seen {
 }
 
 /// All faults.
-pub const FAULTS: [Fault; 42] = [
+pub const FAULTS: [Fault; 44] = [
     // Rows of weights with few tokens.
     Fault {
         name: "wrong nibble",
@@ -268,7 +268,7 @@ pub const FAULTS: [Fault; 42] = [
     // Decoded weights.
     Fault {
         name: "scale of a block's first part for all of it",
-        file: "decode.cu",
+        file: "runs.cuh",
         find: "F::line(block, (int)(run * RUN))",
         replace: "F::line(block, 0)",
         kernels: &["decode"],
@@ -277,10 +277,28 @@ pub const FAULTS: [Fault; 42] = [
     },
     Fault {
         name: "every second weight in its neighbor's place",
-        file: "decode.cu",
+        file: "runs.cuh",
         find: "F::code(block + i, ",
         replace: "F::code(block + i / 2 * 2, ",
         kernels: &["decode"],
+        seen: Seen::Suite("mul_mat"),
+        quick: false,
+    },
+    Fault {
+        name: "last activation of a run replaced by its neighbor",
+        file: "products.cuh",
+        find: "run[6] = high.z, run[7] = high.w;",
+        replace: "run[6] = high.z, run[7] = high.z;",
+        kernels: &["mul_mat"],
+        seen: Seen::Suite("mul_mat"),
+        quick: false,
+    },
+    Fault {
+        name: "elements after the last whole run not added",
+        file: "products.cuh",
+        find: "for (Index k = first + threadIdx.x % WARP; k < len;",
+        replace: "for (Index k = first + threadIdx.x % WARP; k < first;",
+        kernels: &["mul_mat"],
         seen: Seen::Suite("mul_mat"),
         quick: false,
     },

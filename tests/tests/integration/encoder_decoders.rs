@@ -26,7 +26,7 @@ fn session(model: &Path, device: &str, sequences: usize) -> Session {
     let model = Arc::new(ModelFile::open(model).unwrap_or_else(|error| panic!("{error}")));
     let device = open_device(device, &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     // A cache in f16 would round keys and values.
-    let kv = (device.about().name == "cpu").then_some(DType::F32);
+    let kv = (device.name() == "cpu").then_some(DType::F32);
     let options = SessionOptions { sequences, kv, ..SessionOptions::default() };
     Session::new(Arc::new(Weights::new(model, device, None)), &options).unwrap_or_else(|error| panic!("{error}"))
 }

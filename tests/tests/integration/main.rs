@@ -4,6 +4,7 @@ mod docs;
 mod encoder_decoders;
 mod encoders;
 mod flm;
+mod kernels;
 mod long_rope;
 mod models;
 mod operators;

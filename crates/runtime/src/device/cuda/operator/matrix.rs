@@ -8,7 +8,7 @@
 //!
 //! | path | tokens | kernels | sums |
 //! |---|---|---|---|
-//! | plain | any | `mul_mat.cu`, one warp for a row and eight tokens | element k, or block k, to lane k mod 32 |
+//! | plain | any | `mul_mat.cu`, one warp for a row and eight tokens | element k, or block k, to lane k mod 32; of decoded blocks, 8 neighbors to a lane |
 //! | rows | few | `mul_mat_rows.cu`, rows per warp, wide loads | as above; r values per load: lane k mod 32 r |
 //! | tiles | more than 8 | `mul_mat_tiles.cu`, integer tensor cores | block after block |
 //! | halves | more than 8 | cuBLASLt, else `mul_mat_halves.cu`: f16 tensor cores, x in f16 | its own; 64 by 64 |
