@@ -4,6 +4,7 @@ mod caches;
 mod fixture;
 pub mod fuzz;
 mod llama2c;
+mod started;
 mod storage;
 mod traced;
 mod verdict;
@@ -16,6 +17,7 @@ pub use fixture::{
     fixtures_of_other_kinds, flm, plain_fixture, root, stories,
 };
 pub use llama2c::{Version, write_llama2c};
+pub use started::run_written;
 pub use storage::{NewTensor, Storage, write_renamed, write_variant};
 pub use traced::{compared, quantized_fixture, with_number, with_tensor};
 pub use verdict::{VERIFIED_TYPES, fell_back, verdict};

@@ -58,7 +58,7 @@ pub fn verdict(
     if report.coverage.checked != report.coverage.nodes {
         return Err("not every node was checked".to_owned());
     }
-    let elsewhere = report.nodes.iter().filter(|node| node.device != device.about().name);
+    let elsewhere = report.nodes.iter().filter(|node| node.device != device.name());
     let is_named = |node: &&NodeReport| node.fell_back.as_ref().is_some_and(|reason| !reason.is_empty());
     match elsewhere.filter(|node| !is_named(node)).count() {
         0 => Ok(report),

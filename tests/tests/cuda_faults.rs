@@ -20,14 +20,12 @@ mod planted;
 use planted::{FAULTS, Fault, Seen};
 use rayon::prelude::*;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, exit};
-use std::thread;
-use std::time::Duration;
 use trueup::runtime::device::cuda::{CudaOptions, Place};
 use trueup::runtime::{DeviceOptions, Linear, open_device};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
+use trueup_tests::run_written;
 
 /// What `scripts/cuda_sim.sh` ends with where there is no C++ compiler.
 const NO_COMPILER: i32 = 3;
@@ -125,20 +123,9 @@ fn missed(fault: &Fault, program: &Path, folder: &Path) -> Option<String> {
         Seen::Suite(operator) => (vec!["--try-suite", operator], format!("FAIL {operator}/")),
         Seen::Groups => (vec!["--try-groups"], "has other bits".to_owned()),
     };
-    let found = run(Command::new(copy).args(arguments));
+    let found = run_written(Command::new(copy).args(arguments));
     let is_found = found.status.code() == Some(1) && words(&found).contains(&expected);
     (!is_found).then(|| format!("{} is not found, but: {}\n{}", fault.name, found.status, words(&found)))
-}
-
-/// Runs a program that was just written. Another thread may have started a process while the file was open for writing:
-/// until that process executes its program, this one is busy.
-fn run(command: &mut Command) -> Output {
-    loop {
-        match command.output() {
-            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => thread::sleep(Duration::from_millis(10)),
-            ended => return ended.expect("the copy is started"),
-        }
-    }
 }
 
 /// A copy of all sources with the fault in one of them.

@@ -23,7 +23,7 @@ use trueup::blocks::DType;
 use trueup::quantize::Layout;
 use trueup::runtime::device::Device;
 use trueup::runtime::device::ascend::{Ascend, AscendOptions, Chip, Place};
-use trueup_tests::{convert, plain_fixture, quantize, verdict};
+use trueup_tests::{convert, plain_fixture, quantize, run_written, verdict};
 
 /// A mistake, and who names it how.
 struct Misuse {
@@ -181,8 +181,7 @@ fn run(misuse: &str, work: Work, compiler: &str) -> (bool, String) {
         .expect("a copy of the program");
     std::os::unix::fs::symlink(simulator(&program), folder.join(BEHIND)).expect("the directory can be written");
     compile(misuse, folder, compiler);
-    let output = Command::new(folder.join("try")).args(["--try", &format!("{work:?}")]).output();
-    let output = output.expect("the copy is started");
+    let output = run_written(Command::new(folder.join("try")).args(["--try", &format!("{work:?}")]));
     let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).trim().to_owned());
     (output.status.success(), said.join("\n"))
 }

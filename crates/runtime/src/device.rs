@@ -42,6 +42,11 @@ pub trait Device: Send + Sync {
     /// What it is.
     fn about(&self) -> About;
 
+    /// The name in [`Device::about`], without the free memory, for which that asks the operating system or a driver.
+    fn name(&self) -> String {
+        self.about().name
+    }
+
     /// How the device would compute this operator on these types, or why it does not. Every device takes `reshape`,
     /// which is no work. Types may be views: a device that does not read them where they lie copies what they show
     /// first, or says that it does not take them.

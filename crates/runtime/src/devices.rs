@@ -429,7 +429,7 @@ pub fn open_devices(list: &str, memory_bytes: &[u64], options: &DeviceOptions) -
         Ok(if leaves_cache { Arc::new(Cacheless::new(device)) } else { device })
     };
     let devices = names.iter().enumerate().map(open).collect::<Result<Vec<Arc<dyn Device>>>>()?;
-    let opened: Vec<String> = devices.iter().map(|device| device.about().name).collect();
+    let opened: Vec<String> = devices.iter().map(|device| device.name()).collect();
     let twice = opened
         .iter()
         .enumerate()
@@ -502,7 +502,7 @@ mod tests {
         let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
         for (name, expected) in cases {
             match (open_device(name, &options), expected) {
-                (Ok(device), None) => assert_eq!(device.about().name, name),
+                (Ok(device), None) => assert_eq!(device.name(), name),
                 (Err(error), Some(part)) => assert!(error.to_string().contains(part), "{name}: {error}"),
                 (opened, expected) => panic!("{name}: expected {expected:?}, opened: {}", opened.is_ok()),
             }
@@ -525,7 +525,7 @@ mod tests {
         assert_eq!((halves("npu:0+1+0"), halves("npu")), (None, None));
         let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
         let open = |list, memory: &[u64]| match open_devices(list, memory, &options) {
-            Ok(devices) => devices.iter().map(|device| device.about().name).collect::<Vec<_>>().join(" "),
+            Ok(devices) => devices.iter().map(|device| device.name()).collect::<Vec<_>>().join(" "),
             Err(error) => error.to_string(),
         };
         assert_eq!(open("cpu,ref", &[1 << 20]), "cpu ref");

@@ -44,4 +44,4 @@ pub use roof::{Operations, Roof};
 pub use sampler::{Sampler, Sampling};
 pub use session::{CAPACITY_UNIT, CONTEXT_DEFAULT, Entry, Logits, ROOM_FIRST, Session, SessionOptions, TokenPlace};
 pub use weights::{HeldWeights, Weights};
-pub use work::Work;
+pub use work::{Caches, Work};

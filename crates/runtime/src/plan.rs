@@ -98,7 +98,7 @@ impl Plan {
         let planned = devices.iter().enumerate().map(|(index, device)| {
             let planned = plan_device(graph, &pieces, index);
             PlannedDevice {
-                name: device.about().name,
+                name: device.name(),
                 rooms: rooms(graph, &nodes, index, *device),
                 decoded: decoded(graph, &planned.held, *device),
                 ..planned

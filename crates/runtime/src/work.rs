@@ -13,6 +13,15 @@ pub struct Work {
     pub operations: u64,
 }
 
+/// Where attention reads keys and values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Caches {
+    /// One cache holds the keys, another one the values.
+    Separate,
+    /// The values are a part of the cached keys, as in multi-head latent attention.
+    Shared,
+}
+
 impl Work {
     /// The work of an operator on these types: none for a view. Tables, caches and experts count with what is used of
     /// them at most.
@@ -47,7 +56,7 @@ impl Work {
             ("kv_attention", [q, keys, values, sequences, mask]) => {
                 let (positions, queries) = (mask.shape[0], q.shape.rows());
                 let visible = Visible { positions, pairs: positions as u64 * queries as u64 };
-                Work::of_attention([q, keys, values, sequences, mask], output, visible)
+                Work::of_attention([q, keys, values, sequences, mask], Caches::Separate, output, visible)
             }
             ("kv_mix", [p, values, _]) => {
                 let read = used(values, p.shape[0]);
@@ -67,6 +76,7 @@ impl Work {
     /// it.
     pub fn of_contents<E>(
         op: &Op,
+        caches: Caches,
         inputs: &[TensorType],
         output: &TensorType,
         read: impl Fn(usize) -> Result<HostTensor, E>,
@@ -75,19 +85,23 @@ impl Work {
             return Ok(Work::of(op, inputs, output));
         };
         let visible = Visible::of(&read(SEQUENCES)?, &read(MASK)?, q.shape.rows());
-        Ok(Work::of_attention([q, keys, values, sequences, mask], output, visible))
+        Ok(Work::of_attention([q, keys, values, sequences, mask], caches, output, visible))
     }
 
     /// Of `kv_attention`.
     fn of_attention(
         [q, keys, values, sequences, mask]: [&TensorType; 5],
+        caches: Caches,
         output: &TensorType,
         visible: Visible,
     ) -> Work {
         let once = [q, sequences, mask, output].iter().map(|ty| ty.bytes() as u64).sum::<u64>();
-        let caches = used(keys, visible.positions) + used(values, visible.positions);
+        let read = match caches {
+            Caches::Separate => used(keys, visible.positions) + used(values, visible.positions),
+            Caches::Shared => used(keys, visible.positions),
+        };
         let width = output.shape.elements() / q.shape.rows().max(1);
-        Work { bytes: once + caches, operations: 2 * (q.shape[0] + width) as u64 * visible.pairs }
+        Work { bytes: once + read, operations: 2 * (q.shape[0] + width) as u64 * visible.pairs }
     }
 }
 
@@ -190,15 +204,18 @@ mod tests {
                 MASK => Ok(mask.clone()),
                 _ => Err(place),
             };
-            let work = Work::of_contents(&op, &inputs, &output, read).unwrap();
-            let bytes = 512 + 2 * 5 * 32 + 16 + 144 * planes as u64 + 512;
-            // 7 positions of a token, 4 heads.
-            assert_eq!(work, Work { bytes, operations: 2 * (8 + 8) * 7 * 4 }, "{planes} planes");
+            for (caches, count) in [(Caches::Separate, 2), (Caches::Shared, 1)] {
+                let work = Work::of_contents(&op, caches, &inputs, &output, read).unwrap();
+                let bytes = 512 + count * 5 * 32 + 16 + 144 * planes as u64 + 512;
+                // 7 positions of a token, 4 heads.
+                assert_eq!(work, Work { bytes, operations: 2 * (8 + 8) * 7 * 4 }, "{planes} planes, {caches:?}");
+            }
         }
         let inputs = [ty(DType::F32, &[8, 3]), ty(DType::F32, &[8])];
         let norm = Op::from(trueup_graph::op::RmsNorm { epsilon: 1e-5 });
         let read = |place: usize| Err::<HostTensor, usize>(place);
         let expected = Work::of(&norm, &inputs, &inputs[0]);
-        assert_eq!(Work::of_contents(&norm, &inputs, &inputs[0], read), Ok(expected), "nothing else is read");
+        let found = Work::of_contents(&norm, Caches::Separate, &inputs, &inputs[0], read);
+        assert_eq!(found, Ok(expected), "nothing else is read");
     }
 }

@@ -494,7 +494,7 @@ fn known(name: &str) -> Result<&'static Plant> {
 
 /// Fails on a device that faults do not fit.
 fn expect_f32(device: &dyn Device) -> Result<()> {
-    if device.about().name == "ref" {
+    if device.name() == "ref" {
         let problem = "--inject-fault: expected a device that computes in f32, found ref, which computes in f64; \
                        use --device cpu";
         return Err(Error::Request(problem.to_owned()));

@@ -189,7 +189,7 @@ impl Repro {
     fn result(&self, computed: &Scene, device: &dyn Device) -> ReproResult {
         let (verdict, explanation, worst_z) = judged(computed);
         let op = self.scene.op.name().to_owned();
-        let name = device.about().name;
+        let name = device.name();
         let cause = explanation.as_ref().map_or(String::new(), |explanation| format!(". {}", explanation.sentence()));
         let node = self.about.node.clone();
         let (result, sentence) = if verdict.fails() {
@@ -249,7 +249,7 @@ pub(crate) fn write(
     let (scene, reproduced) = smaller.map_or((scene.clone(), false), |smaller| (smaller, true));
     let safe = |letter: char| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '_' };
     let path = folder.join(format!("{}.repro.safetensors", node.chars().map(safe).collect::<String>()));
-    let about = file::About::new(node, index, &scene, &device.about().name, found, reproduced);
+    let about = file::About::new(node, index, &scene, &device.name(), found, reproduced);
     file::write(&path, &about, &scene)?;
     Ok(path)
 }

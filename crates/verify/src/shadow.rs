@@ -311,7 +311,7 @@ impl Observer for Shadow<'_> {
         }
         let kept = self.look(seen)?;
         let node = seen.node();
-        self.records.located(&node.name, &seen.device.about().name, seen.planned.fell_back.as_deref());
+        self.records.located(&node.name, &seen.device.name(), seen.planned.fell_back.as_deref());
         self.kept.insert(node.output.index(), kept);
         for input in &node.inputs {
             if self.last_uses[input.index()] == seen.node {

@@ -26,13 +26,13 @@ struct Given {
 /// Computes everything with weights in planes and without; what differs.
 pub fn products(device: &dyn Device) -> Vec<String> {
     let plain = DeviceOptions { repack: false, ..DeviceOptions::default() };
-    let plain = open_device(&device.about().name, &plain).unwrap_or_else(|error| panic!("{error}"));
+    let plain = open_device(&device.name(), &plain).unwrap_or_else(|error| panic!("{error}"));
     let cases: Vec<(Op, Vec<Given>)> = TYPES.into_iter().flat_map(cases_of).chain([many_batches()]).collect();
     let count = cases.len();
     let mut wrong: Vec<String> = cases.iter().filter_map(|(op, inputs)| differs(device, &*plain, op, inputs)).collect();
     wrong.extend(TYPES.into_iter().flat_map(|dtype| is_not_kept(device, dtype)));
     let decoding = DeviceOptions { linear: Linear::Dequantize, ..DeviceOptions::default() };
-    let decoding = open_device(&device.about().name, &decoding).unwrap_or_else(|error| panic!("{error}"));
+    let decoding = open_device(&device.name(), &decoding).unwrap_or_else(|error| panic!("{error}"));
     wrong.extend([&[][..], &[2]].into_iter().filter_map(|stack| differs_in_pieces(&*decoding, stack)));
     wrong.extend(is_not_infinite(&*decoding));
     println!("cuda-sim, simulated: {count} products of weights in planes, {} wrong", wrong.len());

@@ -194,7 +194,7 @@ fn list(arguments: &List) -> Result {
     let common = &arguments.common;
     let device = common.open()?;
     let answers = suite::list(&*device, &common.selection(None)?);
-    common.write(&json!({"device": device.about().name, "operators": answers}))?;
+    common.write(&json!({"device": device.name(), "operators": answers}))?;
     if common.prints() {
         let columns =
             [("operator", Side::Left), ("types", Side::Left), ("cases", Side::Right), ("support", Side::Left)];

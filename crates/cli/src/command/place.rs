@@ -54,7 +54,7 @@ pub fn note_weight_types(model: &ModelFile, devices: &[Arc<dyn Device>]) {
             }
         }
         for (stored_as, types) in by_target {
-            let (name, types) = (device.about().name, types.join(", "));
+            let (name, types) = (device.name(), types.join(", "));
             output::note(&format!("{name} stores {types} weights as {stored_as}; `trueup plan` shows the memory"));
         }
     }
@@ -386,7 +386,7 @@ impl Place {
 
     /// Prints a note if memory is too small for the plans of a session, which share it except for inputs.
     pub fn foresee(&self, weights: &Weights, plans: &[&Plan]) -> Result<()> {
-        let is_host = |device: &Arc<dyn Device>| device.about().name == HOST;
+        let is_host = |device: &Arc<dyn Device>| device.name() == HOST;
         let Some(index) = weights.devices().iter().position(is_host) else { return Ok(()) };
         let (_, free) = weights.devices()[index].about().memory.unwrap_or((u64::MAX, u64::MAX));
         let hosts: Vec<ReportedDevice> = plans.iter().map(|plan| plan.report().devices.swap_remove(index)).collect();

@@ -38,7 +38,7 @@ Examples:
 pub struct Arguments {
     /// GGUF file to quantize; for .flm output, a model in any format
     input: PathBuf,
-    /// GGUF file to write; a name ending in .flm selects the format of FastLLM
+    /// GGUF file to write; a name ending in .flm selects FastLLM's format
     output: PathBuf,
     /// Bits per weight: 4 (q4_0), 8 (q8_0) or 16 (f16)
     #[arg(short, long, value_parser = ["4", "8", "16"], conflicts_with = "scheme")]

@@ -319,7 +319,7 @@ fn dump(
     let reference = if report.trace.is_some() { "ref" } else { &arguments.reference };
     let sides = [("device", devices), ("reference", vec![arguments.machine.open(reference)?])];
     for (side, devices) in sides {
-        let fallback = if devices[0].about().name == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
+        let fallback = if devices[0].name() == "cpu" { None } else { Some(arguments.machine.open("cpu")?) };
         let weights = Arc::new(Weights::over(model.clone(), devices, fallback));
         let session = arguments.machine.session(1);
         for (number, (prompt, further)) in report.prompts.iter().zip(&report.continuations).enumerate() {

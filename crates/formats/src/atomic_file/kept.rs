@@ -107,7 +107,7 @@ pub(crate) fn claim(path: PathBuf) -> Result<Claim> {
     }
     taken
         .map(Claim::Taken)
-        .ok_or_else(|| Error::new(path, "was removed by another process repeatedly").help("stop the other process"))
+        .ok_or_else(|| Error::new(path, "another process keeps removing it").help("stop the other process"))
 }
 
 /// What a failed write to a kept file means.

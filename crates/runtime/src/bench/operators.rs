@@ -7,7 +7,7 @@ use super::{PhaseReport, prompt_entries};
 use crate::error::Result;
 use crate::observer::{Observer, Seen};
 use crate::session::{Entry, Session};
-use crate::work::Work;
+use crate::work::{Caches, Work};
 use serde::Serialize;
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -101,7 +101,8 @@ impl Observer for Clock {
         let seconds = self.started.take().map_or(0.0, |start| start.elapsed().as_secs_f64());
         let (node, graph) = (seen.node(), seen.graph);
         let types: Vec<TensorType> = node.inputs.iter().map(|input| graph.value(*input).ty).collect();
-        let work = Work::of_contents(&node.op, &types, &graph.value(node.output).ty, |place| seen.input(place))?;
+        let output = &graph.value(node.output).ty;
+        let work = Work::of_contents(&node.op, caches_of(node), &types, output, |place| seen.input(place))?;
         let sum = self.sums.entry(key(graph, node)).or_default();
         sum.calls += 1;
         sum.seconds += seconds;
@@ -133,6 +134,14 @@ impl Clock {
         operators.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let whole_seconds = report.seconds.median * tokens as f64 / report.tokens as f64;
         PhaseOperators { phase, tokens, seconds, whole_seconds, operators }
+    }
+}
+
+/// Whether the keys of a `kv_attention` are its values, too.
+fn caches_of(node: &Node) -> Caches {
+    match node.inputs.get(1..3) {
+        Some([keys, values]) if keys == values => Caches::Shared,
+        _ => Caches::Separate,
     }
 }
 

@@ -206,6 +206,10 @@ impl Device for Ascend {
         }
     }
 
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
         operator::profile(op, inputs, output, self.chip)
     }

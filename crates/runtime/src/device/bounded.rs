@@ -67,7 +67,7 @@ impl Decorator for Bounded {
                 self.memory_bytes,
                 usage.remedy()
             );
-            return Err(Error::Device { device: self.device.about().name, problem });
+            return Err(Error::Device { device: self.device.name(), problem });
         }
         let buffer = self.device.alloc(ty, usage)?;
         self.held().push(Held { buffer: Arc::downgrade(&buffer.0), bytes });

@@ -17,7 +17,7 @@
 //! use trueup_runtime::device::cpu::{Cpu, CpuOptions};
 //!
 //! let cpu = Cpu::new(CpuOptions { threads: 2, ..CpuOptions::default() }).unwrap();
-//! assert_eq!(cpu.about().name, "cpu");
+//! assert_eq!(cpu.name(), "cpu");
 //! ```
 
 #[allow(unsafe_code, reason = "threads write different rows of one result")]
@@ -304,21 +304,27 @@ fn operand<'a>(
     Ok(Operand { ty: input.ty, view })
 }
 
+const NAME: &str = "cpu";
+
 fn failure(problem: String) -> Error {
-    Error::Device { device: "cpu".to_owned(), problem }
+    Error::Device { device: NAME.to_owned(), problem }
 }
 
 impl Device for Cpu {
     fn about(&self) -> About {
         let threads = self.threads();
         About {
-            name: "cpu".to_owned(),
+            name: NAME.to_owned(),
             description: format!("{}, {}, {}", processor::name(), self.isa(), counted(threads, "thread")),
             simulated: false,
             memory: processor::memory(),
             memory_limit: None,
             batch_invariant: true,
         }
+    }
+
+    fn name(&self) -> String {
+        NAME.to_owned()
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {

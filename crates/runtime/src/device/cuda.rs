@@ -226,6 +226,10 @@ impl Device for Cuda {
         }
     }
 
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
         operator::profile(op, inputs, output, &self.means, &self.blas)
     }

@@ -219,7 +219,7 @@ fn try_to_gather([first, second]: [&dyn Device; 2]) -> Result<Option<String>> {
         device.download(&tensor, &mut found)?;
         if found != expected {
             let problem = format!("{name} does not gather the bytes that are there");
-            return Err(Error::Device { device: device.about().name, problem });
+            return Err(Error::Device { device: device.name(), problem });
         }
     }
     Ok(Some(name.to_owned()))
@@ -319,7 +319,7 @@ impl Device for Pair {
         if source.len() != halves.ty.bytes() {
             let problem =
                 format!("{} has {} bytes, not {}; pass the whole tensor", halves.ty, halves.ty.bytes(), source.len());
-            return Err(Error::Device { device: self.about().name, problem });
+            return Err(Error::Device { device: self.name(), problem });
         }
         if let Some(whole) = halves.whole.get() {
             self.first().upload(source, whole)?;

@@ -132,7 +132,7 @@ fn why_not_home(home: usize, device: usize, answers: &[Vec<Answer>], node: usize
 
 /// `device a: cannot compute 3 nodes, first Qcur-0: mul_mat: has no q4_0`; with several devices, the reason of each.
 fn refusal(count: usize, name: &str, first: usize, devices: &[&dyn Device], answers: &[Vec<Answer>]) -> String {
-    let names: Vec<String> = devices.iter().map(|device| device.about().name).collect();
+    let names: Vec<String> = devices.iter().map(|device| device.name()).collect();
     let reason = |answers: &Vec<Answer>| match &answers[first] {
         Ok(_) => "its KV cache or its input is on another device".to_owned(),
         Err(reason) => reason.clone(),

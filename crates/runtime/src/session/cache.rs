@@ -125,7 +125,7 @@ fn zeros(len: usize, device: &dyn Device) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let reserved = bytes.try_reserve_exact(len);
     reserved.map_err(|_| Error::Device {
-        device: device.about().name,
+        device: device.name(),
         problem: format!("not enough memory for {len} bytes of a growing KV cache; reduce the context (-c)"),
     })?;
     bytes.resize(len, 0);

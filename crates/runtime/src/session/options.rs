@@ -243,7 +243,7 @@ impl Sizes {
     /// An error about nodes that no device computes, with what to do.
     fn with_help(&self, error: Error, devices: &[&dyn Device]) -> Error {
         let Error::Request(problem) = error else { return error };
-        let names: Vec<String> = devices.iter().map(|device| device.about().name).collect();
+        let names: Vec<String> = devices.iter().map(|device| device.name()).collect();
         let help = match names.iter().any(|name| name == "cpu") {
             true => "use a type that the devices support".to_owned(),
             // A second device would take layers, which is refused.

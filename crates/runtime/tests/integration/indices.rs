@@ -39,6 +39,6 @@ fn computed_indices_choose_rows_on_every_device() {
     let oracle = Reference::new(2).unwrap();
     for device in [&cpu as &dyn Device, &oracle] {
         let found = largest_rows(device, [0.5, 3.0, -7.0, 3.0, 1.5]);
-        assert_eq!(found, (vec![1, 3, 4], vec![3.0, 3.0, 1.5]), "{}", device.about().name);
+        assert_eq!(found, (vec![1, 3, 4], vec![3.0, 3.0, 1.5]), "{}", device.name());
     }
 }

@@ -264,7 +264,7 @@ impl Decorator for Planted {
         let before = self.fusion.answers.get(&form(op, inputs, output));
         if before.is_some_and(|before| *before != answer.is_ok()) {
             self.moved.get_or_init(|| {
-                let (device, op) = (self.device.about().name, op.name());
+                let (device, op) = (self.device.name(), op.name());
                 format!(
                     "the node of the fault is ambiguous: {device} fuses {op} for some token counts only, so the \
                         fused nodes change from batch to batch; inject the fault with --fusion off or in another \

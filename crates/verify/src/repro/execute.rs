@@ -13,7 +13,7 @@ pub(super) fn execute(scene: &Scene, index: usize, device: &dyn Device) -> Resul
     // The scene holds what is shown, a device where it lies.
     let output_type = scene.op.infer(&types).map_err(Error::Request)?;
     let profile = device.supports(&scene.op, &types, &output_type).map_err(|reason| {
-        let device = device.about().name;
+        let device = device.name();
         Error::Request(format!("{device} cannot compute {}: {reason}; use another device", scene.op.name()))
     })?;
     let (inputs, output) = upload(scene, output_type, device)?;

@@ -14,7 +14,7 @@ use trueup_graph::op::{KvAttention, KvMix, KvScores, KvStore, MulMat, RmsNorm};
 use trueup_graph::{Case, Fill, Op, TensorType};
 use trueup_runtime::device::{ARENA_ALIGN_BYTES, Device, Step, Tensor, Usage};
 use trueup_runtime::profile::Profile;
-use trueup_runtime::{HostTensor, Operations, Result, Roof, Work};
+use trueup_runtime::{Caches, HostTensor, Operations, Result, Roof, Work};
 
 /// Most nodes of one call.
 const NODES_MAX: usize = 8192;
@@ -195,7 +195,8 @@ fn result(device: &dyn Device, candidate: &Candidate, seed: u64) -> (PerfResult,
         let profile = device.supports(op, &types, &output)?;
         let inputs = contents(candidate, seed)?;
         let read = |place: usize| HostTensor::stored(inputs[place].ty, inputs[place].bytes.to_vec());
-        let work = Work::of_contents(op, &types, &output, |place| Ok::<HostTensor, String>(read(place)))?;
+        let work =
+            Work::of_contents(op, Caches::Separate, &types, &output, |place| Ok::<HostTensor, String>(read(place)))?;
         Ok((work, profile, time(device, op, &inputs, &output).map_err(|error| error.to_string())?))
     });
     let (work, profile, timed) = match prepared {

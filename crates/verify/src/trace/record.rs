@@ -95,7 +95,7 @@ pub fn record(
     let model = session.model();
     model.unwritten()?;
     let facts = tensor_facts(model)?;
-    let devices: Vec<String> = weights.devices().iter().map(|device| device.about().name).collect();
+    let devices: Vec<String> = weights.devices().iter().map(|device| device.name()).collect();
     let texts = vec![
         (KEY_PROGRAM.to_owned(), format!("trueup {}", env!("CARGO_PKG_VERSION"))),
         (KEY_DEVICE.to_owned(), devices.first().cloned().unwrap_or_default()),

@@ -2,11 +2,15 @@
 
 use super::{control_group, limits};
 use std::fs;
+use std::sync::OnceLock;
 
 /// The processor's name, or its architecture where the system does not say.
-pub(super) fn name() -> String {
-    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    field(&text, "model name").unwrap_or(std::env::consts::ARCH).to_owned()
+pub(super) fn name() -> &'static str {
+    static NAME: OnceLock<String> = OnceLock::new();
+    NAME.get_or_init(|| {
+        let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        field(&text, "model name").unwrap_or(std::env::consts::ARCH).to_owned()
+    })
 }
 
 /// Bytes of memory, all and free, where the system says: the machine's, or what this process may have of it.
