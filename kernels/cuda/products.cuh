@@ -1,8 +1,7 @@
 // Products of a row of weights with activations, by a warp, a few tokens at a time.
 //
 //   plain numbers                      element k to lane k mod 32, fused multiply-adds in f32
-//   decoded blocks                     the same, but of each 256 elements, eight neighbours to a lane: as many additions
-//                                      to each lane
+//   decoded blocks                     as many to each lane, but of each 256 elements, eight neighbors to a lane
 //   blocks of 32 codes                 block b to lane b mod 32: integers within, then fmaf(d dx, sum(q c), .), and
 //                                      where there is a minimum m
 //                                      fmaf(m, dx sum(c), .)
@@ -13,7 +12,7 @@
 #include "activation_blocks.cuh"
 #include "runs.cuh"
 
-// Whether eight neighbours can be read by two loads: of all tokens that are `step` elements apart, from multiples of
+// Whether eight neighbors can be read by two loads: of all tokens that are `step` elements apart, from multiples of
 // eight on.
 template <class X>
 DEVICE bool loads_fours(const Row<X>&, Index) {

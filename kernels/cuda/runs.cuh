@@ -1,11 +1,11 @@
-// Eight neighbours of a row of blocks, decoded together: their scale is computed once.
+// Eight neighbors of a row of blocks, decoded together: their scale is computed once.
 #pragma once
 
 #include "blocks.cuh"
 
 constexpr int RUN = 8;
 
-// Run number `run` of a block: all its elements are of one part, and the bits of each stand one byte behind those of
+// Run number `run` of a block: all its elements are of one part, and the bits of each stand one byte after those of
 // the one before, so that all are found as the first one is.
 template <class F>
 DEVICE void decode_run(Lined<F>, const unsigned char* block, unsigned run, float (&elements)[RUN]) {
