@@ -13,8 +13,8 @@ pub(crate) fn digits_of(weights: &[f32; K_LEN]) -> (f32, [u8; K_LEN]) {
     (scale, weights.map(|weight| (round(weight * inverse) + 1) as u8))
 }
 
-/// The first code of a block of `tq1_0` or `tq2_0` that no encoder writes: the first weight that it stands for, and the
-/// byte with the code. `None` for other types, which use all codes.
+/// The first invalid code of a block of `tq1_0` or `tq2_0`: the number of its first weight, and the byte. `None` for
+/// other types, which use all codes.
 ///
 /// Such a code decodes to a number, but the block was changed after it was encoded.
 ///

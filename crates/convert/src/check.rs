@@ -70,7 +70,7 @@ pub fn check(source: &dyn Checkpoint, written: &Gguf, threads: Option<usize>) ->
     check_with(source, written, None, threads)
 }
 
-/// As [`check`], of a file that was encoded with this importance matrix.
+/// [`check`] for a file that was encoded with an importance matrix.
 ///
 /// # Errors
 /// As [`check`], and an importance matrix that does not cover the tensors.

@@ -10,7 +10,7 @@
 //! compared by meaning: the model config and vocabulary of both sides are read and rewritten by the same writer.
 //! Storage details (type, alignment, split files, name) are not compared.
 //!
-//! The values of a tensor that was quantized with an importance matrix follow from that matrix too. With it they are
+//! The values of a tensor that was quantized with an importance matrix also depend on that matrix. With it they are
 //! compared bit for bit. Without it their error is compared with that of the type: see [`ValueDifference::weighted`].
 
 mod keys;
@@ -36,7 +36,8 @@ pub struct Diff {
     pub exact: usize,
     /// Tensors whose values are what the type of one side makes of the other's.
     pub rounded: usize,
-    /// Tensors quantized with an importance matrix that was not given: [`ValueDifference::weighted`].
+    /// Tensors that match neither the plain encoding nor the given importance matrix, but are close enough:
+    /// [`ValueDifference::weighted`].
     pub weighted: usize,
     /// What a person should know: one sentence each.
     pub notes: Vec<String>,
@@ -72,9 +73,9 @@ pub struct Difference {
 pub struct ValueDifference {
     /// Whether the values of one side are, bit for bit, what its type makes of the other's: nothing but a rounding.
     pub rounded: bool,
-    /// Whether one side is a tensor of a file that was quantized with an importance matrix, its values are not those
-    /// of a plain encoding, and they are as near as such values are: the RMSE is at most [`WEIGHTED_RMSE_MAX`] times
-    /// that of the plain encoding, and the cosine at least [`WEIGHTED_COSINE_MIN`].
+    /// Whether the tensor looks quantized with an unknown importance matrix: it is not the plain encoding, but its RMSE
+    /// is at most [`WEIGHTED_RMSE_MAX`] times that of the plain encoding, and its cosine at least
+    /// [`WEIGHTED_COSINE_MIN`].
     pub weighted: bool,
     /// Elements with another value.
     pub elements: u64,

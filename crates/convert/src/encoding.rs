@@ -16,7 +16,7 @@ pub(crate) struct Encoding<'a> {
 }
 
 impl<'a> Encoding<'a> {
-    /// Of tensors with these types by default, and these chosen types.
+    /// The encoding of tensors with the default types `plain` and the new types `choices`.
     ///
     /// # Errors
     /// An importance matrix that does not cover the tensors, and I/O.

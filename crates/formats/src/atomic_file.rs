@@ -242,7 +242,7 @@ fn create_partial(path: &Path, folder: &Path, prefix: &OsString) -> Result<(Name
             return Ok((partial, live));
         }
     }
-    Err(Error::new(path, "another process keeps removing its partial file").help("stop the other process"))
+    Err(Error::new(path, "another process keeps removing the partial file").help("stop the other process"))
 }
 
 /// What a failed write means, with the numbers that help; `bytes` is what it needed, or 0.

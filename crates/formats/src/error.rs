@@ -19,15 +19,14 @@ pub struct Error {
 }
 
 /// What to do about a file that ends too early or contradicts itself.
-pub(crate) const DAMAGED: &str =
-    "the file is damaged or truncated; download or copy it again and compare its size and hash";
+pub(crate) const DAMAGED: &str = "the file is damaged or truncated; get a new copy and compare its size and hash";
 
 /// What to do about a file that ends too early, if the problem says so already.
-pub(crate) const CUT_SHORT: &str = "download or copy it again and compare its size and hash";
+pub(crate) const CUT_SHORT: &str = "get a new copy and compare its size and hash";
 
 /// What to do about a file whose parts contradict each other.
 pub(crate) const FAULTY: &str =
-    "the file is damaged, or a faulty program wrote it; download or copy it again, or convert the model again";
+    "the file is damaged, or a faulty program wrote it; get a new copy, or convert the model again";
 
 /// What reading and writing return.
 pub type Result<T> = std::result::Result<T, Error>;

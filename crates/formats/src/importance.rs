@@ -110,8 +110,8 @@ impl ImportanceEntry {
         &self.weights
     }
 
-    /// Whether the entry is one of a weight with this many columns and matrices. The number of matrices is that of the
-    /// counts; a single count is one of all matrices, and the `.dat` format has none.
+    /// Whether the entry fits a weight of this size. Several counts mean one for each matrix; one count covers all
+    /// matrices; `.dat` files have no counts.
     pub fn fits(&self, columns: u64, matrices: u64) -> bool {
         let has_counts = |count: usize| count < 2 || u64::try_from(count) == Ok(matrices);
         columns.checked_mul(matrices) == u64::try_from(self.weights.len()).ok() && has_counts(self.counts.len())

@@ -111,8 +111,8 @@ pub(crate) fn parse<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<T>
     let text = to_utf8(bytes).map_err(|problem| Error::new(path, problem))?;
     serde_json::from_slice(&text).map_err(|error| {
         let help = match error.classify() {
-            Category::Eof => "the file is damaged or truncated; download or copy it again",
-            Category::Syntax => "correct the file or download or copy it again",
+            Category::Eof => "the file is damaged or truncated; get a new copy",
+            Category::Syntax => "correct the file, or get a new copy",
             Category::Data | Category::Io => "",
         };
         Error::new(path, problem(&error)).at(place(&error)).help(help)

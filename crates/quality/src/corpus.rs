@@ -87,8 +87,8 @@ impl Corpus {
         ids
     }
 
-    /// SHA-256 of the chunks up to this one as a model reads them, from that of the chunks before it; empty before the
-    /// first one.
+    /// Chained SHA-256 of the input token ids through chunk `index`; `before` is the hash of the previous chunk, or
+    /// empty for the first.
     pub fn hash_through(&self, index: usize, before: &str) -> String {
         let mut hasher = Sha256::new();
         hasher.update(before.as_bytes());

@@ -142,7 +142,7 @@ impl Findings {
     fn faults(&self) -> Vec<String> {
         let kinds = [
             ("expected an entry for every quantized tensor, found none for", &self.missing),
-            ("expected one value for each column of each matrix, found another size for", &self.wrong_size),
+            ("wrong number of values for", &self.wrong_size),
             ("expected tokens for every expert, found none for", &self.unseen),
         ];
         let faults = kinds.into_iter().filter(|(_, names)| !names.is_empty());

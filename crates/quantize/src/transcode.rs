@@ -78,8 +78,8 @@ impl Transcoder {
         self.source == self.target
     }
 
-    /// Writes `source` in the new type to `target`, which has room for exactly that. `loss` is told what the elements
-    /// lose; a copy loses nothing.
+    /// Writes `source` in the new type to `target`, which has room for exactly that. `loss` accumulates the encoding
+    /// error; a copy has none.
     ///
     /// # Errors
     /// An element that is not finite, or is not in the new type; `target` then holds anything. Elements of a type

@@ -42,7 +42,7 @@ pub trait Device: Send + Sync {
     /// What it is.
     fn about(&self) -> About;
 
-    /// The name in [`Device::about`], without the free memory, for which that asks the operating system or a driver.
+    /// The device name. Cheaper than [`Device::about`], which also queries the free memory.
     fn name(&self) -> String {
         self.about().name
     }

@@ -85,7 +85,7 @@ pub fn read_text(file: &Path) -> Result<String> {
     }
 }
 
-/// The same for a text that is encoded as it is, NUL characters included.
+/// Like [`read_text`], but accepts NUL characters.
 ///
 /// # Errors
 /// I/O, and other encodings.

@@ -43,8 +43,8 @@ pub struct Arguments {
     allow_rounding: bool,
     /// Importance matrix that one of the models was quantized with, for an exact comparison
     ///
-    /// Without it, a tensor of a model that was quantized with an importance matrix is reported as such if its RMSE is
-    /// at most 4 times that of the same type without importance and its cosine is at least 0.75.
+    /// Without it, a tensor is reported as quantized with an importance matrix if its RMSE is at most 4 times that of
+    /// plain quantization and its cosine at least 0.75.
     #[arg(long, value_name = "FILE")]
     imatrix: Option<PathBuf>,
     /// Use this tokenizer file (.json, .model, .tiktoken, vocab.txt or tokenizer.bin) for the first model

@@ -151,13 +151,19 @@ fn begin(arguments: &Arguments, corpus: &Corpus, model_hash: String) -> Result<I
     if u64::from(sums.chunks) > corpus.chunks() as u64 {
         return Err(differs("at most", counted(sums.chunks as usize, "chunk"), counted(corpus.chunks(), "chunk")));
     }
-    // Of the same name, but changed since.
+    // Same name, different contents.
+    let changed = |what: &str| {
+        Failure::new(format!(
+            "{}: --resume: the {what} has changed since the earlier run, or the file has no hash of it; remove --resume",
+            shown(&arguments.output)
+        ))
+    };
     let hash = (0..sums.chunks as usize).fold(String::new(), |before, chunk| corpus.hash_through(chunk, &before));
     if sums.model_hash != model_hash {
-        return Err(differs("the model", "a model with other contents".to_owned(), "of the earlier run".to_owned()));
+        return Err(changed("model"));
     }
     if sums.text_hash != hash {
-        return Err(differs("the text", "another text".to_owned(), "of the earlier run".to_owned()));
+        return Err(changed("text"));
     }
     if sums.output_head != arguments.output_head {
         let how = |has_head: bool| if has_head { "with the output head" } else { "without the output head" }.to_owned();

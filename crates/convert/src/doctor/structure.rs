@@ -35,7 +35,7 @@ static ARCHITECTURE_MISSING: Rule = Rule::error(
     "programs cannot know how to compute with the tensors",
     "get the right file for the model, or convert the model again",
 )
-.for_checkpoint("correct config.json, or download or copy it again");
+.for_checkpoint("correct config.json, or get a new copy");
 static ARCHITECTURE_UNKNOWN: Rule = Rule::note(
     "architecture-not-known",
     "trueup does not support it: tensor names, shapes and model parameters were not checked",
@@ -53,7 +53,7 @@ static HYPER_INVALID: Rule = Rule::error(
     "the graph of the model is built from these numbers",
     "correct the keys, or convert the model again from a checkpoint with the right config.json",
 )
-.for_checkpoint("correct config.json, or download or copy it again");
+.for_checkpoint("correct config.json, or get a new copy");
 static NO_TENSORS: Rule = Rule::warning(
     "no-tensors",
     "the file contains only a vocabulary or metadata: it cannot run",

@@ -154,7 +154,7 @@ fn look_at_codes(tensor: &Tensor, place: &Place, findings: &mut Findings) {
     let dtype = tensor.info.dtype;
     if let Some((first, byte)) = tensor.seen.codes.first_invalid.filter(|_| dtype.is_quantized()) {
         let blocks = counted(tensor.seen.codes.invalid, "block");
-        let found = format!("expected codes of {dtype}, found the byte {byte:#04x} in the first of {blocks}");
+        let found = format!("{blocks} with bytes that are not valid in {dtype}, the first of them {byte:#04x}");
         findings.add(&UNUSED_CODE, place.clone().element(tensor.element(first)), found);
     }
 }

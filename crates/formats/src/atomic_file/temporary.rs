@@ -56,7 +56,7 @@ impl TemporaryFile {
                 return Ok(TemporaryFile { path: made.path().join(name), _folder: made, _lock: lock });
             }
         }
-        let problem = "another process keeps removing its temporary directory";
+        let problem = "another process keeps removing the temporary directory";
         Err(Error::new(&path, problem).help("stop the other process"))
     }
 

@@ -136,7 +136,7 @@ impl Gguf {
             let problem = format!("expected {expected} tensors in all files, found {}", self.tensors.len());
             return Err(Error::new(&self.path, problem)
                 .at(format!("key {KEY_SPLIT_TENSORS}"))
-                .help("the files belong to different models; download or copy them again"));
+                .help("the files belong to different models; get new copies"));
         }
         Ok(())
     }
@@ -229,7 +229,7 @@ fn check_part(path: &Path, metadata: &Metadata, number: u64, first: &Metadata) -
         if found != expected {
             return Err(Error::new(path, format!("expected {expected}, found {found}"))
                 .at(format!("key {key}"))
-                .help("the files belong to different models; download or copy them again"));
+                .help("the files belong to different models; get new copies"));
         }
     }
     Ok(())

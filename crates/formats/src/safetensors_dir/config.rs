@@ -19,7 +19,7 @@ const FLOAT: &str = "__float__";
 const OUTSIDE: [&str; 3] = ["architectures", "model_type", "transformers_version"];
 const TOKEN_ID: &str = "_token_id";
 
-/// Reads the file. The keys of `text_config` are present outside of it, too.
+/// Reads the file. The keys of `text_config` are copied to the top level.
 ///
 /// # Errors
 /// The file is not a JSON object.

@@ -7,8 +7,8 @@
 //! RW    the same, in sequence                              attn_norm, ffn_norm
 //! ```
 //!
-//! The first publication has other names: the class `RWForCausalLM`, the keys `n_layer`, `n_head` and `n_head_kv`, of
-//! which the last one means the layers of 40B, and switches that are off if they are absent.
+//! The original checkpoints have the class `RWForCausalLM` and the keys `n_layer`, `n_head` and `n_head_kv`.
+//! `n_head_kv` implies the layers of 40B. Flags that are absent are false.
 //!
 //! In Falcon-RW, scores are `(q k - slope distance) / sqrt(head size)`: the scale applies to ALiBi too. transformers
 //! rounds `slope position` to bf16, which is exact at up to 256 positions of models with up to 8 heads; trueup computes

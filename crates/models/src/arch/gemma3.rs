@@ -16,8 +16,8 @@ use crate::spec::{Arrangement, ModelSpec};
 use crate::transform::{Transform, ValueChange};
 use trueup_graph::op::{RopePairs, RopeScaling};
 
-/// `Gemma3ForCausalLM`, and the language model of `Gemma3ForConditionalGeneration`, whose description leaves out
-/// numbers that are the defaults of the class.
+/// `Gemma3ForCausalLM`, and the language model of `Gemma3ForConditionalGeneration`, whose `config.json` omits
+/// default values.
 pub static GEMMA3: Architecture = Architecture {
     gguf_name: "gemma3",
     classes: &["Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"],

@@ -120,7 +120,7 @@ impl Options {
         for (key, is_ignored) in [("alibi", !has_alibi), ("alibi_bias_max", others), ("qk_ln", has_head_norm)] {
             if is_ignored {
                 config.note(format!(
-                    "attn_config: {key} is applied as in the published program; transformers ignores it"
+                    "attn_config: {key}: computed as in the original MPT code; transformers ignores this key"
                 ));
             }
         }

@@ -31,8 +31,8 @@ pub static T5: Architecture = Architecture {
     ..BASE
 };
 
-/// `MT5ForConditionalGeneration`: T5 with other defaults. transformers 5 writes that its head is tied, and does not
-/// scale it.
+/// `MT5ForConditionalGeneration`: T5 with other defaults. transformers 5 saves it with `tie_word_embeddings` true, but
+/// does not scale the head.
 pub static MT5: Architecture = Architecture {
     classes: &["MT5ForConditionalGeneration"],
     from_config: |config| {
@@ -252,7 +252,7 @@ fn distance_note(spec: &ModelSpec) -> Option<String> {
     ))
 }
 
-/// llama.cpp has places for as many layers as the encoder has.
+/// llama.cpp allocates as many decoder layers as the encoder has.
 fn deep_decoder_note(spec: &ModelSpec) -> Option<String> {
     let (encoder, decoder) = (spec.encoder.as_ref()?.layers.len(), spec.layers.len());
     (decoder > encoder).then(|| {

@@ -48,8 +48,8 @@ impl Config<'_> {
         rope
     }
 
-    /// The object that describes the rotation, and its place. If there is one for each kind of layer, that of layers
-    /// without a window; keys next to them have no meaning then.
+    /// The object with the RoPE parameters, and its place. If each layer type has one, that of `full_attention`; keys
+    /// outside of it are ignored.
     fn rope_object(&self) -> Option<(&'static str, Value)> {
         let (place, found) = ROPE_OBJECTS.into_iter().find_map(|place| Some((place, self.value(place)?)))?;
         match self.rope_of_kind(FULL) {
@@ -71,7 +71,7 @@ impl Config<'_> {
         }
     }
 
-    /// The base of the rotation in layers with a window, whose angles are not scaled: `rope_theta` of their object in
+    /// The RoPE base of sliding-window layers, which have no RoPE scaling: `rope_theta` of their object in
     /// `rope_parameters`, else `key`.
     pub fn window_base(&mut self, key: &str, absent: f64) -> f64 {
         self.has_window_base = true;

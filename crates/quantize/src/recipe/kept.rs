@@ -78,8 +78,8 @@ pub(super) fn kept(tensor: &TensorInfo, facts: &ModelFacts) -> Option<&'static s
     }
 }
 
-/// Whether `convert` stores a tensor of this name as f32, although it has more than one dimension. The float types of
-/// `quantize` leave these tensors as they are.
+/// Whether `convert` stores a tensor of this name as f32, although it has more than one dimension. `quantize` to f16 or
+/// bf16 leaves these tensors unchanged; to f32 converts them.
 ///
 /// Small errors in a router change the choice of experts. llama.cpp reads the norms of single heads and the tables of
 /// scans, convolutions, positions and token types as f32; with norms of another type, it ends the process.

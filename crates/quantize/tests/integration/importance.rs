@@ -145,7 +145,7 @@ fn entries_of_another_size_are_refused() {
         let mut entries = entries();
         entries.retain(|(other, ..)| *other != name);
         entries.push(entry);
-        let sentence = format!("expected one value for each column of each matrix, found another size for {expected}");
+        let sentence = format!("wrong number of values for {expected}");
         let note = format!("quantized without importance, because the entry has a wrong size: {expected}");
         assert_eq!(scene.refused(&entries), (format!("{sentence}{remedy}"), note));
     }
