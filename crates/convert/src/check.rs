@@ -192,7 +192,8 @@ impl Comparison<'_> {
         let mut sums = vec![Found::default(); mapping.tensors().len()];
         let add = |chunk: &Chunk, found: Found| sums[chunk.tensor].merge(&found);
         let one = |own: &mut Own, chunk: &Chunk| self.one(own, chunk, mapping, tensors[chunk.tensor]);
-        walk_with(chunks(mapping), threads, self.source.path(), one, add)?;
+        let chunks = chunks(mapping, |number| self.encoding.importance.of(tensors[number]).is_some());
+        walk_with(chunks, threads, self.source.path(), one, add)?;
         let line = |((tensor, number), sums): ((&crate::MappedTensor, &usize), &Found)| TensorCheck {
             name: tensor.expected.name.clone(),
             source: tensor.expected.sources.first().map(|source| source.name.clone()),

@@ -61,12 +61,16 @@ impl Order {
     }
 }
 
-/// All chunks of all tensors, in order.
-pub(crate) fn chunks(mapping: &Mapping) -> impl Iterator<Item = Chunk> + '_ {
+/// All chunks of all tensors, in order. Tensors with `has_whole_rows` are not cut within a row: an encoding by importance
+/// depends on all of it.
+pub(crate) fn chunks(mapping: &Mapping, has_whole_rows: impl Fn(usize) -> bool) -> impl Iterator<Item = Chunk> {
     let of_tensor = move |(number, tensor): (usize, &MappedTensor)| {
         let total = tensor.expected.shape.iter().product();
         let row = row_elements(&tensor.expected.shape);
-        ordered_chunks(number, total, row, mapping.order(tensor))
+        match mapping.order(tensor) {
+            None if has_whole_rows(number) => whole_rows(number, total, row),
+            order => ordered_chunks(number, total, row, order),
+        }
     };
     mapping.tensors().iter().enumerate().flat_map(of_tensor)
 }
@@ -93,7 +97,7 @@ pub(crate) fn ordered_chunks(tensor: usize, total: u64, row: u64, order: Option<
 }
 
 /// Chunks of whole rows, however long a row is.
-fn whole_rows(tensor: usize, total: u64, row: u64) -> Vec<Chunk> {
+pub(crate) fn whole_rows(tensor: usize, total: u64, row: u64) -> Vec<Chunk> {
     let (step, rows) = ((CHUNK_ELEMENTS / row).max(1), total / row);
     let chunk = |piece: u64| Chunk::unsorted(tensor, piece * step * row..rows.min((piece + 1) * step) * row);
     (0..rows.div_ceil(step)).map(chunk).collect()

@@ -36,8 +36,7 @@ pub struct Diff {
     pub exact: usize,
     /// Tensors whose values are what the type of one side makes of the other's.
     pub rounded: usize,
-    /// Tensors that match neither the plain encoding nor the given importance matrix, but are close enough:
-    /// [`ValueDifference::weighted`].
+    /// Tensors quantized with an importance matrix that was not given: [`ValueDifference::weighted`].
     pub weighted: usize,
     /// What a person should know: one sentence each.
     pub notes: Vec<String>,

@@ -202,7 +202,8 @@ impl<'a> Stream<'a> {
     /// Does all chunks of what is not taken over.
     fn run(&self, threads: Option<usize>) -> Result<()> {
         let taken: Vec<bool> = self.losses.iter().map(|loss| loss.deviation().is_some()).collect();
-        let chunks = chunks(self.mapping).filter(|chunk| !taken[chunk.tensor]);
+        let all = chunks(self.mapping, |tensor| self.encoding.importance.of(tensor).is_some());
+        let chunks = all.filter(|chunk| !taken[chunk.tensor]);
         walk_with(chunks, threads, self.source.path(), |own, chunk| self.one(own, chunk), |_, ()| ())
     }
 
@@ -223,22 +224,23 @@ impl<'a> Stream<'a> {
         let (from, to) = (tensor.dtype, info.dtype);
         let mut loss = DeviationSums::default();
         let bytes = first_bytes(&mut own.target, bytes_of(chunk.len(), to));
-        if Transcoder::new(from, to).is_copy() {
+        let done = if Transcoder::new(from, to).is_copy() {
             chunk.read_source(self.source, self.mapping, bytes)?;
+            Transcoder::new(from, to).check_copy(bytes)
         } else {
             let source = first_bytes(&mut own.source, bytes_of(chunk.len(), from));
             chunk.read_source(self.source, self.mapping, source)?;
             let place = (chunk.tensor, &chunk.elements);
-            let encoded = self.encoding.transcode(place, (from, info), (source, bytes), &mut own.rooms, &mut loss);
-            encoded.map_err(|unfit| {
-                let (number, element) = chunk.source_element(unfit.place);
-                let element = tensor.expected.source_element(element);
-                let source = tensor.sources.get(number).and_then(|place| self.source.tensors().get(*place));
-                let computed =
-                    TensorInfo { name: tensor.expected.name.clone(), shape: vec![u64::MAX], dtype: from, bytes: 0 };
-                unfit.in_checkpoint_tensor(self.source.path(), source.unwrap_or(&computed), element)
-            })?;
-        }
+            self.encoding.transcode(place, (from, info), (source, bytes), &mut own.rooms, &mut loss)
+        };
+        done.map_err(|unfit| {
+            let (number, element) = chunk.source_element(unfit.place);
+            let element = tensor.expected.source_element(element);
+            let source = tensor.sources.get(number).and_then(|place| self.source.tensors().get(*place));
+            let computed =
+                TensorInfo { name: tensor.expected.name.clone(), shape: vec![u64::MAX], dtype: from, bytes: 0 };
+            unfit.in_checkpoint_tensor(self.source.path(), source.unwrap_or(&computed), element)
+        })?;
         let sorted = chunk.sort_rows(to, bytes, &mut own.sorted);
         self.writer.write(chunk.tensor, bytes_of(chunk.elements.start, to), sorted)?;
         self.progress.advance(bytes_of(chunk.len(), from));

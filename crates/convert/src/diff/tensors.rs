@@ -2,7 +2,7 @@
 
 use super::side::{Side, SideTensor};
 use super::{DiffOptions, Difference, Kind, ValueDifference, WEIGHTED_COSINE_MIN, WEIGHTED_RMSE_MAX};
-use crate::chunk::{Chunk, Order, ordered_chunks, row_elements};
+use crate::chunk::{Chunk, Order, ordered_chunks, row_elements, whole_rows};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use trueup_blocks::{DType, Deviation, DeviationSums};
@@ -42,7 +42,8 @@ impl<'a> Change<'a> {
         let source = TensorInfo { name, shape, dtype: from.dtype, bytes: 0 };
         let importance = options.importance.map_or_else(Vec::new, |file| possible_importance(file, &source, target));
         let uses_importance = target.codec().is_some_and(|codec| codec.uses_importance);
-        let is_weighted = uses_importance && source.dtype != target && side.has_importance();
+        let is_unknown = options.importance.is_none() && side.has_importance();
+        let is_weighted = uses_importance && source.dtype != target && is_unknown;
         Change { source, target, importance, is_weighted }
     }
 
@@ -181,7 +182,11 @@ fn chunks(a: &Side, b: &Side, number: usize, pair: &Pair) -> Vec<PairChunk> {
     let (first, second) = (&a.tensors[pair.a], &b.tensors[pair.b]);
     let total = first.shape.iter().product();
     let row = row_elements(&first.shape);
-    let ordered = ordered_chunks(0, total, row, first.order.clone().or(second.order.clone()));
+    let has_importance = pair.changes.iter().any(|change| !change.importance.is_empty());
+    let ordered = match first.order.clone().or(second.order.clone()) {
+        None if has_importance => whole_rows(0, total, row),
+        order => ordered_chunks(0, total, row, order),
+    };
     let of = |tensor: usize, order: &Option<Order>| -> Vec<Chunk> {
         match order {
             Some(_) => ordered_chunks(tensor, total, row, order.clone()),

@@ -316,6 +316,8 @@ fn weights_that_a_type_cannot_hold_are_named() {
         (65_520.0, &f16, "is 65520, too large for f16"),
         (f32::NAN, &f16, "is NaN; the model is damaged"),
         (f32::NEG_INFINITY, &f16, "is -infinity; the model is damaged"),
+        // A copy is looked at, too.
+        (f32::NAN, &Options::default(), "is NaN; the model is damaged"),
     ] {
         // Also where rows are sorted: the element is the checkpoint's.
         for name in ["model.layers.1.mlp.down_proj.weight", Q] {

@@ -30,8 +30,9 @@ pub(super) fn read(source: &SourceFile) -> Result<Map<String, Value>> {
         for (key, value) in text {
             let is_outside = OUTSIDE.contains(&key.as_str()) || key.ends_with(TOKEN_ID);
             let is_set = config.get(&key).is_some_and(|found| !found.is_null());
-            let is_kept = is_outside && is_set;
-            if !value.is_null() && !is_kept {
+            // A null means something else than no key; it replaces no value.
+            let is_kept = is_set && (is_outside || value.is_null());
+            if !is_kept {
                 config.insert(key, value);
             }
         }

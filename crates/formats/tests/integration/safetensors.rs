@@ -99,7 +99,7 @@ fn one_file_and_many_files_are_the_same_model() {
 fn the_description_of_a_language_model_replaces_that_of_the_whole() {
     let folder = model_folder(&[("model.safetensors", &["x"])]);
     let text = json!({ "architectures": ["Inner"], "model_type": "inner", "hidden_size": 2, "eos_token_id": 1, "bos_token_id": 5,
-        "vocab_size": null, "time": [0.0, { "__float__": "Infinity" }] });
+        "vocab_size": null, "sliding_window": null, "time": [0.0, { "__float__": "Infinity" }] });
     let config = json!({ "architectures": ["Outer"], "hidden_size": 3, "eos_token_id": [1, 2], "vocab_size": 4, "text_config": text,
         "numbers": [{ "__float__": "-Infinity" }, { "__float__": "NaN" }, { "__float__": "1" }, { "__float__": "NaN", "a": 1 }] });
     write(folder.path(), "config.json", config.to_string().as_bytes());
@@ -112,6 +112,7 @@ fn the_description_of_a_language_model_replaces_that_of_the_whole() {
         ("eos_token_id", json!([1, 2])),
         ("bos_token_id", json!(5)),
         ("vocab_size", json!(4)),
+        ("sliding_window", Value::Null),
         ("time", json!([0.0, json::INFINITY])),
         ("numbers", json!([json::MINUS_INFINITY, json::NAN, { "__float__": "1" }, { "__float__": "NaN", "a": 1 }])),
     ] {

@@ -18,6 +18,11 @@ pub trait Decorator: Send + Sync {
         self.device().about()
     }
 
+    /// As [`Device::name`].
+    fn name(&self) -> String {
+        self.device().name()
+    }
+
     /// As [`Device::supports`].
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
         self.device().supports(op, inputs, output)
@@ -58,6 +63,10 @@ pub trait Decorator: Send + Sync {
 impl<D: Decorator> Device for D {
     fn about(&self) -> About {
         Decorator::about(self)
+    }
+
+    fn name(&self) -> String {
+        Decorator::name(self)
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {

@@ -250,7 +250,11 @@ impl Decorator for Without {
     }
 
     fn about(&self) -> About {
-        About { name: format!("no-{}", self.op), ..self.inner.about() }
+        About { name: Decorator::name(self), ..self.inner.about() }
+    }
+
+    fn name(&self) -> String {
+        format!("no-{}", self.op)
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {

@@ -213,7 +213,11 @@ impl Decorator for Wrong {
     }
 
     fn about(&self) -> About {
-        About { name: "wrong".to_owned(), ..self.device.about() }
+        About { name: Decorator::name(self), ..self.device.about() }
+    }
+
+    fn name(&self) -> String {
+        "wrong".to_owned()
     }
 
     fn supports(&self, op: &Op, inputs: &[TensorType], output: &TensorType) -> std::result::Result<Profile, String> {
