@@ -61,8 +61,8 @@ impl Order {
     }
 }
 
-/// All chunks of all tensors, in order. Tensors with `has_whole_rows` are not cut within a row: an encoding by importance
-/// depends on all of it.
+/// All chunks of all tensors, in order. Tensors with `has_whole_rows` are not cut within a row: an encoding by
+/// importance depends on all of it.
 pub(crate) fn chunks(mapping: &Mapping, has_whole_rows: impl Fn(usize) -> bool) -> impl Iterator<Item = Chunk> {
     let of_tensor = move |(number, tensor): (usize, &MappedTensor)| {
         let total = tensor.expected.shape.iter().product();
