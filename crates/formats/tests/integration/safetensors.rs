@@ -112,7 +112,7 @@ fn the_description_of_a_language_model_replaces_that_of_the_whole() {
         ("eos_token_id", json!([1, 2])),
         ("bos_token_id", json!(5)),
         ("vocab_size", json!(4)),
-        ("sliding_window", Value::Null),
+        ("sliding_window", json!(null)),
         ("time", json!([0.0, json::INFINITY])),
         ("numbers", json!([json::MINUS_INFINITY, json::NAN, { "__float__": "1" }, { "__float__": "NaN", "a": 1 }])),
     ] {
