@@ -211,13 +211,13 @@ pub const CASES: &[Case] = &[
     case("not-finite", &["element [80, 1]", "16 values"], |s| gguf_files::block_byte(s, DType::Nvfp4, 1, 0x7f)),
     case(
         "unused-code",
-        &["blk.0.ffn_up.weight", "element [98, 5]", "codes of tq2_0, found the byte 0xc5 in the first of 1 block"],
+        &["blk.0.ffn_up.weight", "element [98, 5]", "not valid in tq2_0, the first of them 0xc5"],
         |s| gguf_files::block_byte(s, DType::Tq2_0, 2, 0xc5),
     ),
-    case("unused-code", &["element [3, 5]", "codes of tq1_0, found the byte 0x14"], |s| {
+    case("unused-code", &["element [3, 5]", "not valid in tq1_0, the first of them 0x14"], |s| {
         gguf_files::block_byte(s, DType::Tq1_0, 3, 0x14)
     }),
-    case("unused-code", &["element [241, 5]", "codes of tq1_0, found the byte 0x02"], |s| {
+    case("unused-code", &["element [241, 5]", "not valid in tq1_0, the first of them 0x02"], |s| {
         gguf_files::block_byte(s, DType::Tq1_0, 49, 0x02)
     }),
     case("rope-factor-invalid", &["rope_freqs.weight", "element [0]"], gguf_files::rope_factors),
