@@ -63,11 +63,34 @@ impl Config<'_> {
         self.value("rope_parameters")?.get(kind).filter(|found| !found.is_null())
     }
 
-    /// Refuses a separate rotation of layers with a window if the class has one rotation for all layers.
+    /// Refuses other layer types, and a separate rotation of layers with a window if the class has one rotation for all
+    /// layers.
     pub(super) fn check_window_rope(&mut self) {
+        self.check_kinds_of_rope();
         let Some(sliding) = self.rope_of_kind(SLIDING).filter(|_| !self.has_window_base).cloned() else { return };
         if self.rope_of_kind(FULL).is_some_and(|full| *full != sliding) {
             self.wrong(SLIDING_PLACE, "the same values as in full_attention", &sliding, ());
+        }
+    }
+
+    /// Refuses parameters that nothing reads: those of other layer types, and a share of each head in layers with a
+    /// window.
+    fn check_kinds_of_rope(&mut self) {
+        if self.rope_of_kind(FULL).is_none() {
+            return;
+        }
+        let all = self.value("rope_parameters").and_then(Value::as_object).cloned().unwrap_or_default();
+        for (kind, value) in all.iter().filter(|(kind, _)| ![FULL, SLIDING].contains(&kind.as_str())) {
+            if value.is_object() {
+                self.problem(format!("rope_parameters: unsupported layer type \"{}\"", quote(kind)));
+            }
+        }
+        let share = all.get(SLIDING).and_then(|sliding| sliding.get(NESTED_SHARE));
+        if let Some(share) =
+            share.filter(|share| self.has_window_base && !share.is_null() && share.as_f64() != Some(1.0))
+        {
+            let place = format!("{SLIDING_PLACE}: {NESTED_SHARE}");
+            self.wrong(&place, "1", share, ());
         }
     }
 

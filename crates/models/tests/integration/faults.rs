@@ -124,6 +124,15 @@ fn rotations_of_kinds_of_layers_that_lie_are_refused() {
             "rope_parameters: sliding_attention: rope_theta: expected a positive",
         ),
         (by_kind("Gemma3ForCausalLM", json!({}), json!(1)), "sliding_attention: expected an object, found 1"),
+        (
+            by_kind("Gemma3ForCausalLM", json!({}), json!({ "partial_rotary_factor": 0.5 })),
+            "rope_parameters: sliding_attention: partial_rotary_factor: expected 1, found 0.5",
+        ),
+        (
+            json!({ "architectures": ["LlamaForCausalLM"],
+                "rope_parameters": { "full_attention": {}, "chunked_attention": { "rope_theta": 7.0 } } }),
+            "rope_parameters: unsupported layer type \"chunked_attention\"",
+        ),
     ]);
 }
 
