@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"__float__": "Infinity"}       a number that JSON does not have, as transformers 5 writes it: the same as Infinity
-//! "text_config": {..}             the language model of a multimodal checkpoint: its keys are copied to the outside
+//! "text_config": {..}             the language model of a multimodal checkpoint: its keys are copied to the top level
 //! ```
 
 use crate::error::Result;
@@ -14,8 +14,8 @@ use serde_json::{Map, Value};
 const TEXT: &str = "text_config";
 /// The key of a number that JSON does not have.
 const FLOAT: &str = "__float__";
-/// Keys of the language model that do not replace those of the checkpoint. The ids of tokens do not either: programs
-/// that generate text read them from the outside.
+/// Keys of the language model that do not replace top-level keys. Token ids do not either: programs that generate text
+/// read them from the top level.
 const OUTSIDE: [&str; 3] = ["architectures", "model_type", "transformers_version"];
 const TOKEN_ID: &str = "_token_id";
 
@@ -30,7 +30,7 @@ pub(super) fn read(source: &SourceFile) -> Result<Map<String, Value>> {
         for (key, value) in text {
             let is_outside = OUTSIDE.contains(&key.as_str()) || key.ends_with(TOKEN_ID);
             let is_set = config.get(&key).is_some_and(|found| !found.is_null());
-            // A null means something else than no key; it replaces no value.
+            // A null can differ from an absent key, so it is copied. It does not replace a value.
             let is_kept = is_set && (is_outside || value.is_null());
             if !is_kept {
                 config.insert(key, value);

@@ -27,7 +27,7 @@ use crate::part::norm::{NamedNorm, Norm};
 use crate::spec::{Arrangement, ModelSpec};
 use trueup_graph::op::RopePairs;
 
-/// `FalconForCausalLM`; `RWForCausalLM` in the first publication.
+/// `FalconForCausalLM`; `RWForCausalLM` in the original checkpoints.
 pub static FALCON: Architecture = Architecture {
     gguf_name: "falcon",
     classes: &["FalconForCausalLM", "RWForCausalLM"],

@@ -1,8 +1,8 @@
 //! MPT: layer norms without biases, ALiBi or learned positions, and queries, keys and values in one tensor, optionally
 //! limited to a range, with norms of queries and keys after that.
 //!
-//! The class of transformers ignores `alibi`, `alibi_bias_max` and `qk_ln`; the published program, which is followed
-//! here, and llama.cpp do not.
+//! The class of transformers ignores `alibi`, `alibi_bias_max` and `qk_ln`. The original MPT code and llama.cpp apply
+//! these keys, and so does this file.
 
 use super::olmo::CLAMP;
 use crate::architecture::Architecture;

@@ -245,10 +245,15 @@ fn halves(ty: &TensorType) -> Option<[TensorType; 2]> {
 }
 
 impl Device for Pair {
+    fn name(&self) -> String {
+        let [first, second] = [0, 1].map(|index: usize| self.devices[index].name());
+        let number = second.rsplit_once(':').map_or(second.as_str(), |(_, number)| number);
+        let first = if first.contains(':') { first } else { format!("{first}:0") };
+        format!("{first}+{number}")
+    }
+
     fn about(&self) -> About {
         let [first, second] = [0, 1].map(|index: usize| self.devices[index].about());
-        let number = second.name.rsplit_once(':').map_or(second.name.as_str(), |(_, number)| number);
-        let name = if first.name.contains(':') { first.name } else { format!("{}:0", first.name) };
         let memory = first.memory.zip(second.memory);
         let joined = match &self.gathered_by {
             Ok(Some(name)) => format!("; gathered by {name}"),
@@ -256,7 +261,7 @@ impl Device for Pair {
             Err(problem) => format!("; shards are copied between cards, because they cannot be gathered: {problem}"),
         };
         About {
-            name: format!("{name}+{number}"),
+            name: self.name(),
             description: format!("{}; {}{joined}; memory of each", first.description, second.description),
             simulated: first.simulated,
             // Of each: what a plan counts is what the first one takes, and the second takes less.
