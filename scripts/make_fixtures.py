@@ -159,9 +159,11 @@ def routing_gap(model, ids):
         scores, best = (logits, 1) if bias is None else (10 * (logits.sigmoid() + bias), 2)
         grouped = scores.reshape(len(scores), module.config.n_group, -1)
         of_groups = torch.topk(grouped, best, dim=-1).values.sum(-1)
-        used = torch.topk(of_groups, module.config.topk_group + 1, dim=-1)
-        gaps.append(float((used.values[:, -2] - used.values[:, -1]).min()))
-        kept = torch.gather(grouped, 1, used.indices[:, :-1, None].expand(-1, -1, grouped.shape[-1])).flatten(1)
+        used = torch.topk(of_groups, grouped.shape[1], dim=-1)
+        count = module.config.topk_group
+        if count < grouped.shape[1]:
+            gaps.append(float((used.values[:, count - 1] - used.values[:, count]).min()))
+        kept = torch.gather(grouped, 1, used.indices[:, :count, None].expand(-1, -1, grouped.shape[-1])).flatten(1)
         experts = torch.topk(kept, module.top_k + 1, dim=-1).values
         gaps.append(float((experts[:, -2] - experts[:, -1]).min()))
 

@@ -67,7 +67,7 @@ pub fn write_renamed(source: &Path, target: &Path, rename: impl Fn(&str) -> Stri
 }
 
 /// Copies all files but weights and goldens.
-fn copy_description(source: &Path, target: &Path) {
+pub(crate) fn copy_description(source: &Path, target: &Path) {
     fs::create_dir_all(target).expect("a scratch directory can be made");
     for entry in fs::read_dir(source).expect("a fixture can be read") {
         let path = entry.expect("entries can be read").path();

@@ -8,6 +8,7 @@ mod kernels;
 mod long_rope;
 mod models;
 mod operators;
+mod published;
 mod quality;
 mod quantized;
 mod quantized_files;

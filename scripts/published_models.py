@@ -1,0 +1,126 @@
+"""Models that share a class with others: the keys of the published config.json, with smaller sizes and vocabularies.
+
+`source` is the repository of Hugging Face that publishes the keys. `tokenizer` is the fixture whose tokenizer the test
+uses. `oracle` replaces keys if transformers lacks the class; `remote` is a class of remote_models.py.
+"""
+
+SMALL = dict(hidden_size=64, intermediate_size=96, num_attention_heads=4, num_hidden_layers=2)
+PIECES = dict(vocab_size=418, bos_token_id=1, eos_token_id=2)
+BYTES = dict(vocab_size=382, bos_token_id=380, eos_token_id=380)
+LLAMA = dict(architectures=["LlamaForCausalLM"], hidden_act="silu", initializer_range=0.02, model_type="llama", use_cache=True,
+             torch_dtype="float16", **SMALL)
+AS_LLAMA = dict(architectures=["LlamaForCausalLM"], model_type="llama")
+BAICHUAN = dict(architectures=["BaichuanForCausalLM"], model_type="baichuan", hidden_act="silu", initializer_range=0.02, pad_token_id=0,
+                rms_norm_eps=1e-6, tie_word_embeddings=False, torch_dtype="bfloat16", use_cache=True, _from_model_config=True,
+                vocab_size=384, bos_token_id=1, eos_token_id=2)
+DEEPSEEK2 = dict(
+    architectures=["DeepseekV2ForCausalLM"], model_type="deepseek_v2", attention_bias=False, attention_dropout=0.0, aux_loss_alpha=0.001,
+    first_k_dense_replace=1, hidden_act="silu", initializer_range=0.02, kv_lora_rank=24, max_position_embeddings=256,
+    moe_intermediate_size=32, moe_layer_freq=1, n_routed_experts=6, n_shared_experts=2, norm_topk_prob=False, num_experts_per_tok=2,
+    num_key_value_heads=4, pretraining_tp=1, qk_nope_head_dim=16, qk_rope_head_dim=8, rms_norm_eps=1e-6, rope_theta=10000,
+    scoring_func="softmax", seq_aux=True, tie_word_embeddings=False, torch_dtype="bfloat16", use_cache=True, v_head_dim=12, **SMALL, **BYTES)
+
+MODELS = {
+    "AquilaChat2": dict(source="BAAI/AquilaChat2-7B", tokenizer="gptneox", oracle=AS_LLAMA, config=dict(
+        LLAMA, architectures=["AquilaForCausalLM"], model_type="aquila", bos_token_id=380, eos_token_id=380, pad_token_id=0, vocab_size=382,
+        max_position_embeddings=256, num_key_value_heads=4, rms_norm_eps=1e-5, rope_theta=10000, tie_word_embeddings=False,
+        torch_dtype="float32", transformers_version="4.30.2",
+        auto_map={"AutoConfig": "configuration_aquila.AquilaConfig", "AutoModelForCausalLM": "modeling_aquila.AquilaForCausalLM"})),
+    "AquilaChat2-34B": dict(source="BAAI/AquilaChat2-34B", tokenizer="gptneox", oracle=AS_LLAMA, config=dict(
+        LLAMA, architectures=["AquilaForCausalLM"], model_type="aquila", bos_token_id=380, eos_token_id=380, pad_token_id=0, vocab_size=382,
+        max_position_embeddings=256, num_key_value_heads=1, rms_norm_eps=1e-5, rope_theta=10000, tie_word_embeddings=False)),
+    "Baichuan-13B": dict(source="baichuan-inc/Baichuan-13B-Chat", tokenizer="baichuan", remote="Baichuan", config=dict(
+        BAICHUAN, **dict(SMALL, hidden_size=80, num_attention_heads=5), gradient_checkpointing=[False], model_max_length=256)),
+    "Baichuan2-7B": dict(source="baichuan-inc/Baichuan2-7B-Chat", tokenizer="baichuan", remote="Baichuan", config=dict(
+        BAICHUAN, **SMALL, max_position_embeddings=256, model_max_length=256, z_loss_weight=0)),
+    "bloomz": dict(source="bigscience/bloomz-560m", tokenizer="gptneox", config=dict(
+        apply_residual_connection_post_layernorm=False, attention_dropout=0.0, attention_softmax_in_fp32=True, architectures=["BloomForCausalLM"],
+        bias_dropout_fusion=True, hidden_dropout=0.0, initializer_range=0.02, layer_norm_epsilon=1e-5, masked_softmax_fusion=True,
+        model_type="bloom", n_embed=96, n_inner=None, n_layer=2, num_attention_heads=6, offset_alibi=100, pad_token_id=3, pretraining_tp=1,
+        seq_length=256, skip_bias_add=True, skip_bias_add_qkv=False, slow_but_exact=False, unk_token_id=0, use_cache=True, **BYTES)),
+    "Chinese-LLaMA": dict(source="ziqingyang/chinese-llama-lora-7b, merged", tokenizer="llama2", config=dict(
+        LLAMA, **PIECES, max_position_embeddings=256, pad_token_id=0, rms_norm_eps=1e-6, tie_word_embeddings=False,
+        transformers_version="4.28.1")),
+    "Chinese-LLaMA-2": dict(source="hfl/chinese-llama-2-7b-16k", tokenizer="llama2", config=dict(
+        LLAMA, **PIECES, max_position_embeddings=256, num_key_value_heads=4, pad_token_id=0, pretraining_tp=1, rms_norm_eps=1e-5,
+        rope_scaling={"factor": 4.0, "type": "linear"}, tie_word_embeddings=False, transformers_version="4.31.0")),
+    "Llama-3-Chinese": dict(source="hfl/llama-3-chinese-8b-instruct", tokenizer="llama3", config=dict(
+        LLAMA, vocab_size=401, bos_token_id=395, eos_token_id=399, attention_bias=False, attention_dropout=0.0, max_position_embeddings=256,
+        num_key_value_heads=2, pretraining_tp=1, rms_norm_eps=1e-5, rope_scaling=None, rope_theta=500000.0, tie_word_embeddings=False,
+        torch_dtype="bfloat16", transformers_version="4.40.0")),
+    "deepseek-coder": dict(source="deepseek-ai/deepseek-coder-6.7b-instruct", tokenizer="gptneox", config=dict(
+        LLAMA, **BYTES, max_position_embeddings=256, num_key_value_heads=4, pretraining_tp=1, rms_norm_eps=1e-6,
+        rope_scaling={"factor": 4.0, "type": "linear"}, rope_theta=100000, tie_word_embeddings=False, torch_dtype="bfloat16",
+        transformers_version="4.33.1")),
+    "DeepSeek-V2-Lite": dict(source="deepseek-ai/DeepSeek-V2-Lite-Chat", tokenizer="gptneox", config=dict(
+        DEEPSEEK2, ep_size=1, n_group=1, topk_group=1, topk_method="greedy", q_lora_rank=None, routed_scaling_factor=1.0, max_position_embeddings=256)),
+    "DeepSeek-V2": dict(source="deepseek-ai/DeepSeek-V2-Chat", tokenizer="gptneox", config=dict(
+        DEEPSEEK2, ep_size=1, n_group=3, topk_group=2, topk_method="group_limited_greedy", q_lora_rank=40, routed_scaling_factor=16.0)),
+    "GraniteMoe": dict(source="ibm-granite/granite-3.0-1b-a400m-instruct", tokenizer="gptneox", config=dict(
+        SMALL, **BYTES, architectures=["GraniteMoeForCausalLM"], model_type="granitemoe", attention_bias=False, attention_dropout=0.0,
+        attention_multiplier=0.25, embedding_multiplier=6.0, hidden_act="silu", initializer_range=0.02, logits_scaling=0.5,
+        max_position_embeddings=256, num_experts_per_tok=2, num_key_value_heads=2, num_local_experts=6, output_router_logits=False,
+        pad_token_id=380, residual_multiplier=0.5, rms_norm_eps=1e-6, rope_scaling=None, rope_theta=10000, router_aux_loss_coef=0.0,
+        tie_word_embeddings=True, torch_dtype="bfloat16", use_cache=True)),
+    "GritLM": dict(source="GritLM/GritLM-7B", tokenizer="mistral", config=dict(
+        SMALL, vocab_size=403, bos_token_id=1, eos_token_id=2, architectures=["MistralForCausalLM"], model_type="mistral",
+        attention_dropout=0.0, hidden_act="silu", id2label={"0": "LABEL_0"}, initializer_range=0.02, label2id={"LABEL_0": 0},
+        max_position_embeddings=256, num_key_value_heads=1, rms_norm_eps=1e-5, rope_theta=10000.0, sliding_window=12,
+        tie_word_embeddings=False, torch_dtype="bfloat16", transformers_version="4.37.2", use_cache=True,
+        auto_map={"AutoModelForCausalLM": "modeling_gritlm7b.MistralForCausalLM"})),
+    "InternLM3": dict(source="internlm/internlm3-8b-instruct", tokenizer="llama2",
+                      oracle=dict(AS_LLAMA, rope_scaling=None), config=dict(
+        LLAMA, **PIECES, architectures=["InternLM3ForCausalLM"], model_type="internlm3", attention_dropout=0.0, bias=False, head_dim=32,
+        max_position_embeddings=256, num_key_value_heads=2, pad_token_id=2, qkv_bias=False, rms_norm_eps=1e-5,
+        rope_scaling={"factor": 6.0, "rope_type": "dynamic"}, rope_theta=50000000, tie_word_embeddings=False, torch_dtype="bfloat16",
+        auto_map={"AutoModelForCausalLM": "modeling_internlm3.InternLM3ForCausalLM"})),
+    "koala": dict(source="TheBloke/koala-7B-HF", tokenizer="llama2", config=dict(
+        LLAMA, **PIECES, max_position_embeddings=256, pad_token_id=0, rms_norm_eps=1e-6, tie_word_embeddings=False,
+        transformers_version="4.28.0.dev0")),
+    "phi-1": dict(source="microsoft/phi-1", tokenizer="gptneox", config=dict(
+        SMALL, vocab_size=382, bos_token_id=None, eos_token_id=None, architectures=["PhiForCausalLM"], model_type="phi",
+        attention_dropout=0.0, embd_pdrop=0.0, hidden_act="gelu_new", initializer_range=0.02, layer_norm_eps=1e-5, max_position_embeddings=256,
+        num_key_value_heads=None, partial_rotary_factor=0.5, qk_layernorm=False, resid_pdrop=0.0, rope_scaling=None, rope_theta=10000.0,
+        tie_word_embeddings=False, torch_dtype="float32", transformers_version="4.37.0", use_cache=True)),
+    "Phi-3-mini": dict(source="microsoft/Phi-3-mini-4k-instruct", tokenizer="llama2", config=dict(
+        SMALL, **PIECES, architectures=["Phi3ForCausalLM"], model_type="phi3", attention_bias=False, attention_dropout=0.0, embd_pdrop=0.0,
+        hidden_act="silu", initializer_range=0.02, max_position_embeddings=256, num_key_value_heads=4, original_max_position_embeddings=256,
+        pad_token_id=2, resid_pdrop=0.0, rms_norm_eps=1e-5, rope_scaling=None, rope_theta=10000.0, sliding_window=13,
+        tie_word_embeddings=False, torch_dtype="bfloat16", use_cache=True)),
+    "pythia": dict(source="EleutherAI/pythia-70m", tokenizer="gptneox", config=dict(
+        SMALL, **BYTES, architectures=["GPTNeoXForCausalLM"], model_type="gpt_neox", hidden_act="gelu", initializer_range=0.02,
+        layer_norm_eps=1e-5, max_position_embeddings=256, rotary_emb_base=10000, rotary_pct=0.25, tie_word_embeddings=False,
+        torch_dtype="float16", use_cache=True, use_parallel_residual=True)),
+    "Qwen1.5": dict(source="Qwen/Qwen1.5-0.5B-Chat", tokenizer="qwen2", config=dict(
+        SMALL, vocab_size=400, bos_token_id=391, eos_token_id=392, architectures=["Qwen2ForCausalLM"], model_type="qwen2",
+        attention_dropout=0.0, hidden_act="silu", initializer_range=0.02, max_position_embeddings=256, max_window_layers=1,
+        num_key_value_heads=4, rms_norm_eps=1e-6, rope_theta=1000000.0, sliding_window=8, tie_word_embeddings=True,
+        torch_dtype="bfloat16", use_cache=True, use_sliding_window=False)),
+    "Qwen2.5": dict(source="Qwen/Qwen2.5-7B-Instruct", tokenizer="qwen2", config=dict(
+        SMALL, vocab_size=400, bos_token_id=391, eos_token_id=392, architectures=["Qwen2ForCausalLM"], model_type="qwen2",
+        attention_dropout=0.0, hidden_act="silu", initializer_range=0.02, max_position_embeddings=256, max_window_layers=2,
+        num_key_value_heads=2, rms_norm_eps=1e-6, rope_theta=1000000.0, sliding_window=8, tie_word_embeddings=False,
+        torch_dtype="bfloat16", use_cache=True, use_sliding_window=False)),
+    "SmolLM": dict(source="HuggingFaceTB/SmolLM-135M-Instruct", tokenizer="gptneox", config=dict(
+        LLAMA, hidden_size=96, num_attention_heads=6, **BYTES, attention_bias=False, attention_dropout=0.0, max_position_embeddings=256, mlp_bias=False,
+        num_key_value_heads=3, pretraining_tp=1, rms_norm_eps=1e-5, rope_scaling=None, rope_theta=10000.0, tie_word_embeddings=True,
+        torch_dtype="bfloat16", transformers_version="4.42.3")),
+    "SmolLM2": dict(source="HuggingFaceTB/SmolLM2-135M-Instruct", tokenizer="gptneox", config=dict(
+        LLAMA, hidden_size=96, num_attention_heads=6, **BYTES, attention_bias=False, attention_dropout=0.0, is_llama_config=True, max_position_embeddings=256,
+        mlp_bias=False, num_key_value_heads=3, pad_token_id=2, pretraining_tp=1, rms_norm_eps=1e-5, rope_interleaved=False, rope_scaling=None,
+        rope_theta=100000, tie_word_embeddings=True, torch_dtype="bfloat16")),
+    "StableLM-3B": dict(source="stabilityai/stablelm-3b-4e1t", tokenizer="gptneox", config=dict(
+        SMALL, **BYTES, architectures=["StableLmForCausalLM"], model_type="stablelm", hidden_act="silu", initializer_range=0.02,
+        layer_norm_eps=1e-5, max_position_embeddings=256, num_key_value_heads=4, partial_rotary_factor=0.25, rope_theta=10000,
+        tie_word_embeddings=False, torch_dtype="bfloat16", transformers_version="4.38.0", use_cache=True, use_qkv_bias=False)),
+    "vigogne": dict(source="bofenghuang/vigogne-2-7b-chat", tokenizer="llama2", config=dict(
+        LLAMA, **PIECES, max_position_embeddings=256, num_key_value_heads=4, pad_token_id=0, pretraining_tp=1, rms_norm_eps=1e-5,
+        rope_scaling=None, tie_word_embeddings=False, transformers_version="4.31.0")),
+    "Yi": dict(source="01-ai/Yi-6B-Chat", tokenizer="llama2", config=dict(
+        LLAMA, **PIECES, max_position_embeddings=256, num_key_value_heads=1, pad_token_id=0, rms_norm_eps=1e-5, rope_scaling=None,
+        rope_theta=5000000.0, tie_word_embeddings=False, torch_dtype="bfloat16", transformers_version="4.35.0")),
+    "Yi, first version": dict(source="01-ai/Yi-6B", tokenizer="llama2", oracle=AS_LLAMA, config=dict(
+        LLAMA, **PIECES, architectures=["YiForCausalLM"], model_type="Yi", max_position_embeddings=256, num_key_value_heads=1, pad_token_id=0,
+        rms_norm_eps=1e-5, rope_theta=5000000.0, tie_word_embeddings=False, torch_dtype="bfloat16", transformers_version="4.34.0",
+        auto_map={"AutoConfig": "configuration_yi.YiConfig", "AutoModelForCausalLM": "modeling_yi.YiForCausalLM"})),
+}
