@@ -1,11 +1,9 @@
 """Chat templates of the model families.
 
 The published templates belong to their models and are not stored here. `--families FOLDER` of make_template_fixtures.py
-reads them from a folder, checks their SHA-256, and writes the texts that transformers renders from them. `template` is
-our own short template for conversations without tools. The script checks that it renders the same texts, also for
-conversations that the published template refuses.
-
-Each entry: the published model, the hash of its template, the tokens that it uses, and our template.
+reads them from a folder and writes the texts that transformers renders from them, with their SHA-256. Each entry here has
+our own short template for conversations without tools. The script checks that it renders the same texts, and refuses
+the same conversations.
 """
 
 

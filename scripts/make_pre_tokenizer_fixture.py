@@ -308,7 +308,8 @@ def main():
     print(len(names), "names", len(TEXTS), "texts", len(in_bytes[0]), "tokens", len(in_bytes[1]), "merges", path.stat().st_size, "bytes")
 
 
-if sys.argv[1] == "--encode":
-    encode(Path(sys.argv[2]), sys.argv[3])
-else:
-    main()
+if __name__ == "__main__":
+    if sys.argv[1] == "--encode":
+        encode(Path(sys.argv[2]), sys.argv[3])
+    else:
+        main()

@@ -8,18 +8,23 @@
 Every case has a template, the variables that differ from the common ones, and the text, or `"fails": true`. The environment is that of
 `apply_chat_template`. The current date is DATE.
 
+--families FOLDER writes fixtures/family-templates.json from family_templates.py and the published templates in FOLDER.
+
 --compare writes nothing: it renders the templates of other folders for many conversations, and compares the texts with those of the example
 `render` (cargo build -p trueup-tokenizer --example render).
 """
 import argparse
 import datetime
 import glob
+import hashlib
 import json
 import os
 import subprocess
 from importlib.metadata import version
 
 from transformers.utils import chat_template_utils
+
+from family_templates import FAMILIES
 
 DATE = "2024-07-06T14:03:09"
 
@@ -268,12 +273,47 @@ def compare(program, pattern):
     print(f"{sum(same.values())} of {len(same)} templates are the same in all of {len(cases)} renderings, of which {texts} give a text; {different} differ")
 
 
+def family_conversations():
+    """Conversations by name, and those whose texts are stored, with their generation prompt."""
+    system, user = {"role": "system", "content": "Be brief. "}, {"role": "user", "content": " Say \"miau\" & <go>"}
+    cat, more = {"role": "assistant", "content": "Miau, it's me. é😀"}, {"role": "user", "content": "And where to?\nTell me!"}
+    conversations = {"question": [user], "turns": [user, cat, more], "system": [system, user], "answered": [system, user, cat],
+                     "system turns": [system, user, cat, more], "two questions": [user, more], "answer first": [cat, user]}
+    return conversations, [("turns", True), ("system", True), ("answered", False)]
+
+
+def write_families(folder, path):
+    conversations, stored = family_conversations()
+    lines = []
+    for name, (source, file, template) in FAMILIES.items():
+        with open(os.path.join(folder, file + ".jinja"), "rb") as opened:
+            published = opened.read()
+        texts = {}
+        for conversation, messages in conversations.items():
+            for prompt in (True, False):
+                variables = {**COMMON, "messages": messages, "add_generation_prompt": prompt}
+                texts[conversation, prompt] = render(published.decode(), variables)
+                assert render(template, variables) == texts[conversation, prompt], f"{name}: {conversation} gives another text"
+        family = {"name": name, "source": source, "sha256": hashlib.sha256(published).hexdigest(), "template": template,
+                  "texts": [texts[key] for key in stored]}
+        lines.append(json.dumps(family, ensure_ascii=False))
+    made = {"command": "python scripts/make_template_fixtures.py --families FOLDER", "transformers": version("transformers"),
+            "jinja2": version("jinja2"), "date": DATE, "bos_token": COMMON["bos_token"], "eos_token": COMMON["eos_token"],
+            "cases": [{"messages": conversations[name], "add_generation_prompt": prompt} for name, prompt in stored]}
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps(made, ensure_ascii=False)[:-1] + ', "families": [\n' + ",\n".join(lines) + "\n]}\n")
+    print(f"{path}: {len(lines)} families, {len(conversations) * 2} texts each are those of the published template")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="fixtures/templates.json")
     parser.add_argument("--compare", nargs=2, metavar=("PROGRAM", "PATTERN"))
+    parser.add_argument("--families", metavar="FOLDER")
     arguments = parser.parse_args()
     if arguments.compare:
         compare(*arguments.compare)
+    elif arguments.families:
+        write_families(arguments.families, "fixtures/family-templates.json")
     else:
         write(arguments.out)

@@ -279,9 +279,10 @@ pub(crate) fn write_differences(parts: &Parts, plain: &Parts, metadata: &mut Met
     let mut plain_special = plain.special.clone();
     plain_special.end_of_generation.sort_unstable();
     let (merging, plain_merging) = (Merging::of(&parts.algorithm), Merging::of(&plain.algorithm));
+    let is_same_cut = pre_tokenizer_names::is_same_rule(parts.pre_tokenizer.as_ref(), plain.pre_tokenizer.as_ref());
     let written = [
         write_if(parts.normalizer != plain.normalizer, OWN_NORMALIZER, &parts.normalizer, metadata)?,
-        write_if(parts.pre_tokenizer != plain.pre_tokenizer, OWN_PRE_TOKENIZER, &parts.pre_tokenizer, metadata)?,
+        write_if(!is_same_cut, OWN_PRE_TOKENIZER, &parts.pre_tokenizer, metadata)?,
         write_if(merging != plain_merging, OWN_MERGING, &merging, metadata)?,
         write_if(parts.added != plain.added, OWN_ADDED, &parts.added, metadata)?,
         write_if(parts.prefix != plain.prefix, OWN_PREFIX, &parts.prefix, metadata)?,

@@ -119,6 +119,9 @@ const BLOOM_WORDS: &str = r" ?[^(\s|[.,!?…。，、।۔،])]+";
 const GROUPS_FROM_RIGHT: &str = r"\P{N}*\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))";
 /// Lines and line breaks.
 const LINES: &str = r"[^\n]+|[\n]+";
+/// Patterns whose matches cover every text. It makes no difference whether what lies between the matches is kept, or
+/// removed, as in vocabularies that were converted from tiktoken.
+const COMPLETE_PATTERNS: &[&str] = &[LLAMA3_PATTERN, QWEN2_PATTERN, TEKKEN_PATTERN, GPT4O_PATTERN];
 /// Each digit is one piece.
 const EACH_DIGIT: Cut = Cut::Digits { individual: true };
 
@@ -348,17 +351,18 @@ impl Known {
 impl Cut {
     fn pre_tokenizer(&self) -> PreTokenizer {
         match self {
-            Cut::Isolated(pattern) => PreTokenizer::Split {
-                pattern: Pattern::Regex((*pattern).to_owned()),
-                behavior: Behavior::Isolated,
-                invert: false,
-            },
+            Cut::Isolated(pattern) => isolated(pattern),
             Cut::Digits { individual } => PreTokenizer::Digits { individual_digits: *individual },
             Cut::Punctuation(behavior) => PreTokenizer::Punctuation { behavior: *behavior },
             Cut::Gpt2 => PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: true },
             Cut::Words => PreTokenizer::Whitespace,
         }
     }
+}
+
+/// Each match of a pattern is a piece.
+fn isolated(pattern: &str) -> PreTokenizer {
+    PreTokenizer::Split { pattern: Pattern::Regex(pattern.to_owned()), behavior: Behavior::Isolated, invert: false }
 }
 
 /// A sequence of steps; a single step stays as it is.
@@ -372,17 +376,27 @@ fn sequence(mut steps: Vec<PreTokenizer>) -> PreTokenizer {
     }
 }
 
-/// Replaces nested sequences by one, so that two descriptions of one rule compare equal.
+/// Replaces nested sequences by one and writes splits in one form, so that two descriptions of one rule compare equal.
 fn flat(pre_tokenizer: &PreTokenizer) -> PreTokenizer {
     let mut steps = Vec::new();
     let mut waiting = vec![pre_tokenizer];
     while let Some(next) = waiting.pop() {
         match next {
             PreTokenizer::Sequence { pretokenizers } => waiting.extend(pretokenizers.iter().rev()),
+            PreTokenizer::Split { pattern: Pattern::Regex(pattern), behavior: Behavior::Removed, invert: true }
+                if COMPLETE_PATTERNS.contains(&pattern.as_str()) =>
+            {
+                steps.push(isolated(pattern));
+            }
             other => steps.push(other.clone()),
         }
     }
     sequence(steps)
+}
+
+/// Whether two descriptions are of one rule.
+pub(crate) fn is_same_rule(one: Option<&PreTokenizer>, other: Option<&PreTokenizer>) -> bool {
+    one.map(flat) == other.map(flat)
 }
 
 /// The entry of a name.
@@ -415,6 +429,16 @@ mod tests {
             assert!(found.ignore_merges == known.ignore_merges || !known.is_written, "{}", known.name);
             let mut budget = crate::pattern::CompileBudget::default();
             crate::pre_tokenizer::compile(Some(&known.pre_tokenizer()), &mut budget).unwrap();
+        }
+    }
+
+    /// A character that no match covers would be lost.
+    #[test]
+    fn complete_patterns_cover_every_character() {
+        for pattern in COMPLETE_PATTERNS {
+            let pattern = fancy_regex::Regex::new(&format!("^(?:{pattern})$")).unwrap();
+            let lost = ('\0'..='\u{ffff}').find(|character| !pattern.is_match(&character.to_string()).unwrap());
+            assert_eq!(lost, None, "{pattern}");
         }
     }
 

@@ -1,6 +1,8 @@
 //! Tokenizers and chat templates from files, compared with other programs and with damaged files.
 
 mod ends;
+mod family_templates;
+mod family_tokenizers;
 mod file_conflicts;
 mod goldens;
 mod hostile;
