@@ -28,7 +28,7 @@ fn faults(model: &Published, scratch: &std::path::Path) -> Vec<String> {
         Err(error) => faults.push(format!("diff: {error}")),
     }
     for device in ["ref", "cpu"] {
-        let said = say(&file, device, &[model.ids.clone()], model.greedy_ids.len(), true).remove(0);
+        let said = say(&file, device, std::slice::from_ref(&model.ids), model.greedy_ids.len(), true).remove(0);
         if said.ids != model.greedy_ids {
             faults.push(format!("{device} continues with {:?}, not {:?}", said.ids, model.greedy_ids));
         }
