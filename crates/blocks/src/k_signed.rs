@@ -120,7 +120,7 @@ pub(crate) fn encode_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize>(weigh
     for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
         let mut found = [Found::NOTHING; BLOCKS_MAX];
         for batches in Batch::all::<V, VECTORS, GROUPS, GROUP>(weights) {
-            search_lanes(&batches, |_, columns| lanes::squares(columns), F::search_lanes::<V>, &mut found);
+            search_lanes::<F, V, BYTES, false>(&batches, |_, columns| lanes::squares(columns), &mut found);
         }
         for ((weights, found), block) in weights.iter().zip(&found).zip(blocks) {
             write_lanes::<F, BYTES>(F::header(found), weights, block, |_, weights| {
@@ -145,7 +145,7 @@ pub(crate) fn encode_weighted_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usi
             let counts = |batch: &Batch<'_, GROUP>, columns: &Columns<V, GROUP>| {
                 F::counts_lanes::<V>(&importance, batch, columns)
             };
-            search_lanes(&batches, counts, F::search_weighted_lanes::<V>, &mut found);
+            search_lanes::<F, V, BYTES, true>(&batches, counts, &mut found);
         }
         for (number, ((weights, found), block)) in weights.iter().zip(&found).zip(blocks).enumerate() {
             let square_sum = || sum_of_squares(weights);
@@ -188,11 +188,12 @@ fn codes_of_group(
 }
 
 /// Searches the groups of batches and puts what is found to their blocks.
+///
+/// The search is not an argument, because a large function is not inlined if it is called through one.
 #[inline(always)]
-fn search_lanes<V: Lanes>(
+fn search_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize, const IS_WEIGHTED: bool>(
     batches: &[Batch<GROUP>; VECTORS],
     counts: impl Fn(&Batch<GROUP>, &Columns<V, GROUP>) -> Columns<V, GROUP>,
-    search: impl Fn([&Columns<V, GROUP>; VECTORS], [&Columns<V, GROUP>; VECTORS]) -> [V; VECTORS],
     found: &mut [Found],
 ) {
     let mut columns = [[V::splat(0.0); GROUP]; VECTORS];
@@ -201,7 +202,8 @@ fn search_lanes<V: Lanes>(
         *columns = lanes::columns(batch.groups);
         *of_columns = counts(batch, columns);
     }
-    let scales = search(columns.each_ref(), columns_counts.each_ref());
+    let (weights, counts) = (columns.each_ref(), columns_counts.each_ref());
+    let scales = if IS_WEIGHTED { F::search_weighted_lanes(weights, counts) } else { F::search_lanes(weights, counts) };
     for ((batch, scales), counts) in batches.iter().zip(scales).zip(&columns_counts) {
         let (sums, scales) = (lanes::sum(counts).store(), scales.store());
         for (lane, (block, group)) in batch.places::<GROUPS>().enumerate() {

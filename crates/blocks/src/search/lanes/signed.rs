@@ -3,6 +3,11 @@
 use super::{Columns, Lanes, are_finite, code_of, limits};
 use crate::search::TINY;
 
+/// Tries that are computed together: each weight is loaded once for them.
+const TOGETHER: usize = 3;
+/// The tries in their order. The first three rows need no lower limit.
+const TRIES: [[i32; TOGETHER]; 6] = [[-9, -8, -7], [-6, -5, -4], [-3, -2, -1], [1, 2, 3], [4, 5, 6], [7, 8, 9]];
+
 /// A scale for each lane.
 pub(crate) struct Scale<V: Lanes> {
     pub scale: V,
@@ -59,24 +64,32 @@ pub(crate) fn signed<V: Lanes, const LEN: usize>(
     let group = Group { levels, weights, counts, counted: &counted };
     let (are_finite, farthest) = (are_finite(weights), farthest(weights, peak));
     let mut inverse = V::splat(-top) / peak;
-    let (product, square) = group.sums::<{ limits::ANY }>(inverse);
+    let [(product, square)] = group.sums::<{ limits::ANY }, 1>([inverse]);
     let scale = zero.or_else(square.is_equal(zero), product / square);
     let mut best = Best { scale, best: scale * product };
-    for step in (-9..=9).filter(|step| *step != 0) {
-        let tried = V::splat(-(top + 0.1 * step as f32)) / peak;
+    for steps in TRIES {
+        let mut tried = [zero; TOGETHER];
+        for (tried, step) in tried.iter_mut().zip(steps) {
+            *tried = V::splat(-(top + 0.1 * step as f32)) / peak;
+        }
         // The number of the peak is the lowest one, and that of the farthest weight the highest one. Lanes of zeros
         // are dropped.
-        let is_low = 0.1 * step as f32 > 0.45;
-        let is_high = !V::all(V::either(is_zero, (tried * farthest).is_below(V::splat(top - 0.5))));
+        let is_low = 0.1 * steps[TOGETHER - 1] as f32 > 0.45;
+        let mut is_high = false;
+        for tried in &tried {
+            is_high |= !V::all(V::either(is_zero, (*tried * farthest).is_below(V::splat(top - 0.5))));
+        }
         let sums = match (are_finite, is_low, is_high) {
-            (true, false, false) => group.sums::<{ limits::NONE }>(tried),
-            (true, false, true) => group.sums::<{ limits::UPPER }>(tried),
-            (true, true, false) => group.sums::<{ limits::LOWER }>(tried),
-            (true, true, true) => group.sums::<{ limits::BOTH }>(tried),
-            (false, ..) => group.sums::<{ limits::ANY }>(tried),
+            (true, false, false) => group.sums::<{ limits::NONE }, TOGETHER>(tried),
+            (true, false, true) => group.sums::<{ limits::UPPER }, TOGETHER>(tried),
+            (true, true, false) => group.sums::<{ limits::LOWER }, TOGETHER>(tried),
+            (true, true, true) => group.sums::<{ limits::BOTH }, TOGETHER>(tried),
+            (false, ..) => group.sums::<{ limits::ANY }, TOGETHER>(tried),
         };
-        let is_better = best.improve(sums);
-        inverse.replace(is_better, tried);
+        for n in 0..TOGETHER {
+            let is_better = best.improve(sums[n]);
+            inverse.replace(is_better, tried[n]);
+        }
     }
     Scale { scale: zero.or_else(is_zero, best.scale), inverse, is_zero }
 }
@@ -116,15 +129,18 @@ pub(super) struct Group<'a, V, const LEN: usize> {
 }
 
 impl<V: Lanes, const LEN: usize> Group<'_, V, LEN> {
-    /// The sums of products of codes and weights, and of squared codes.
+    /// For each of `N` inverse scales, the sums of products of codes and weights, and of squared codes.
     #[inline(always)]
-    pub fn sums<const LIMITS: u8>(&self, inverse: V) -> (V, V) {
-        let (mut product, mut square) = (V::splat(0.0), V::splat(0.0));
+    #[allow(clippy::needless_range_loop, reason = "several arrays of N; the compiler keeps them in registers")]
+    pub fn sums<const LIMITS: u8, const N: usize>(&self, inverses: [V; N]) -> [(V, V); N] {
+        let mut sums = [(V::splat(0.0), V::splat(0.0)); N];
         for ((weight, count), counted) in self.weights.iter().zip(self.counts).zip(self.counted) {
-            let code = code_of::<V, LIMITS>(inverse * *weight, -self.levels, self.levels - 1);
-            product = product + *counted * code;
-            square = square + *count * code * code;
+            for n in 0..N {
+                let code = code_of::<V, LIMITS>(inverses[n] * *weight, -self.levels, self.levels - 1);
+                let (product, square) = sums[n];
+                sums[n] = (product + *counted * code, square + *count * code * code);
+            }
         }
-        (product, square)
+        sums
     }
 }
