@@ -68,6 +68,8 @@ pub struct TargetInput {
     pub fallback: Option<Arc<dyn Device>>,
     /// Number of threads that encode; `None` is one per core.
     pub threads: Option<usize>,
+    /// Whether all candidate types of a group are measured, instead of at most two.
+    pub measures_all: bool,
 }
 
 /// The goal of a choice of types.
@@ -225,7 +227,9 @@ impl Tuner {
         save: &mut dyn FnMut(&Measurements) -> Result<()>,
         tell: &mut dyn FnMut(TargetStep),
     ) -> Result<()> {
-        let is_complete = |group: &Group| known.groups.get(&group.name).is_some_and(|found| found.is_complete(group));
+        let all = self.input.measures_all;
+        let is_complete =
+            |group: &Group| known.groups.get(&group.name).is_some_and(|found| found.is_complete(group, all));
         let missing: Vec<usize> = (0..self.groups.len()).filter(|number| !is_complete(&self.groups[*number])).collect();
         if missing.is_empty() && known.base_kl.is_some() {
             return Ok(());
@@ -280,7 +284,7 @@ impl Tuner {
     ) -> Result<()> {
         let TargetInput { source, importance, corpus, threads, .. } = &self.input;
         let encoder = Encoder::new(&**source, importance.as_deref(), *threads)?;
-        let anchors = group.anchors();
+        let (anchors, wanted) = (group.anchors(), group.measured_types(self.input.measures_all));
         for dtype in needed_errors(group) {
             let (mut changed, mut error) = (HashMap::new(), 0.0);
             let may_not_fit = dtype != group.base() && group.candidates.len() > 1;
@@ -296,7 +300,7 @@ impl Tuner {
                 measured.kl.insert(dtype.name().to_owned(), [UNFIT_ERROR, 0.0]);
             }
             measured.errors.insert(dtype.name().to_owned(), (error as f32).min(UNFIT_ERROR));
-            if !anchors.contains(&dtype) || measured.kl.contains_key(dtype.name()) {
+            if error.is_infinite() || !wanted.contains(&dtype) || measured.kl.contains_key(dtype.name()) {
                 continue;
             }
             let names = self.graph_names(group, weights.model());
@@ -525,7 +529,7 @@ impl Tuner {
     /// The cost of each candidate of each group.
     fn costs(&self, known: &Measurements) -> Result<Vec<Vec<f64>>> {
         let of = |group: &Group| {
-            let measured = known.groups.get(&group.name).filter(|measured| measured.is_complete(group));
+            let measured = known.groups.get(&group.name).filter(|measured| measured.is_complete(group, false));
             measured.map(|measured| measured.costs(group))
         };
         let costs: Option<Vec<Vec<f64>>> = self.groups.iter().map(of).collect();

@@ -101,6 +101,30 @@ fn a_file_has_the_divergence_that_compare_measures() {
     assert!(found < of_uniform, "{found}, q4_0 has {of_uniform}");
 }
 
+/// The names of the types whose divergence was measured, in each group.
+fn measured_types(file: &str) -> Vec<Vec<String>> {
+    let measurements: Value = serde_json::from_slice(&fs::read(file).expect("readable")).expect("JSON");
+    let groups = measurements["groups"].as_object().expect("groups").values();
+    groups.map(|group| group["kl"].as_object().expect("divergences").keys().cloned().collect()).collect()
+}
+
+#[test]
+fn every_type_is_measured_on_request() {
+    let setting = Setting::new();
+    let output = setting.scratch.path("out.gguf");
+    // One free group.
+    let rules = ["--rule", r"blk\.[1-9]=q8_0", "--rule", "blk.0.attn|output|token=q8_0", "--rule", "ffn_down=q8_0"];
+    let target = [&["--target", "6.5bpw"][..], &rules].concat();
+    setting.quantize(&output, &target).exits(0);
+    let some = measured_types(&setting.measurements);
+    assert!(some.iter().all(|types| types.len() <= 2), "{some:?}");
+    let report = setting.quantize(&output, &[&target[..], &["--measure-all"]].concat()).exits(0).json();
+    let all = measured_types(&setting.measurements);
+    let types = ["iq4_nl", "mxfp4", "q4_0", "q4_1", "q5_0", "q5_1"];
+    assert!(all.iter().any(|found| found == &types), "{all:?}");
+    assert!(number(&report, "/target/measured_kl/value") < 1.0);
+}
+
 #[test]
 fn kept_measurements_give_the_same_bytes() {
     let setting = Setting::new();

@@ -70,11 +70,21 @@ impl Group {
         if self.candidates.contains(&DType::Q8_0) { DType::Q8_0 } else { self.source }
     }
 
-    /// The types that are measured: one near 4.5 bits per weight, and the smallest if it has over 0.5 bits less.
+    /// The types whose costs are measured: all of them, or [`Group::anchors`].
+    pub fn measured_types(&self, all: bool) -> Vec<DType> {
+        if all { self.measurable().copied().collect() } else { self.anchors() }
+    }
+
+    /// All candidates except the types of the source and of the base.
+    fn measurable(&self) -> impl Iterator<Item = &DType> {
+        let base = self.base();
+        self.candidates.iter().filter(move |dtype| **dtype != self.source && **dtype != base)
+    }
+
+    /// The types that are always measured: one near 4.5 bits per weight, and the smallest if it has over 0.5 bits less.
     pub fn anchors(&self) -> Vec<DType> {
-        let measured = |dtype: &&DType| **dtype != self.source && **dtype != self.base();
         let distance = |dtype: &DType| (dtype.bits_per_weight() - MIDDLE_BITS).abs();
-        let candidates = || self.candidates.iter().filter(measured);
+        let candidates = || self.measurable();
         let Some(middle) = candidates().min_by(|a, b| distance(a).total_cmp(&distance(b))) else { return Vec::new() };
         let smallest = candidates().next().filter(|dtype| middle.bits_per_weight() - dtype.bits_per_weight() > 0.5);
         smallest.into_iter().chain([middle]).copied().collect()

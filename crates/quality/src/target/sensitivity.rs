@@ -2,7 +2,7 @@
 //!
 //! The KL divergence that a group causes grows with the squared error of its weights. The cost of a type between two
 //! measured types is interpolated by its squared error, on logarithmic scales. Outside of them, the cost is
-//! proportional to the squared error.
+//! proportional to the squared error. If all types of a group were measured, each has its measured cost.
 
 use super::groups::Group;
 use super::measurements::Measured;
@@ -22,10 +22,11 @@ struct Anchor {
 }
 
 impl Measured {
-    /// Whether all required measurements of a group exist.
-    pub fn is_complete(&self, group: &Group) -> bool {
+    /// Whether all required measurements of a group exist: with `all`, of each type that its weights fit into.
+    pub fn is_complete(&self, group: &Group, all: bool) -> bool {
         let has_errors = needed_errors(group).all(|dtype| self.errors.contains_key(dtype.name()));
-        has_errors && group.anchors().iter().all(|dtype| self.kl.contains_key(dtype.name()))
+        let is_known = |dtype: &DType| self.kl.contains_key(dtype.name()) || all && self.is_unfit(*dtype);
+        has_errors && group.measured_types(all).iter().all(is_known)
     }
 
     /// The increase of the KL divergence over the base, for each candidate of the group.
@@ -38,9 +39,12 @@ impl Measured {
             anchors[place].kl = anchors[place].kl.max(anchors[place - 1].kl);
         }
         let of_base = interpolated(&anchors, base);
+        let is_complete = self.is_complete(group, true);
+        let measured = |dtype: &DType| self.kl.get(dtype.name()).filter(|_| is_complete).map(above_noise);
+        let estimated = |dtype: &DType| interpolated(&anchors, self.error(group, *dtype)) - of_base;
         let cost = |dtype: &DType| match self.is_unfit(*dtype) {
             true => UNFIT_COST,
-            false => (interpolated(&anchors, self.error(group, *dtype)) - of_base).min(UNFIT_COST),
+            false => measured(dtype).unwrap_or_else(|| estimated(dtype)).min(UNFIT_COST),
         };
         group.candidates.iter().map(cost).collect()
     }
@@ -61,12 +65,16 @@ impl Measured {
     /// A measured type with its total divergence; the measurement is the difference from the base type.
     fn anchor(&self, dtype: DType, base: f64) -> Option<Anchor> {
         let error = f64::from(*self.errors.get(dtype.name())?);
-        let [kl, spread] = self.kl.get(dtype.name())?.map(f64::from);
-        // Differences within the noise can be negative.
-        let kl = kl.max(spread / 2.0);
+        let kl = above_noise(self.kl.get(dtype.name())?);
         let share = if error > 0.0 { (base / error).min(0.5) } else { 0.0 };
         Some(Anchor { error, kl: kl / (1.0 - share) })
     }
+}
+
+/// A measured difference and its standard error, as a cost. Differences within the noise can be negative.
+fn above_noise(measured: &[f32; 2]) -> f64 {
+    let [kl, spread] = measured.map(f64::from);
+    kl.max(spread / 2.0)
 }
 
 /// Lowers the costs of floating-point types in groups whose base type is quantized: matrices in quantized types also
@@ -135,7 +143,7 @@ mod tests {
         let group = group(&[DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::F16]);
         let errors = [(DType::Q4_0, 100.0), (DType::Q5_0, 25.0), (DType::Q8_0, 1.0)];
         let measured = measured(&errors, &[(DType::Q4_0, [0.99, 0.001])]);
-        assert!(measured.is_complete(&group));
+        assert!(measured.is_complete(&group, false) && !measured.is_complete(&group, true));
         let costs = measured.costs(&group);
         let expected = [0.99, 0.24, 0.0, -0.01];
         assert!(costs.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6), "{costs:?}");
@@ -152,12 +160,23 @@ mod tests {
     }
 
     #[test]
+    fn measured_costs_are_not_estimated_if_all_types_are_measured() {
+        let group = group(&[DType::Q2K, DType::Q3K, DType::Q4K, DType::Q8_0, DType::F16]);
+        let errors = [(DType::Q2K, 100.0), (DType::Q3K, 10.0), (DType::Q4K, 1.0), (DType::Q8_0, 0.0)];
+        // A larger error can cost less.
+        let kl = [(DType::Q2K, [0.5, 0.0]), (DType::Q3K, [0.75, 0.0]), (DType::Q4K, [-0.5, 0.25])];
+        let measured = measured(&errors, &kl);
+        assert!(measured.is_complete(&group, true));
+        assert_eq!(measured.costs(&group), [0.5, 0.75, 0.125, 0.0, 0.0]);
+    }
+
+    #[test]
     fn differences_within_the_noise_count_as_half_of_it() {
         let group = group(&[DType::Q4_0, DType::Q8_0, DType::F16]);
         let errors = [(DType::Q4_0, 100.0), (DType::Q8_0, 0.0)];
         let measured = measured(&errors, &[(DType::Q4_0, [-0.5, 0.002])]);
         assert_eq!(measured.costs(&group).map_first(), 0.001f32);
-        assert!(!Measured::default().is_complete(&group));
+        assert!(!Measured::default().is_complete(&group, false));
     }
 
     #[test]
