@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_formats::{Checkpoint, Description, Error, Result, TensorInfo, counted, element_indices, listed, quote};
+use trueup_models::OtherKind;
 use trueup_models::{
     Architecture, ExpectedTensor, ModelSpec, Piece, SourceNames, SourceTensor, TOKEN_EMBEDDING, TensorKind,
     ValueChange, expected_tensors,
@@ -201,10 +202,14 @@ impl Mapping {
 pub(crate) fn config_of(source: &dyn Checkpoint) -> Result<&Map<String, Value>> {
     match source.description() {
         Description::Json(config) => Ok(config),
-        Description::Gguf(_) => {
+        Description::Gguf(metadata) => {
+            if let Some(kind) = OtherKind::of_metadata(metadata) {
+                return Err(kind.error(source.path()));
+            }
             let problem = format!("expected a checkpoint to convert, found {}", source.format());
             Err(Error::new(source.path(), problem).help(
-                "to change the types of a GGUF file, use `trueup quantize`; for everything else, convert its source again",
+                "to change the types of a GGUF file, use `trueup quantize`; for other changes, convert the original \
+                 checkpoint again",
             ))
         }
     }

@@ -9,6 +9,7 @@ use trueup_formats::{Error, quote};
 pub struct OtherKind {
     what: String,
     help: &'static str,
+    has_matrices: bool,
 }
 
 impl OtherKind {
@@ -25,20 +26,25 @@ impl OtherKind {
                 (format!("a LoRA adapter{base}"), help)
             }
             ("imatrix", _) | (_, "imatrix") => importance_matrix(),
-            ("mmproj", _) | (_, "clip" | "mmproj") => projector(),
+            ("mmproj", _) | (_, "clip" | "mmproj") => return Some(projector()),
+            (_, "") if has("clip.") => return Some(projector()),
             (_, "controlvector") => {
                 ("a control vector, which modifies a model at run time".to_owned(), "pass the model itself")
             }
             ("", "") if has("imatrix.") => importance_matrix(),
-            (_, "") if has("clip.") => projector(),
             _ => return None,
         };
-        Some(OtherKind { what, help })
+        Some(OtherKind { what, help, has_matrices: false })
     }
 
     /// What was found, for people: `a LoRA adapter of NAME`.
     pub fn what(&self) -> &str {
         &self.what
+    }
+
+    /// Whether the file has matrices that can be quantized, as a projector has.
+    pub fn has_matrices(&self) -> bool {
+        self.has_matrices
     }
 
     /// As the error that using the file as a model ends with.
@@ -52,9 +58,9 @@ fn importance_matrix() -> (String, &'static str) {
     (what.to_owned(), "pass the model that it was measured on")
 }
 
-fn projector() -> (String, &'static str) {
-    let what = "the image or audio encoder of a multimodal model (mmproj)";
-    (what.to_owned(), "pass the GGUF file with the language model")
+fn projector() -> OtherKind {
+    let what = "the image or audio encoder of a multimodal model (mmproj)".to_owned();
+    OtherKind { what, help: "pass the GGUF file with the language model", has_matrices: true }
 }
 
 #[cfg(test)]

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use trueup::attestation::Attestation;
 use trueup::blocks::DType;
 use trueup::convert::{FlmOptions, to_flm};
-use trueup::formats::{self, Checkpoint, flm::is_flm};
+use trueup::formats::{self, Checkpoint, Description, flm::is_flm};
+use trueup::models::OtherKind;
 use trueup::quantize::{ImportanceOptions, Layout, Options, Report, Scheme, quantize_with};
 
 const EXAMPLES: &str = "\
@@ -106,6 +107,7 @@ pub fn run(arguments: Arguments) -> Result {
     let options =
         Options { recipe, layout, threads: arguments.threads, dry_run: arguments.dry_run, resume: arguments.resume };
     let source = formats::join_split_scale(formats::open(&arguments.input, &formats::OpenOptions::default())?)?;
+    refuse_other_kinds(source.as_ref())?;
     if !is_flm(&arguments.output) {
         source.notes().iter().for_each(|note| output::note(note));
     }
@@ -144,6 +146,15 @@ pub fn run(arguments: Arguments) -> Result {
     }
     losses::print(&report, &arguments.output, arguments.dry_run, &how)?;
     Ok(Code::Done)
+}
+
+/// Refuses adapters, importance matrices and control vectors, which have no matrices to quantize.
+fn refuse_other_kinds(source: &dyn Checkpoint) -> Result<()> {
+    let Description::Gguf(metadata) = source.description() else { return Ok(()) };
+    match OtherKind::of_metadata(metadata).filter(|kind| !kind.has_matrices()) {
+        Some(kind) => Err(kind.error(source.path()).into()),
+        None => Ok(()),
+    }
 }
 
 /// Writes the attestation of a run that has just written the output.

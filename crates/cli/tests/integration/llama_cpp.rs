@@ -120,6 +120,9 @@ fn sums_and_counts_are_those_of_llama_imatrix_and_give_the_blocks_of_llama_quant
         (scratch.path("model.gguf"), scratch.path("imatrix.gguf"), scratch.path("q4_0.gguf"));
     write_f32(&model);
     trueup(&["imatrix", &model, "--corpus", &text(), "-c", CONTEXT, "-o", &imatrix, "-q"]).exits(0);
+    let words = ["expected a model, found an importance matrix", "pass the model that it was measured on"];
+    trueup(&["quantize", &imatrix, &target, "-b", "4", "-q"]).refuses(&words);
+    trueup(&["convert", &imatrix, &target, "-q"]).refuses(&words);
     let found = Gguf::open(&imatrix).expect("it was just written");
     for (weight, input) in INPUTS {
         // The routing of all tokens.
