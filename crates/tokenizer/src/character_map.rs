@@ -199,9 +199,9 @@ impl Serialize for CharacterMap {
 impl<'de> Deserialize<'de> for CharacterMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CharacterMap, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let bytes = STANDARD.decode(text).map_err(|problem| {
-            de::Error::custom(format!("precompiled_charsmap: expected base64 text, found an error: {problem}"))
-        })?;
+        let bytes = STANDARD
+            .decode(text)
+            .map_err(|problem| de::Error::custom(format!("precompiled_charsmap: expected base64 text: {problem}")))?;
         CharacterMap::read(&bytes).map_err(|problem| de::Error::custom(format!("precompiled_charsmap: {problem}")))
     }
 }

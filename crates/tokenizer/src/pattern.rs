@@ -120,7 +120,7 @@ impl Searcher {
             }
         }
         Err(format!(
-            "pattern {}: expected a regular expression, found an error: {}",
+            "pattern {}: expected a valid regular expression: {}",
             trueup_formats::quote(source),
             trueup_formats::quote(&problem)
         ))

@@ -88,7 +88,7 @@ impl Vocabulary {
         } else {
             return Err(no_vocabulary(files, path));
         };
-        note_unread(files, model, &mut notes);
+        note_split(files, &mut notes);
         if files.is_replaced {
             note_replaced(&parts, files, &mut notes);
         }
@@ -99,7 +99,7 @@ impl Vocabulary {
             flm_vocabulary::read_own(&mut parts, file, path)?;
         }
         parts.chat_template = chat_template(files).or_else(|| template_of_kind(files, &mut parts));
-        Ok(Vocabulary::new(parts, path)?.with_notes(notes))
+        Ok(Vocabulary::new(parts, path)?.with_conflicts(notes).with_notes(unread(files, model)))
     }
 
     /// Reads the vocabulary of a `.flm` file, as [`Vocabulary::from_files`].
@@ -371,8 +371,20 @@ fn cut_beyond(parts: &mut Parts, vocab_size: Option<usize>) -> Vec<(u32, String)
     beyond
 }
 
+/// Notes the key with which transformers reads the texts of special tokens in a prompt as ordinary text.
+fn note_split(files: &TokenizerFiles, notes: &mut Vec<String>) {
+    let key = files.tokenizer_config.as_ref().and_then(|config| config.get("split_special_tokens"));
+    if key.and_then(serde_json::Value::as_bool) == Some(true) && !files.is_replaced {
+        notes.push(
+            "split_special_tokens in tokenizer_config.json is ignored, because GGUF has no key for it: the text of a special \
+             token in a prompt becomes this token, while transformers divides it into ordinary tokens"
+                .to_owned(),
+        );
+    }
+}
+
 /// Names the vocabularies of a folder that are not read because another one is.
-fn note_unread(files: &TokenizerFiles, model: &ModelTokens, notes: &mut Vec<String>) {
+fn unread(files: &TokenizerFiles, model: &ModelTokens) -> Vec<String> {
     let two_files = files.vocab_json.is_some() && files.merges.is_some();
     let present = [
         ("tokenizer.json", files.tokenizer_json.is_some()),
@@ -384,11 +396,11 @@ fn note_unread(files: &TokenizerFiles, model: &ModelTokens, notes: &mut Vec<Stri
         ("vocab.txt", files.vocab_txt.is_some()),
     ];
     let mut present = present.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name);
-    let Some(used) = present.next() else { return };
+    let Some(used) = present.next() else { return Vec::new() };
     // Those next to a tokenizer.json are compared with it.
     let compared = [files.model_name(), "vocab.json with merges.txt", "vocab.txt"];
     let unread = present.filter(|name| *name != used && !(used == "tokenizer.json" && compared.contains(name)));
-    notes.extend(unread.map(|name| format!("{name} is not read, because {used} is used")));
+    unread.map(|name| format!("{name} is not read, because {used} is used")).collect()
 }
 
 /// Why there is no vocabulary.

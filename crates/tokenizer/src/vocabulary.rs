@@ -224,6 +224,7 @@ pub struct Vocabulary {
     parts: Parts,
     path: PathBuf,
     notes: Vec<String>,
+    conflicts: usize,
 }
 
 impl Vocabulary {
@@ -269,7 +270,7 @@ impl Vocabulary {
             }
         }
         parts.added.sort_by_key(|added| added.id);
-        let vocabulary = Vocabulary { parts, path: path.to_owned(), notes: Vec::new() };
+        let vocabulary = Vocabulary { parts, path: path.to_owned(), notes: Vec::new(), conflicts: 0 };
         if let Some((id, token)) = vocabulary.kept_whole().find(|(_, token)| token.text.len() > ADDED_BYTES_MAX) {
             let bytes = token.text.len();
             return error(
@@ -285,6 +286,13 @@ impl Vocabulary {
     /// Adds sentences that a person should see.
     pub(crate) fn with_notes(mut self, notes: Vec<String>) -> Vocabulary {
         self.notes.extend(notes);
+        self
+    }
+
+    /// Adds sentences about files that disagree or are incomplete. They come first.
+    pub(crate) fn with_conflicts(mut self, conflicts: Vec<String>) -> Vocabulary {
+        self.conflicts += conflicts.len();
+        self.notes.splice(..0, conflicts);
         self
     }
 
@@ -365,6 +373,11 @@ impl Vocabulary {
     /// What a person should know about how it was read: one sentence each.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Those of the notes that name tokenizer files which disagree or are incomplete.
+    pub fn conflicts(&self) -> &[String] {
+        self.notes.get(..self.conflicts).unwrap_or_default()
     }
 
     /// Pieces that sentencepiece finds in raw text, by its own rule: those that the maker of the model wanted whole,

@@ -15,6 +15,7 @@ pub(super) const RULES: &[&Rule] = &[
     &TOKENIZER_UNKNOWN,
     &TOKENIZER_REFUSED,
     &TOKENIZER_FAILS,
+    &TOKENIZER_FILES,
     &PRE_TOKENIZER_MISSING,
     &TOKEN_LISTS,
     &VOCABULARY_SIZE,
@@ -42,6 +43,11 @@ static TOKENIZER_FAILS: Rule = Rule::error(
     "tokenizer-fails",
     "a plain text cannot be encoded: the rules are damaged or malicious",
     "use the tokenizer files of the original model",
+);
+static TOKENIZER_FILES: Rule = Rule::note(
+    "tokenizer-files-disagree",
+    "programs that use other files, or another rule, can produce other token IDs",
+    "compare the token IDs of a text with those of the original model; correct or remove the wrong file",
 );
 static PRE_TOKENIZER_MISSING: Rule = Rule::warning(
     "pre-tokenizer-missing",
@@ -104,7 +110,10 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
             return findings.add(&TOKENIZER_MISSING, Place::file(&patient.path), found);
         }
         (Some(Err(error)), _) | (Some(Ok(_)), Some(Err(error))) => error,
-        (Some(Ok(_)), Some(Ok(tokenizer))) => {
+        (Some(Ok(vocabulary)), Some(Ok(tokenizer))) => {
+            for conflict in vocabulary.conflicts() {
+                findings.add(&TOKENIZER_FILES, Place::file(&patient.path), conflict.clone());
+            }
             if let Err(error) = tokenizer.encode(TEXT, true) {
                 findings.add(&TOKENIZER_FAILS, place_of(&error), sentence(&error));
             }

@@ -185,6 +185,19 @@ fn conflicts_are_noted_by_token_and_file() {
 }
 
 #[test]
+fn special_tokens_that_transformers_splits_are_noted() {
+    let case = case("map-over-config");
+    let notes = |value: Value| {
+        let mut files = json_files(&case);
+        let config = files.entry("tokenizer_config.json").or_insert_with(|| json!({}));
+        put(config, "/split_special_tokens", &value);
+        open(&files, case["split"] == true, None).expect("it opens").conflicts().join("\n")
+    };
+    assert!(notes(json!(true)).contains("split_special_tokens in tokenizer_config.json is ignored"));
+    assert!(!notes(json!(false)).contains("split_special_tokens"));
+}
+
+#[test]
 fn a_conflict_about_a_token_without_an_id_is_one_note() {
     let case = case("map-over-config");
     let mut files = json_files(&case);

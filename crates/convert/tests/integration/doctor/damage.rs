@@ -247,6 +247,7 @@ pub const CASES: &[Case] = &[
         folders::packed_scale(s, 1e20)
     }),
     case("packed-one-value", &["layers.1.self_attn.q_proj.weight", "values are -1"], folders::packed_zeros),
+    case("tokenizer-files-disagree", &["tokenizer.json is used instead of tokenizer.model"], folders::other_pieces),
     case("head-ignored", &["lm_head.weight", "model.embed_tokens.weight"], folders::head_ignored),
     case("tensor-repeated", &["blk.1.ffn_up.weight", "blk.0.ffn_up.weight"], gguf_files::tensor_repeated),
     case(

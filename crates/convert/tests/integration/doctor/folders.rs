@@ -113,6 +113,13 @@ pub fn layers(scratch: &Scratch, count: u64) -> PathBuf {
     with_key(scratch, "llama2", "config.json", "num_hidden_layers", json!(count))
 }
 
+pub fn other_pieces(scratch: &Scratch) -> PathBuf {
+    let folder = copy(scratch, "llama2");
+    let other = root().join("fixtures/models/llama-linear/tokenizer.model");
+    fs::copy(other, folder.join("tokenizer.model")).expect("files can be copied");
+    folder
+}
+
 pub fn shard_missing(scratch: &Scratch) -> PathBuf {
     let (folder, _) = sharded(scratch);
     fs::remove_file(folder.join("model-00002-of-00002.safetensors")).expect("it was there");
