@@ -67,9 +67,9 @@ class Model:
     ) -> str:
         """Generate the text that follows a prompt.
 
-        on_text is called with each part as soon as its characters are complete. With context_shift, a full context drops
-        half of the tokens after the kept ones and continues. keep is the number of prompt tokens to keep; None keeps the
-        whole prompt.
+        on_text is called with each part as soon as its characters are complete. With context_shift, a full context
+        drops half of the tokens after the kept ones and continues. keep is the number of prompt tokens to keep; None
+        keeps the whole prompt.
         """
 
     def logits(self, ids: Iterable[int]) -> NDArray[numpy.float32]:

@@ -204,7 +204,8 @@ fn prose_lines(page: &str) -> Vec<(usize, &str)> {
 
 /// Lines of a source that are comments, without the fenced blocks and tables of doc comments.
 fn comment_lines<'text>(path: &str, text: &'text str) -> Vec<(usize, &'text str)> {
-    let mark = if path.ends_with(".py") || path.ends_with(".sh") || path.ends_with("/run") { "#" } else { "//" };
+    let is_hash = [".py", ".pyi", ".sh", ".toml", ".yml", "/run"].iter().any(|ending| path.ends_with(ending));
+    let mark = if is_hash { "#" } else { "//" };
     let mut is_code = false;
     let mut comments = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -223,7 +224,7 @@ fn comment_lines<'text>(path: &str, text: &'text str) -> Vec<(usize, &'text str)
 fn prose_and_comments_fit_into_120_columns() {
     let mut faults = Vec::new();
     for path in tracked_files().into_iter().filter(|path| !path.starts_with("fixtures/")) {
-        let is_source = [".rs", ".py", ".sh", ".cu", ".cuh", ".cpp", ".h", ".c", "/run"]
+        let is_source = [".rs", ".py", ".pyi", ".sh", ".cu", ".cuh", ".cpp", ".h", ".c", ".toml", ".yml", "/run"]
             .iter()
             .any(|ending| path.ends_with(ending));
         if !is_source && !path.ends_with(".md") {

@@ -86,3 +86,11 @@ fn nothing_grows_past_the_ratchet() {
         .extend(ratchet.keys().filter(|name| !over.contains_key(*name)).map(|name| format!("{name}: drop its entry")));
     report(&format!("functions over {FUNCTION_LINES_MAX} and files over {FILE_LINES_MAX} lines"), &faults);
 }
+
+/// The map of the crates stays a map. The bars of tables are not words.
+#[test]
+fn the_architecture_page_has_at_most_1200_words() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page exists");
+    let words = page.split_whitespace().filter(|word| word.contains(char::is_alphanumeric)).count();
+    assert!(words <= 1200, "ARCHITECTURE.md has {words} words");
+}
