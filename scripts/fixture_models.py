@@ -149,7 +149,7 @@ def glm4_tokenizer(folder):
 
 
 def chatglm1_tokenizer(folder):
-    """As ChatGLM-6B's, of the first publication: symbols for white space, and ids before the first piece that stand for images."""
+    """Like the first published version of ChatGLM-6B: symbols for white space, and image ids before the first piece."""
     images = 8
     symbols = [symbol for symbol, _ in IceText.WHITE] + list(IceText.SPECIAL)
     model = train_sentencepiece(464, 17, symbols)

@@ -3,9 +3,10 @@
 
     python scripts/make_large_gguf.py FILE [--shape llama-8b|llama-7b|llama-1b|chatglm-6b] [--type q4_0|q8_0|f16] [--layers N] [--sparse]
 
-The shapes are the published ones of Llama-3.1-8B, Llama-2-7B, Llama-3.2-1B (with 32,000 tokens) and ChatGLM-6B, the last without the 20,000 tokens of images that its first publication had. Matrices are of one type, but for the head of q4_0 models, which is q8_0. Values are uniform,
-taken from one random pool that every piece of a tensor reads from another place; a few MiB are held at a time. There is no tokenizer: `trueup run --ids`. With --sparse there are holes in place of values, which take no disk: for
-`trueup plan`.
+The shapes are the published ones of Llama-3.1-8B, Llama-2-7B, Llama-3.2-1B (with 32,000 tokens) and ChatGLM-6B (without
+the 20,000 image tokens of its first version). All matrices have one type, except the head of q4_0 models, which is
+q8_0. Values are uniform: every piece of a tensor is read from another place of one random pool. There is no tokenizer:
+use `trueup run --ids`. With --sparse, the tensors are holes, which need no disk space; use it with `trueup plan`.
 """
 import argparse
 

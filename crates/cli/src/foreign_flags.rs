@@ -74,8 +74,10 @@ fn tip(typed: &[String], error: &clap::Error) -> Option<String> {
     if command == "doctor" && error.kind() == ErrorKind::InvalidSubcommand {
         return Some("use `trueup inspect MODEL --doctor`".to_owned());
     }
-    if command == "quantize" && error.kind() == ErrorKind::UnknownArgument && is_type(invalid) {
-        let name = invalid.to_ascii_lowercase();
+    let first = typed.get(2).map_or("", String::as_str);
+    let named_type = [invalid, first].into_iter().find(|word| is_type(word));
+    if let Some(name) = named_type.filter(|_| command == "quantize" && error.kind() == ErrorKind::UnknownArgument) {
+        let name = name.to_ascii_lowercase();
         return Some(match Scheme::from_name(&name).is_some_and(|scheme| scheme.is_written()) {
             true => format!("use --type TYPE: `trueup quantize INPUT OUTPUT --type {name}`"),
             false => format!("trueup cannot write {name}; use --type with {}", written_types()),
@@ -131,6 +133,7 @@ mod tests {
         for (line, part) in [
             ("trueup quantize in.gguf out.gguf q4_0", "`trueup quantize INPUT OUTPUT --type q4_0`"),
             ("trueup quantize in.gguf out.gguf Q8_0 8", "--type q8_0"),
+            ("trueup quantize q4_0 in.gguf out.gguf", "--type q4_0"),
             ("trueup quantize in.gguf out.gguf Q4_K_M", "--type q4_k_m"),
             ("trueup quantize in.gguf out.gguf IQ2_XXS", "trueup cannot write iq2_xxs; use --type with "),
             ("trueup convert model --outtype f16 --outfile out.gguf", "--type TYPE"),

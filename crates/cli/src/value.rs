@@ -19,7 +19,7 @@ pub fn size(text: &str) -> Result<u64, String> {
         _ => (text, 1),
     };
     let count: u64 = digits.parse().map_err(|_| {
-        format!("expected a size such as 4096, 300M or 6GiB, found {}; M and G are powers of 1024", quote(given))
+        format!("expected a size such as 4096, 300M or 6GiB, found {}; K, M and G are powers of 1024", quote(given))
     })?;
     let bytes = count.checked_mul(unit).ok_or_else(|| "expected fewer than 2^64 bytes".to_owned())?;
     if bytes == 0 { Err("expected more than 0 bytes".to_owned()) } else { Ok(bytes) }
@@ -46,8 +46,12 @@ impl TargetSize {
 
 /// Parses the size of a file in bytes, such as `300M` or `4.6GiB`, or in bits per weight, such as `4.5bpw`.
 pub fn target_size(text: &str) -> Result<TargetSize, String> {
-    let expected =
-        || format!("expected a size such as 300M, 4.6GiB or 4.5bpw, found {}; M and G are powers of 1024", quote(text));
+    let expected = || {
+        format!(
+            "expected a size such as 300M, 4.6GiB or 4.5bpw, found {}; K, M, G and T are powers of 1024",
+            quote(text)
+        )
+    };
     let number = |digits: &str| {
         let is_plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         digits.parse::<f64>().ok().filter(|number| is_plain && number.is_finite())
@@ -92,9 +96,8 @@ fn names(names: impl Iterator<Item = &'static str>) -> String {
 
 /// Parses a regular expression. The error is one line.
 pub fn regex(text: &str) -> Result<Regex, String> {
-    let expected = |error: regex::Error| {
-        format!("expected a regular expression, found an error: {}", regex_reason(&error.to_string()))
-    };
+    let expected =
+        |error: regex::Error| format!("expected a valid regular expression: {}", regex_reason(&error.to_string()));
     Regex::new(text).map_err(expected)
 }
 

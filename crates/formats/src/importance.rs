@@ -233,6 +233,8 @@ fn check(weights: &[f32]) -> std::result::Result<(), String> {
 
 /// Bytes of the smallest entry: the length of a name, one byte of it, calls, the number of values, and one value.
 const LEGACY_ENTRY_BYTES_MIN: u64 = 17;
+/// Models have fewer tensors. The first four letters of a text are a greater number.
+const LEGACY_ENTRIES_PLAUSIBLE: u64 = 1 << 20;
 
 /// The format before GGUF, without a magic number.
 fn read_legacy(source: SourceFile) -> Result<Importance> {
@@ -247,7 +249,12 @@ fn read_legacy(source: SourceFile) -> Result<Importance> {
     let count = positive(&mut reader, "number of entries")?;
     // The format has no magic number: a file of another kind is one that is too small for what its first bytes say.
     if count.saturating_mul(LEGACY_ENTRY_BYTES_MIN) > reader.remaining() {
-        let problem = format!("expected an importance matrix, found a file too small for its {count} entries");
+        let problem = match count {
+            0..LEGACY_ENTRIES_PLAUSIBLE => {
+                format!("expected an importance matrix, found a file too small for its {count} entries")
+            }
+            _ => "expected an importance matrix (GGUF or .dat), found a file of another kind".to_owned(),
+        };
         return Err(Error::new(source.path(), problem).help(HELP));
     }
     let mut entries = BTreeMap::new();

@@ -255,7 +255,16 @@ fn open_all(folder: &Path, names: &[String]) -> Result<Vec<SafetensorsFile>> {
             let count = weights::part_numbers(part).map_or(0, |(_, count)| count);
             format!("get all {count} files of the model, and {INDEX}")
         }
-        (None, Some(file)) => format!("pass the safetensors file to read, for example {}", quote(file)),
+        (None, Some(file)) => {
+            let file = quote(file);
+            match foreign::of_folder(folder) {
+                Some(other) => {
+                    let help = format!("{}; if {file} holds the weights, pass it instead", other.help);
+                    return Err(other.help(help));
+                }
+                None => format!("pass the safetensors file to read, for example {file}"),
+            }
+        }
         (None, None) => {
             return Err(foreign::of_folder(folder)
                 .unwrap_or_else(|| Error::new(folder, problem).help("get the weights of the model")));

@@ -27,13 +27,16 @@ impl Corpus {
         if context < CONTEXT_MIN {
             return Err(too_small(context));
         }
+        if text.is_empty() {
+            return Err(Error::Request("expected a text, found an empty file".to_owned()));
+        }
         let ids = tokenizer.encode(text, true)?;
         let needed = context.saturating_mul(2);
         if ids.len() < needed {
             let found = ids.len();
             return Err(Error::Request(format!(
-                "expected at least {needed} tokens (2 chunks of {context}), found {found}; use a longer text or smaller \
-                 chunks"
+                "expected at least {needed} tokens (2 chunks of {context}), found {found}; use a longer text or a \
+                 smaller chunk size"
             )));
         }
         let vocabulary = tokenizer.vocabulary();

@@ -68,9 +68,7 @@ impl ImportanceOptions {
         let weights = weights.collect();
         let faults = findings.faults();
         if !self.allow_partial && !faults.is_empty() {
-            let help =
-                "use the importance matrix of this model, compute it on more text, or pass --allow-partial-imatrix";
-            return Err(Error::new(self.file.source().path(), faults.join("; ")).help(help));
+            return Err(Error::new(self.file.source().path(), faults.join("; ")).help(findings.help()));
         }
         Ok(TensorImportance { weights, notes: findings.notes() })
     }
@@ -147,6 +145,15 @@ impl Findings {
         ];
         let faults = kinds.into_iter().filter(|(_, names)| !names.is_empty());
         faults.map(|(problem, names)| format!("{problem} {}", listed(names, ", "))).collect()
+    }
+
+    /// What to do about the faults.
+    fn help(&self) -> &'static str {
+        match (self.wrong_size.is_empty(), self.missing.is_empty()) {
+            (false, _) => "use an importance matrix of this model; compute it with `trueup imatrix`",
+            (true, false) => "compute the importance matrix with this model, or pass --allow-partial-imatrix",
+            (true, true) => "compute the importance matrix on more text, or pass --allow-partial-imatrix",
+        }
     }
 
     /// What a user should know of an importance matrix that is used.

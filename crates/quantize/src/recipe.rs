@@ -237,7 +237,7 @@ impl Recipe {
             let short: Vec<String> =
                 short.map(|(tensor, choice)| format!("{}: would be {}", quote(&tensor.name), choice.note)).collect();
             if !short.is_empty() {
-                faults.push(format!("{}; choose another type, or omit --strict", listed(&short, "; ")));
+                faults.push(format!("{}; change the type or the rule, or omit --strict", listed(&short, "; ")));
             }
         }
         if faults.is_empty() { Ok(choices) } else { Err(RuleError(listed(&faults, "; "))) }

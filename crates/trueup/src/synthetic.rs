@@ -79,7 +79,7 @@ const KNOWN: [Known; 11] = [
             "num_key_value_heads": 6, "intermediate_size": 768, "vocab_size": 32000, "rms_norm_eps": 1e-5,
             "max_position_embeddings": 256, "rope_theta": 10000.0, "tie_word_embeddings": true}"#,
     },
-    // Without the tokens of images that the first publication had; its library ties the head to the embedding.
+    // Without the image tokens of the first published version. Its library ties the head to the embedding.
     Known {
         name: "chatglm-6b",
         config: r#"{"architectures": ["ChatGLMModel"], "hidden_size": 4096, "num_layers": 28, "num_attention_heads": 32,

@@ -155,7 +155,7 @@ impl Baseline {
     pub fn parse(text: &[u8]) -> Result<Baseline, String> {
         let baseline: Baseline = serde_json::from_slice(text).map_err(|error| {
             let reason = quote(&error.to_string());
-            format!("expected a report of `trueup verify --json`, found an error: {reason}")
+            format!("expected a report of `trueup verify --json`, found invalid JSON: {reason}")
         })?;
         if baseline.version != VERSION {
             let version = baseline.version;

@@ -204,7 +204,7 @@ pub(crate) fn compared(tokens: &TokenReport) -> String {
     let TokenReport { top1_equal, positions, distinct, flips_expected, .. } = tokens;
     let Some(vectors) = tokens.vectors else {
         let divergence = divergence(tokens);
-        let distinct = if distinct < positions { format!("{distinct} distinct; ") } else { String::new() };
+        let distinct = if distinct < positions { format!("{distinct} distinct predictions; ") } else { String::new() };
         return format!(
             "most likely token equal at {top1_equal} of {positions} positions ({distinct}{flips_expected:.2} differences \
              expected); KL divergence {divergence}"

@@ -25,13 +25,13 @@ pub const LONG_ABOUT: &str = "\
 Measure the speed of a model, and the share of the hardware limit that it reaches
 
 The hardware limit is measured in the same run, before and after the model, with all threads: reading a large array, \
-and multiplying in registers. The share of a phase is the minimum time to read its weights and its KV cache and to \
-compute its products, divided by the measured time. If the weights fit in the caches, the share can exceed 100%; such \
-results are marked as cached.
+and multiplying in registers. For each phase, the share of the limit is the shortest time in which the hardware could \
+read the weights and the KV cache and compute the products, divided by the measured time. If the weights fit in the \
+caches, the share can exceed 100%; such results are marked as cached.
 
 synth:NAME:TYPE is a model with random weights, created in memory. NAME is llama-1b, llama-8b, qwen2-0.5b, qwen2-1.5b, \
-qwen2-3b, qwen2-7b, llama-110m, llama-15m, chatglm-6b, mixtral-8x7b or qwen3-30b-a3b; TYPE is a type that \
-`trueup quantize` can write.";
+qwen2-3b, qwen2-7b, llama-110m, llama-15m, chatglm-6b, mixtral-8x7b or qwen3-30b-a3b; TYPE is the type of \
+the matrices, such as q4_0, q8_0 or q4_k; recipes such as q4_k_m are not accepted.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -231,7 +231,7 @@ fn shown(path: &Path) -> String {
 /// The failure to open the reference.
 fn no_reference(failure: Failure) -> Failure {
     let problem = failure.sentence().unwrap_or_default();
-    Failure::new(format!("--against: expected a model or a file of logits: {problem}"))
+    Failure::new(format!("{problem} (--against takes a model or a file of logits)"))
 }
 
 fn no_corpus() -> Failure {

@@ -70,7 +70,7 @@ pub struct Arguments {
     importance: ImportanceArguments,
     /// Read the output back and compare every tensor with its source
     ///
-    /// The comparison inverts every transform of the conversion. A tensor that differs sets exit code 1.
+    /// The comparison inverts every transform of the conversion. If a tensor differs, the exit code is 1.
     #[arg(long, conflicts_with = "dry_run")]
     check: bool,
     /// Show what would be written, without writing it

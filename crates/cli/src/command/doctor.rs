@@ -47,7 +47,7 @@ fn page(diagnosis: &Diagnosis) -> String {
     for finding in &diagnosis.findings {
         lines.push(format!("\n{} {}: {}: {}", finding.severity.name(), finding.name, place(finding), finding.found));
         if finding.more > 0 {
-            lines.push(format!("  and {} more", counted(finding.more, "place")));
+            lines.push(format!("  and in {}", counted(finding.more, "other place")));
         }
         lines.push(format!("  why: {}", finding.why));
         lines.push(format!("  fix: {}", finding.remedy));

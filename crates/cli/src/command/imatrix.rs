@@ -131,7 +131,8 @@ fn begin(arguments: &Arguments, corpus: &Corpus, model_hash: String) -> Result<I
     let sums = ImportanceSums::read(&arguments.output)?;
     let differs = |what: &str, found: String, expected: String| {
         Failure::new(format!(
-            "{}: --resume: expected {what} {expected}, found {found}; continue with the same options, or remove --resume",
+            "{}: --resume: expected {what} {expected}, found {found}; resume with the same files and options, or remove \
+             --resume to start again",
             shown(&arguments.output)
         ))
     };

@@ -41,7 +41,7 @@ pub struct Reports {
     /// only the last result and one node of each layer.
     #[arg(long, value_name = "SHARE", value_parser = share)]
     coverage: Option<f64>,
-    /// Compare with an earlier JSON report, and exit with 1 if a node drifted
+    /// Compare with an earlier JSON report, and exit with 1 if a result is worse
     #[arg(long, value_name = "FILE.json")]
     baseline: Option<PathBuf>,
 }

@@ -186,6 +186,23 @@ fn chat_verify_and_trace_take_another_tokenizer() {
 }
 
 #[test]
+fn another_tokenizer_replaces_an_unknown_splitting_rule() {
+    let scratch = Scratch::new();
+    let model = scratch.gguf(&tiny("llama3"), "model.gguf");
+    let tokenizer = argument(&tiny("llama3").join("tokenizer.json"));
+    let unknown = scratch.path("unknown.gguf");
+    let mut bytes = fs::read(&model).expect("a model");
+    let name = b"tokenizer.ggml.pre\x08\0\0\0\x09\0\0\0\0\0\0\0llama-bpe";
+    let place = bytes.windows(name.len()).position(|window| window == name).expect("the key");
+    bytes[place + name.len() - 3..place + name.len()].copy_from_slice(b"new");
+    fs::write(&unknown, bytes).expect("a file");
+    let call = |model: &str| trueup(&["run", model, "-p", "The sky", "-n", "4", "--json", "--tokenizer", &tokenizer]);
+    let ids = |model: &str| call(model).exits(0).json()["prompts"][0]["generated_ids"].clone();
+    assert_eq!(ids(&unknown), ids(&model));
+    trueup(&["run", &unknown, "-p", "The sky"]).refuses(&["tokenizer.ggml.pre", "llama-new", "--tokenizer"]);
+}
+
+#[test]
 fn chat_takes_a_template_and_a_date() {
     let scratch = Scratch::new();
     let model = scratch.gguf(&stories(), "stories.gguf");

@@ -123,9 +123,9 @@ fn checkpoints_are_converted_to_a_temporary_file() {
     fs::create_dir(&broken).expect("directories can be created");
     fs::copy(fixture.join("config.json"), format!("{broken}/config.json")).expect("a copy");
     compared(&[&model, "--against", &broken, "-q"])
-        .refuses(&["--against: expected a model or a file of logits: ", "broken"]);
+        .refuses(&["(--against takes a model or a file of logits)", "broken"]);
     compared(&[&model, "--against", &missing, "--json", "-", "-q"])
-        .refuses(&["--against: expected a model or a file of logits: ", "missing"]);
+        .refuses(&["(--against takes a model or a file of logits)", "missing"]);
     assert!(is_clean());
     for model in [&folder, &model] {
         let problem = "expected a directory for the temporary GGUF file, found none; pass another one with --temp-dir";
@@ -147,9 +147,9 @@ fn inputs_that_cannot_be_compared_are_refused() {
         fs::write(&path, bytes).expect("files can be written");
         path
     };
-    for (name, bytes) in [("empty.txt", &b""[..]), ("short.txt", b"Once upon a time")] {
-        refuses(&["--corpus", &file(name, bytes)], &[name, "expected at least", "use a longer text or smaller chunks"]);
-    }
+    refuses(&["--corpus", &file("empty.txt", b"")], &["empty.txt", "expected a text, found an empty file"]);
+    let short = ["short.txt", "expected at least", "use a longer text or a smaller chunk size"];
+    refuses(&["--corpus", &file("short.txt", b"Once upon a time")], &short);
     refuses(&["--corpus", &file("binary.txt", &[0xC0, 0xFF, 0, 1])], &["binary.txt"]);
     refuses(&["--corpus", &corpus, "--against", &other, "-c", "32"], &["expected the same vocabulary"]);
     refuses(&["--corpus", &corpus, "-c", "2"], &["-c: expected 4 to ", "tokens per chunk", "found 2"]);

@@ -56,7 +56,7 @@ static END_TYPE: Rule = Rule::warning(
 );
 static BOS_TOO: Rule = Rule::note(
     "template-writes-bos",
-    "a program that adds special tokens to the text of the template starts it with two of them",
+    "a program that adds special tokens to the rendered template starts the prompt with two BOS tokens",
     "nothing for `trueup chat`, which adds none; other programs must encode the text without adding special tokens",
 );
 
@@ -85,7 +85,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
     look_at_roles(patient, &source, (bos.as_deref(), eos.as_deref()), &place, findings);
     look_at_end(&text, tokenizer, &place, findings);
     if tokenizer.vocabulary().adds_bos() && bos.is_some_and(|bos| text.starts_with(&bos)) {
-        findings.add(&BOS_TOO, place(), "the tokenizer adds a bos token, and the template writes one, too");
+        findings.add(&BOS_TOO, place(), "both the tokenizer and the template add a BOS token");
     }
 }
 

@@ -86,7 +86,8 @@ impl PrintedTrace {
             })?;
         }
         if parser.tensors.is_empty() {
-            let found = if bytes.starts_with(b"GGUF") { "a GGUF model" } else { "a text without tensors" };
+            let found =
+                if bytes.starts_with(b"GGUF") { "a GGUF model" } else { "a text file that contains no tensors" };
             return Err(Error::new(source.path(), format!("expected a trace, found {found}"))
                 .help("pass a safetensors or .npz file, or the output of llama.cpp's eval-callback"));
         }

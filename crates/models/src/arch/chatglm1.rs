@@ -71,7 +71,7 @@ const USUAL: Usual = Usual {
     ..Usual::LLAMA
 };
 const STYLE: Style = Style { is_fused: true, ..Style::GPT };
-/// The tokens that divide a text: end, mark and other mark, with the ids of the first publication.
+/// The tokens that divide a text: end, mark and other mark, with the ids of the first published version.
 const IDS: [(&str, u32); 3] = [("bos_token_id", 150_004), ("gmask_token_id", 150_001), ("mask_token_id", 150_000)];
 
 fn with_scaled_norms(mut spec: ModelSpec) -> ModelSpec {

@@ -9,8 +9,8 @@
 //! V3 divides the weights of the chosen experts by their sum. Experts of other groups count as 0, as in transformers.
 //! llama.cpp excludes them, which differs only if a bias makes a score in the chosen groups negative.
 //!
-//! transformers' class of V2 ignores `mscale_all_dim` in the scale of scores. DeepSeek's code and llama.cpp do not; V2
-//! is computed as they do.
+//! `mscale_all_dim` is part of the scale of scores in DeepSeek's code, in llama.cpp and in transformers 5. The class of
+//! V2 in transformers 4 ignores it.
 
 use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use super::qwen3moe::EXPERT_NAMES;

@@ -1,4 +1,4 @@
-//! llama2.c: Llama with the names and the row order of its first publication, which rotates neighbours already.
+//! llama2.c: Llama with the names and the row order of the first published weights, which rotate adjacent pairs.
 
 use super::llama::{LLAMA, llama_from_metadata};
 use crate::architecture::Architecture;

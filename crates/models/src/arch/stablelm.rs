@@ -11,7 +11,7 @@ use crate::part::norm::NormKind;
 use crate::spec::{Arrangement, ModelSpec};
 use trueup_graph::op::RopePairs;
 
-/// `StableLmForCausalLM`; `StableLMEpochForCausalLM` in the first publication.
+/// `StableLmForCausalLM`; `StableLMEpochForCausalLM` in the first published version.
 pub static STABLELM: Architecture = Architecture {
     gguf_name: "stablelm",
     classes: &["StableLmForCausalLM", "StableLMEpochForCausalLM"],
@@ -54,7 +54,7 @@ const USUAL: Usual = Usual {
 /// The key, in `config.json` and in GGUF.
 const PARALLEL: &str = "use_parallel_residual";
 
-/// The usual keys, or those that the first publication has in their place.
+/// The usual keys, or the keys that the first published version has instead.
 fn usual(config: &Config) -> Usual {
     let mut usual = USUAL;
     if config.has("norm_eps") {

@@ -210,7 +210,7 @@ const SCALING_KEYS: &[(&str, &[&str])] = &[
 impl<'a> ScalingReader<'a> {
     fn read(&mut self, rope: &mut RopeSpec) {
         let kind = self.kind();
-        // The first publications have this name for it.
+        // The name in the first published versions.
         let is_long = kind == "yarn" && self.object.contains_key("short_factor");
         let kind = if is_long { "longrope" } else { kind };
         let Some((_, keys)) = SCALING_KEYS.iter().find(|(name, _)| *name == kind) else {

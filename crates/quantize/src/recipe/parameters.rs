@@ -78,7 +78,7 @@ fn rules(texts: &[String]) -> Result<Vec<Rule>, RuleError> {
     let patterns = texts.iter().filter_map(|text| Some(text.rsplit_once('=')?.0));
     let set = RegexSetBuilder::new(patterns).size_limit(PATTERN_BYTES_MAX).build();
     set.map_err(|error| {
-        RuleError(format!("rules: expected regular expressions, found an error: {}", regex_reason(&error.to_string())))
+        RuleError(format!("rules: expected valid regular expressions: {}", regex_reason(&error.to_string())))
     })?;
     let rule = |text: &String| {
         let rule = text.parse::<Rule>();

@@ -118,7 +118,10 @@ fn rows_that_are_not_whole_blocks_get_smaller_blocks_or_f16_or_are_refused() {
         let choice = &choose(&Recipe::new(Some(dtype)), &tensors).unwrap()[0];
         assert_eq!((choice.dtype, choice.note.as_str()), (expected, note));
         let refused = choose(&Recipe::new(Some(dtype)).strict(true), &tensors).unwrap_err().0;
-        assert_eq!(refused, format!("blk.0.attn_q.weight: would be {note}; choose another type, or omit --strict"));
+        assert_eq!(
+            refused,
+            format!("blk.0.attn_q.weight: would be {note}; change the type or the rule, or omit --strict")
+        );
     }
 }
 
@@ -179,8 +182,8 @@ fn rules_that_cannot_be_read_say_why() {
     for (text, reason) in [
         ("abc", "expected REGEX=TYPE, such as ffn_down=q8_0"),
         ("a=q9", unknown.as_str()),
-        ("ab(c=q8_0", "expected a regular expression before the last =, found an error: unclosed group at character 3"),
-        ("a\n(=q8_0", "expected a regular expression before the last =, found an error: unclosed group"),
+        ("ab(c=q8_0", "expected a valid regular expression before the last =: unclosed group at character 3"),
+        ("a\n(=q8_0", "expected a valid regular expression before the last =: unclosed group"),
     ] {
         assert_eq!(text.parse::<Rule>().unwrap_err().0, reason);
     }
