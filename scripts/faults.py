@@ -57,7 +57,8 @@ def reported(done):
 
 def plant(trueup, folder, name):
     """(node, model, type, found, verdict, NMSE, cosine) of one fault."""
-    for fixture in ("stories-1M", "models/qwen2", "models/mistral", "models/llama2", "models/mixtral"):
+    for fixture in ("stories-1M", "models/qwen2", "models/mistral", "models/llama2", "models/mixtral", "models/gemma2",
+                    "models/gemma3", "models/mamba2"):
         for dtype in TYPES:
             path = model(trueup, folder, fixture, dtype)
             done = call(trueup, "verify", path, "--inject-fault", name, *PROMPTS, "--steps", "3", "--json", "-", "-q")

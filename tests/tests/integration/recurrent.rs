@@ -178,7 +178,8 @@ fn expect_cut(model: &Arc<ModelFile>) {
     assert!(after[0] == alone(model, &[other, &[7]].concat())[other.len()] && after[1] == alone(model, &[7])[0]);
 }
 
-/// A state that is written to another slot is not carried: the next token of its sequence goes on from zeros.
+/// A state that is written to another slot is not carried: the next token of its sequence goes on from zeros. The same
+/// happens if the slot of zeros is read, or that of another sequence.
 #[test]
 fn a_state_that_is_not_carried_is_found() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -196,7 +197,14 @@ fn expect_found(model: &Arc<ModelFile>) {
     let report = verdict(cpu());
     assert_eq!(report.result, Outcome::Pass, "{}", report.sentence);
     assert_eq!(report.coverage.checked, report.coverage.nodes);
-    for (fault, node) in [("kv-slot", "store_ssm-1"), ("kv-slot", "store_conv-0"), ("kv-negated", "store_ssm-0")] {
+    let faults = [
+        ("kv-slot", "store_ssm-1"),
+        ("kv-slot", "store_conv-0"),
+        ("kv-negated", "store_ssm-0"),
+        ("state-not-carried", "ssm_scan-1"),
+        ("state-of-first-sequence", "ssm_scan-0"),
+    ];
+    for (fault, node) in faults {
         let device = planted(&format!("{fault}@{node}"), model, cpu()).unwrap_or_else(|error| panic!("{error}"));
         let report = verdict(device.device);
         assert_eq!(report.result, Outcome::Fail, "{fault}@{node}: {}", report.sentence);

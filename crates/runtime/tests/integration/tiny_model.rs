@@ -3,7 +3,7 @@
 use std::path::Path;
 use trueup_blocks::{DType, SplitScale};
 use trueup_formats::TensorInfo;
-use trueup_formats::gguf::{GgufPlan, GgufWriter, Metadata};
+use trueup_formats::gguf::{GgufPlan, GgufWriter, Metadata, Value};
 
 pub const VOCABULARY: usize = 48;
 pub const CONTEXT: usize = 160;
@@ -14,6 +14,11 @@ const HEAD_SIZE: u64 = 16;
 const HEADS: u64 = 4;
 const KV_HEADS: u64 = 2;
 const EXPERTS: u64 = 4;
+/// Elements of the state of each channel of `Kind::Mamba2`, and taps of its convolution.
+const STATE_SIZE: u64 = 8;
+const TAPS: u64 = 4;
+/// What the convolution of `Kind::Mamba2` runs over: as many channels as the width, and two vectors of the state.
+const CHANNELS: u64 = WIDTH + 2 * STATE_SIZE;
 
 /// Positions that a token of the relatives sees, itself included.
 pub const WINDOW: usize = 16;
@@ -34,6 +39,14 @@ pub enum Kind {
     Experts,
     /// The same, where the first two experts of each layer have the same score for every token.
     TiedExperts,
+    /// With soft caps of scores and logits, norms after each branch, and a sliding window on its first layer.
+    #[allow(dead_code, reason = "only tests of other crates use it")]
+    Gemma2,
+    /// With norms of heads and after each branch, and a sliding window and another base of rope on its first layer.
+    #[allow(dead_code, reason = "only tests of other crates use it")]
+    Gemma3,
+    /// A state space in each layer, which keeps recurrent states.
+    Mamba2,
     /// The first ChatGLM, whose prompts see themselves to the token `END`.
     ChatGlm,
 }
@@ -47,22 +60,19 @@ impl Kind {
             Kind::Llama | Kind::Wide | Kind::Experts | Kind::TiedExperts => "llama",
             Kind::Qwen2 => "qwen2",
             Kind::Qwen3 => "qwen3",
+            Kind::Gemma2 => "gemma2",
+            Kind::Gemma3 => "gemma3",
+            Kind::Mamba2 => "mamba2",
             Kind::ChatGlm => "chatglm1",
         }
     }
 
     fn head_size(self) -> u64 {
-        match self {
-            Kind::Llama | Kind::Qwen2 | Kind::Qwen3 | Kind::ChatGlm | Kind::Experts | Kind::TiedExperts => HEAD_SIZE,
-            Kind::Wide => 2 * HEAD_SIZE,
-        }
+        if self == Kind::Wide { 2 * HEAD_SIZE } else { HEAD_SIZE }
     }
 
     fn has_window(self) -> bool {
-        match self {
-            Kind::Llama | Kind::Wide | Kind::ChatGlm | Kind::Experts | Kind::TiedExperts => false,
-            Kind::Qwen2 | Kind::Qwen3 => true,
-        }
+        matches!(self, Kind::Qwen2 | Kind::Qwen3 | Kind::Gemma2 | Kind::Gemma3)
     }
 
     fn kv_heads(self) -> u64 {
@@ -71,10 +81,15 @@ impl Kind {
 
     /// What a layer has beside a Llama's.
     fn of_layer(self) -> Vec<(&'static str, u64)> {
+        let branches = [("post_attention_norm.weight", WIDTH), ("post_ffw_norm.weight", WIDTH)];
+        let heads = [("attn_q_norm.weight", HEAD_SIZE), ("attn_k_norm.weight", HEAD_SIZE)];
         match self {
             Kind::Llama | Kind::Wide | Kind::Experts | Kind::TiedExperts => vec![],
+            Kind::Gemma2 => branches.to_vec(),
+            Kind::Gemma3 => [branches, heads].concat(),
+            Kind::Mamba2 => vec![("ssm_conv1d.bias", CHANNELS), ("ssm_dt.bias", HEADS), ("ssm_norm.weight", WIDTH)],
             Kind::Qwen2 => vec![("attn_q.bias", WIDTH), ("attn_k.bias", WIDTH / 2), ("attn_v.bias", WIDTH / 2)],
-            Kind::Qwen3 => vec![("attn_q_norm.weight", HEAD_SIZE), ("attn_k_norm.weight", HEAD_SIZE)],
+            Kind::Qwen3 => heads.to_vec(),
             Kind::ChatGlm => vec![
                 ("attn_norm.bias", WIDTH),
                 ("attn_qkv.bias", 3 * WIDTH),
@@ -97,7 +112,8 @@ pub fn write_kind(path: &Path, kind: Kind, context: usize, dtype: DType, split: 
     let mut metadata = metadata(kind, context);
     let (mut infos, mut contents) = (Vec::new(), Vec::new());
     for (seed, (name, shape)) in (1..).zip(tensors(kind)) {
-        let dtype = if shape.len() == 1 { DType::F32 } else { dtype };
+        let is_table = [".ssm_a", ".ssm_d", ".ssm_conv1d.weight"].iter().any(|end| name.ends_with(end));
+        let dtype = if shape.len() == 1 || is_table { DType::F32 } else { dtype };
         let info = TensorInfo::new(name, &shape, dtype).unwrap();
         let mut bytes = encoded(&info, seed);
         if kind == Kind::TiedExperts && info.name.ends_with("ffn_gate_inp.weight") {
@@ -157,18 +173,32 @@ fn metadata(kind: Kind, context: usize) -> Metadata {
         }
     }
     metadata.insert(format!("{architecture}.attention.layer_norm_rms_epsilon"), 1e-5f32);
-    metadata.insert(format!("{architecture}.rope.freq_base"), 10_000f32);
+    // The layers of Gemma 3 with a sliding window have 10000.
+    let base = if kind == Kind::Gemma3 { 1_000_000f32 } else { 10_000f32 };
+    metadata.insert(format!("{architecture}.rope.freq_base"), base);
     if kind == Kind::ChatGlm {
         metadata.insert(format!("{architecture}.rope.dimension_count"), (HEAD_SIZE / 2) as u32);
         for (name, id) in ["end", "mark", "other_mark"].iter().zip(DIVIDING) {
             metadata.insert(format!("{architecture}.prefix.{name}_token_id"), id);
         }
     }
+    let mut add = |key: &str, value: Value| drop(metadata.insert(format!("{architecture}.{key}"), value));
     if kind.has_window() {
-        metadata.insert(format!("{architecture}.attention.sliding_window"), WINDOW as u32);
+        add("attention.sliding_window", (WINDOW as u32).into());
     }
-    if kind == Kind::Qwen2 {
-        metadata.insert(format!("{architecture}.attention.sliding_window_pattern"), vec![false, true]);
+    match kind {
+        Kind::Qwen2 => add("attention.sliding_window_pattern", vec![false, true].into()),
+        Kind::Gemma2 => {
+            add("attn_logit_softcapping", 4f32.into());
+            add("final_logit_softcapping", 30f32.into());
+        }
+        Kind::Gemma3 => add("attention.sliding_window_pattern", vec![true, false].into()),
+        Kind::Mamba2 => {
+            let numbers = [TAPS, WIDTH, STATE_SIZE, HEADS, 1].map(|number| number as u32);
+            let keys = ["conv_kernel", "inner_size", "state_size", "time_step_rank", "group_count"];
+            keys.iter().zip(numbers).for_each(|(key, number)| add(&format!("ssm.{key}"), number.into()));
+        }
+        _ => {}
     }
     metadata
 }
@@ -180,6 +210,20 @@ fn tensors(kind: Kind) -> Vec<(String, Vec<u64>)> {
     }
     let (queries, cached) = (HEADS * kind.head_size(), KV_HEADS * kind.head_size());
     for layer in 0..LAYERS {
+        if kind == Kind::Mamba2 {
+            let tables = [("ssm_a", vec![1, HEADS]), ("ssm_d", vec![1, HEADS])];
+            let matrices = [
+                ("attn_norm.weight", vec![WIDTH]),
+                ("ssm_in.weight", vec![WIDTH, WIDTH + CHANNELS + HEADS]),
+                ("ssm_conv1d.weight", vec![TAPS, CHANNELS]),
+                ("ssm_out.weight", vec![WIDTH, WIDTH]),
+            ];
+            let of_layer = tables.into_iter().chain(matrices);
+            tensors.extend(of_layer.map(|(name, shape)| (format!("blk.{layer}.{name}"), shape)));
+            let of_kind = kind.of_layer().into_iter();
+            tensors.extend(of_kind.map(|(name, size)| (format!("blk.{layer}.{name}"), vec![size])));
+            continue;
+        }
         let attention = match kind {
             Kind::ChatGlm => vec![("attn_qkv", vec![WIDTH, 3 * WIDTH])],
             _ => {
@@ -217,10 +261,15 @@ fn tensors(kind: Kind) -> Vec<(String, Vec<u64>)> {
     tensors
 }
 
-/// Random numbers from -0.5 to 0.5, near 1 for norms and factors, by a linear congruential generator.
+/// Random numbers from -0.5 to 0.5, near 1 for norms and factors, near -1 for decay rates, by a linear congruential
+/// generator.
 fn encoded(info: &TensorInfo, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    let centre = if info.shape.len() == 1 && !info.name.ends_with(".bias") { 1.0 } else { 0.0 };
+    let centre = match info.shape.len() {
+        1 if !info.name.ends_with(".bias") => 1.0,
+        _ if info.name.ends_with(".ssm_a") => -1.0,
+        _ => 0.0,
+    };
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         centre + (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5

@@ -19,6 +19,8 @@ struct Rule {
     /// What exponentials are summed in.
     sums: Precision,
     scaled: bool,
+    /// Whether scores that are cap times tanh are capped after the mask: masked positions then have minus the cap.
+    is_capped_late: bool,
 }
 
 const FORMULA: Rule = Rule {
@@ -28,6 +30,7 @@ const FORMULA: Rule = Rule {
     exponential: Precision::F64,
     sums: Precision::F64,
     scaled: true,
+    is_capped_late: false,
 };
 
 macro_rules! candidates {
@@ -51,6 +54,7 @@ candidates! {
     Formula "attends to one position more at the start of the mask" { mask: |masks| sooner(masks, f64::max) }
     Formula "attends to one position less at the start of the mask" { mask: |masks| later(masks, f64::min) }
     Formula "attends to all earlier positions: the sliding window is ignored" { mask: without_window }
+    Formula "applies the soft cap of the scores after the mask" { is_capped_late: true }
     Formula "omits the scale" { scaled: false }
     Precision "does not subtract the maximum" { subtracts: false }
     Precision "computes exp in f16" { argument: Precision::F16, exponential: Precision::F16 }
@@ -104,7 +108,8 @@ fn guesses(scene: &Scene, rule: &Rule) -> Option<Guesses> {
         // As f32 has it: a large mask swallows the score.
         let argument = |position: usize| -> f64 {
             let mask = masks[position];
-            if mask == f64::NEG_INFINITY { mask } else { f64::from(scale * scores[position] as f32 + mask as f32) }
+            let hidden = if rule.is_capped_late { f64::from(-scale) } else { mask };
+            if mask == f64::NEG_INFINITY { hidden } else { f64::from(scale * scores[position] as f32 + mask as f32) }
         };
         let arguments: Vec<f64> = (0..len).map(argument).collect();
         all.extend(

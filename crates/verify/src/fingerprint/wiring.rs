@@ -5,6 +5,7 @@ use super::{Candidate, CandidateKind, Guesses};
 use crate::scene::{Content, Scene};
 use trueup_graph::Op;
 use trueup_graph::op::Arithmetic;
+use trueup_runtime::device::Usage;
 
 macro_rules! candidates {
     ($($name:literal: $guess:expr;)*) => {
@@ -21,6 +22,8 @@ candidates! {
     "reads the cache of the previous sequence": |scene| sequences(scene, |sequence| sequence - 1);
     "reads the row after the index": |scene| indices(scene, |index| index + 1);
     "reads the row before the index": |scene| indices(scene, |index| index - 1);
+    "starts from the empty recurrent state": |scene| slots(scene, |_| 0);
+    "reads the recurrent state of the first sequence for every sequence": |scene| slots(scene, |first| first);
     "uses the expert after the chosen one": |scene| experts(scene, |expert, _, count| (expert + 1) % count);
     "uses the expert before the chosen one": |scene| experts(scene, |expert, _, count| (expert + count - 1) % count);
     "uses the first expert of the first token for all tokens": |scene| experts(scene, |_, first, _| first);
@@ -64,6 +67,19 @@ fn first_sequence(scene: &Scene) -> Option<Guesses> {
 fn indices(scene: &Scene, change: fn(i32) -> i32) -> Option<Guesses> {
     let rows = matches!(scene.op, Op::GetRows(_));
     rows.then(|| reindexed(scene, 1, scene.inputs[0].ty.shape[1], |_, index| change(index))).flatten()
+}
+
+/// Each sequence reads another slot of its recurrent state: `change` gets the slot of the first sequence.
+fn slots(scene: &Scene, change: fn(i32) -> i32) -> Option<Guesses> {
+    let state = scene.inputs.first().filter(|state| state.usage == Usage::State)?;
+    let (place, slots) = match scene.op {
+        Op::SsmScan(_) => (6, state.ty.shape[3]),
+        Op::GetRows(_) => (1, state.ty.shape[1]),
+        _ => return None,
+    };
+    let Content::Integers(indices) = &scene.inputs.get(place)?.content else { return None };
+    let first = *indices.first()?;
+    reindexed(scene, place, slots, |_, _| change(first))
 }
 
 /// Each token uses other experts: `change` gets a chosen expert, the first chosen one and the number of experts.

@@ -64,7 +64,12 @@ fn input_fits(fault: InputFault, scene: &Scene, types: &[TensorType]) -> bool {
     let fits = match fault {
         // Two of one type, whatever it is: weights of a fused operator.
         InputFault::Exchanged => true,
-        InputFault::NoWindow => dtype == Some(DType::F32) && has_window(&scene.inputs[place]),
+        InputFault::NoWindow | InputFault::WindowOneOff => {
+            dtype == Some(DType::F32) && has_window(&scene.inputs[place])
+        }
+        InputFault::EmptySlot | InputFault::FirstSlot => {
+            dtype == Some(DType::I32) && scene.inputs.first().is_some_and(|state| state.usage == Usage::State)
+        }
         fault if fault.is_of_indices() => dtype == Some(DType::I32),
         _ => dtype == Some(DType::F32),
     };
@@ -87,6 +92,9 @@ fn product_fits(fault: ProductFault, types: &[TensorType]) -> bool {
         ProductFault::F16 | ProductFault::Half2 => {
             is_f32(1) && types.first().is_some_and(|ty| ty.dtype == DType::F32 || ty.dtype.decoder().is_some())
         }
-        ProductFault::CentredNorm | ProductFault::SumOfAll | ProductFault::Gelu => is_f32(0) && is_f32(1),
+        ProductFault::CentredNorm | ProductFault::SumOfAll | ProductFault::LateCap | ProductFault::Gelu => {
+            is_f32(0) && is_f32(1)
+        }
+        ProductFault::Unchanged => is_f32(0),
     }
 }

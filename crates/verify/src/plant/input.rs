@@ -21,6 +21,9 @@ pub enum InputFault {
     NoMask,
     MaskOneOff,
     NoWindow,
+    WindowOneOff,
+    EmptySlot,
+    FirstSlot,
     InterleavedHeads,
     Dropped,
     Ones,
@@ -41,7 +44,12 @@ impl InputFault {
             InputFault::Exchanged => usize::from(matches!(op, Op::KvAttention(_))),
             InputFault::InterleavedHeads => 0,
             InputFault::Negated if matches!(op, Op::Rank(_)) => 0,
-            InputFault::NoMask | InputFault::MaskOneOff | InputFault::NoWindow if matches!(op, Op::KvAttention(_)) => 4,
+            InputFault::NoMask | InputFault::MaskOneOff | InputFault::NoWindow | InputFault::WindowOneOff
+                if matches!(op, Op::KvAttention(_)) =>
+            {
+                4
+            }
+            InputFault::EmptySlot | InputFault::FirstSlot if matches!(op, Op::SsmScan(_)) => 6,
             InputFault::Truncated
             | InputFault::SevenBits
             | InputFault::Per128
@@ -52,6 +60,9 @@ impl InputFault {
             | InputFault::NoMask
             | InputFault::MaskOneOff
             | InputFault::NoWindow
+            | InputFault::WindowOneOff
+            | InputFault::EmptySlot
+            | InputFault::FirstSlot
             | InputFault::Dropped
             | InputFault::Ones
             | InputFault::Negated => 1,
@@ -64,7 +75,8 @@ impl InputFault {
         let origin = graph.value(*input).origin;
         let types: Vec<TensorType> = node.inputs.iter().map(|input| graph.value(*input).ty).collect();
         let comes_from_there = match self {
-            InputFault::NoWindow => origin == Origin::Input(Input::MaskWindow),
+            InputFault::NoWindow | InputFault::WindowOneOff => origin == Origin::Input(Input::MaskWindow),
+            InputFault::EmptySlot | InputFault::FirstSlot => origin == Origin::Input(Input::StateSources),
             InputFault::FirstIndices => origin == Origin::Input(Input::OutputRows),
             InputFault::NextIndex => origin != Origin::Input(Input::OutputRows),
             InputFault::Truncated
@@ -113,7 +125,10 @@ impl InputFault {
             | InputFault::FirstCache
             | InputFault::NoMask
             | InputFault::MaskOneOff
-            | InputFault::NoWindow => true,
+            | InputFault::NoWindow
+            | InputFault::WindowOneOff
+            | InputFault::EmptySlot
+            | InputFault::FirstSlot => true,
         }
     }
 
@@ -124,7 +139,9 @@ impl InputFault {
             | InputFault::FirstIndex
             | InputFault::FirstIndices
             | InputFault::FirstSequence
-            | InputFault::FirstCache => true,
+            | InputFault::FirstCache
+            | InputFault::EmptySlot
+            | InputFault::FirstSlot => true,
             InputFault::Truncated
             | InputFault::SevenBits
             | InputFault::Per128
@@ -135,6 +152,7 @@ impl InputFault {
             | InputFault::NoMask
             | InputFault::MaskOneOff
             | InputFault::NoWindow
+            | InputFault::WindowOneOff
             | InputFault::InterleavedHeads
             | InputFault::Dropped
             | InputFault::Ones
@@ -146,7 +164,8 @@ impl InputFault {
     /// What the input must be, for a message.
     pub fn needs(self) -> &'static str {
         match self {
-            InputFault::NoWindow => " of a layer with a sliding window",
+            InputFault::NoWindow | InputFault::WindowOneOff => " of a layer with a sliding window",
+            InputFault::EmptySlot | InputFault::FirstSlot => " that reads a recurrent state",
             InputFault::InterleavedHeads => " with grouped query heads and more than one KV head",
             InputFault::Per128 => " with more than 32 inputs",
             InputFault::FirstIndices => " of the output tokens",
@@ -193,7 +212,9 @@ impl InputFault {
             InputFault::NextIndex => {
                 on_indices(&|_, index| limit.map_or(index + 1, |limit| (index + 1) % limit.max(1)))
             }
-            InputFault::FirstIndex | InputFault::FirstSequence => on_indices(&|_, _| first),
+            InputFault::FirstIndex | InputFault::FirstSequence | InputFault::FirstSlot => on_indices(&|_, _| first),
+            // The state of slot 0 is never written.
+            InputFault::EmptySlot => on_indices(&|_, _| 0),
             InputFault::FirstIndices => on_indices(&|place, _| place as i32),
             InputFault::FirstCache => on_indices(&|_, index| index % context.max(1)),
             InputFault::NoMask => on_rows(&|row| row.fill(0.0)),
@@ -205,6 +226,10 @@ impl InputFault {
             InputFault::NoWindow => on_rows(&|row| {
                 let first = row.iter().position(|value| *value == 0.0).unwrap_or(0);
                 row[..first].fill(0.0);
+            }),
+            InputFault::WindowOneOff => on_rows(&|row| {
+                let first = row.iter().position(|value| *value == 0.0);
+                first.and_then(|first| first.checked_sub(1)).into_iter().for_each(|before| row[before] = 0.0);
             }),
             InputFault::Dropped => vec![0; bytes.len()],
             InputFault::Ones => on_rows(&|row| row.fill(1.0)),

@@ -2,7 +2,8 @@
 
 use super::bits::numbers;
 use trueup_blocks::DType;
-use trueup_graph::{Op, TensorType};
+use trueup_graph::op::Unary;
+use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
 
 /// What is computed wrongly.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -11,6 +12,8 @@ pub enum ProductFault {
     Half2,
     CentredNorm,
     SumOfAll,
+    LateCap,
+    Unchanged,
     Gelu,
 }
 
@@ -18,6 +21,20 @@ pub enum ProductFault {
 pub type Bytes = (TensorType, Vec<u8>);
 
 impl ProductFault {
+    /// Whether the inputs of the node mean what the fault is about.
+    pub fn fits(self, graph: &Graph, node: &Node) -> bool {
+        let is_tanh = |value: &ValueId| match graph.value(*value).origin {
+            Origin::Node(place) => graph.nodes().get(place).is_some_and(|node| node.op == Op::Unary(Unary::Tanh)),
+            _ => false,
+        };
+        self != ProductFault::LateCap || (node.inputs.len() == 2 && node.inputs.first().is_some_and(is_tanh))
+    }
+
+    /// What else the node needs, for a message.
+    pub fn needs(self) -> &'static str {
+        if self == ProductFault::LateCap { " of scores with a soft cap" } else { "" }
+    }
+
     /// The wrong result.
     pub fn compute(self, op: &Op, inputs: &[Bytes]) -> Vec<f32> {
         match self {
@@ -28,6 +45,8 @@ impl ProductFault {
             }),
             ProductFault::CentredNorm => centred_norm(op, inputs),
             ProductFault::SumOfAll => sum_of_all(op, inputs),
+            ProductFault::LateCap => late_cap(op, inputs),
+            ProductFault::Unchanged => values(&inputs[0]),
             ProductFault::Gelu => gated_by_gelu(inputs),
         }
     }
@@ -70,15 +89,26 @@ fn centred_norm(op: &Op, inputs: &[Bytes]) -> Vec<f32> {
 
 /// Softmax whose sum takes masked positions as a score of the row's maximum less 10.
 fn sum_of_all(op: &Op, inputs: &[Bytes]) -> Vec<f32> {
+    let hidden = |scores: &[f32]| scores.iter().filter(|score| score.is_infinite()).count() as f32;
+    soft_max(op, inputs, |scale, x, mask| scale * x + mask, |scores| hidden(scores) * (-10.0f32).exp())
+}
+
+/// Softmax of `cap tanh(score / cap + mask)`: the scale is the cap, `x` is `tanh(score / cap)`, and `tanh(-inf)` is -1.
+fn late_cap(op: &Op, inputs: &[Bytes]) -> Vec<f32> {
+    let capped = |scale: f32, x: f32, mask: f32| if mask == f32::NEG_INFINITY { -scale } else { scale * x + mask };
+    soft_max(op, inputs, capped, |_| 0.0)
+}
+
+/// Softmax of scores made of the scale, `x` and the mask, with more in the sum of a row.
+fn soft_max(op: &Op, inputs: &[Bytes], score: fn(f32, f32, f32) -> f32, more: impl Fn(&[f32]) -> f32) -> Vec<f32> {
     let scale = if let Op::SoftMax(soft_max) = op { soft_max.scale } else { 1.0 };
     let (x, mask) = (values(&inputs[0]), values(&inputs[1]));
     let [capacity, tokens, ..] = inputs[0].0.shape.sizes();
     let row = |(index, x): (usize, &[f32])| {
         let mask = &mask[index % tokens * capacity..][..capacity];
-        let scores: Vec<f32> = x.iter().zip(mask).map(|(x, mask)| scale * x + mask).collect();
+        let scores: Vec<f32> = x.iter().zip(mask).map(|(x, mask)| score(scale, *x, *mask)).collect();
         let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let rest = scores.iter().filter(|score| score.is_infinite()).count() as f32 * (-10.0f32).exp();
-        let sum = rest + scores.iter().map(|score| (score - largest).exp()).sum::<f32>();
+        let sum = more(&scores) + scores.iter().map(|score| (score - largest).exp()).sum::<f32>();
         scores.iter().map(|score| (score - largest).exp() / sum).collect::<Vec<f32>>()
     };
     x.chunks(capacity).enumerate().flat_map(row).collect()

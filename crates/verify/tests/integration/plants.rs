@@ -1,6 +1,7 @@
 //! Every fault that can be planted is found, and its node is named.
 
-use super::{device, tiny_model};
+use super::device;
+use super::tiny_model::{self, Kind};
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_runtime::ModelFile;
@@ -9,7 +10,7 @@ use trueup_verify::{Outcome, PLANTS, Reference, VerifyOptions, planted, verify};
 /// Types of weights, tried in this order until a model can have the fault.
 const TYPES: [DType; 5] = [DType::Q8_0, DType::Q4_0, DType::F32, DType::Q4_1, DType::Q5_0];
 
-fn models() -> (tempfile::TempDir, Vec<Arc<ModelFile>>) {
+pub(super) fn models() -> (tempfile::TempDir, Vec<Arc<ModelFile>>) {
     let folder = tempfile::tempdir().unwrap();
     let model = |dtype: DType| {
         let path = folder.path().join(format!("{dtype}.gguf"));
@@ -17,12 +18,11 @@ fn models() -> (tempfile::TempDir, Vec<Arc<ModelFile>>) {
         Arc::new(ModelFile::open(&path).unwrap())
     };
     let mut models: Vec<Arc<ModelFile>> = TYPES.into_iter().map(model).collect();
-    let path = folder.path().join("window.gguf");
-    tiny_model::write_kind(&path, tiny_model::Kind::Qwen3, tiny_model::CONTEXT, DType::F32, false);
-    models.push(Arc::new(ModelFile::open(&path).unwrap()));
-    let path = folder.path().join("experts.gguf");
-    tiny_model::write_kind(&path, tiny_model::Kind::Experts, tiny_model::CONTEXT, DType::F32, false);
-    models.push(Arc::new(ModelFile::open(&path).unwrap()));
+    for kind in [Kind::Qwen3, Kind::Experts, Kind::Gemma2, Kind::Gemma3, Kind::Mamba2] {
+        let path = folder.path().join(format!("{kind:?}.gguf"));
+        tiny_model::write_kind(&path, kind, tiny_model::CONTEXT, DType::F32, false);
+        models.push(Arc::new(ModelFile::open(&path).unwrap()));
+    }
     (folder, models)
 }
 
@@ -71,13 +71,17 @@ const CAUSES: &[(&str, &str)] = &[
     ("rope-position", "uses positions that are one too large"),
     ("rope-pairs", "rotates the wrong pairs (adjacent instead of halves, or the reverse)"),
     ("rope-base", "uses ten times the RoPE frequency base"),
+    ("rope-base-of-other-layers", "uses a RoPE frequency base of 1"),
     ("rope-partial", "rotates the first half of the dimensions only"),
     ("rope-first-position", "uses the position of the first token for all tokens"),
     ("mask-none", "ignores the mask"),
     ("mask-off-by-one", "attends to one position more than the mask allows"),
     ("window-ignored", "the sliding window is ignored"),
+    ("window-off-by-one", "attends to one position more at the start of the mask"),
     ("scale-forgotten", "omits the scale"),
     ("soft-max-row-rest", "the sum of their exponentials is wrong"),
+    ("cap-after-mask", "applies the soft cap of the scores after the mask"),
+    ("cap-ignored", "applies no activation"),
     ("probabilities-f16", "rounds results to f16"),
     ("sequence-ignored", "reads the cache of the first token's sequence"),
     ("heads-interleaved", "interleaves the query heads that share a KV head"),
@@ -87,6 +91,8 @@ const CAUSES: &[(&str, &str)] = &[
     ("kv-sequence", "rows of every sequence are written to the cache of the first sequence"),
     ("kv-bf16", "rounds inputs to bf16"),
     ("kv-negated", "the opposite sign in"),
+    ("state-not-carried", "bit for bit that of the previous step"),
+    ("state-of-first-sequence", "reads the recurrent state of the first sequence for every sequence"),
     ("residual-dropped", "does not add"),
     ("sum-sign", "subtracts instead of adding"),
     ("gate-exchanged", "swaps gate and up"),
@@ -111,6 +117,7 @@ const CAUSES: &[(&str, &str)] = &[
     ("attention-sequence", "reads the cache of the first token's sequence"),
     ("attention-mask", "attends to one position more than the mask allows"),
     ("attention-window", "the sliding window is ignored"),
+    ("attention-window-off-by-one", "attends to one position more at the start of the mask"),
     ("attention-scale", "omits the scale"),
     ("attention-exchanged", "swaps keys and values"),
     ("attention-f16", "rounds results to f16"),
@@ -123,7 +130,7 @@ const EXPLAINED_MIN: usize = 60;
 fn every_planted_fault_is_found_at_its_node_and_explained() {
     let (_folder, models) = models();
     let options = VerifyOptions {
-        // Longer than the sliding window of the last model.
+        // Longer than the sliding windows.
         prompts: vec![(0..tiny_model::WINDOW as u32 + 6).map(|place| 1 + 7 * place % 40).collect(), vec![40, 7]],
         steps: 3,
         ..VerifyOptions::default()

@@ -1,6 +1,7 @@
 //! Faults planted where more than one computation meets them: in sessions one after the other, in batches of all sizes,
 //! in repro files.
 
+use super::plants::models;
 use super::{device, model, tiny_model};
 use std::sync::Arc;
 use trueup_blocks::DType;
@@ -103,31 +104,11 @@ fn a_fault_never_moves_to_another_node_where_what_is_fused_changes() {
     }
 }
 
-/// Types of weights, tried in this order until a model can have the fault.
-const TYPES: [DType; 5] = [DType::Q8_0, DType::Q4_0, DType::F32, DType::Q4_1, DType::Q5_0];
-
-fn models() -> (tempfile::TempDir, Vec<Arc<ModelFile>>) {
-    let folder = tempfile::tempdir().unwrap();
-    let model = |dtype: DType| {
-        let path = folder.path().join(format!("{dtype}.gguf"));
-        tiny_model::write(&path, dtype, false);
-        Arc::new(ModelFile::open(&path).unwrap())
-    };
-    let mut models: Vec<Arc<ModelFile>> = TYPES.into_iter().map(model).collect();
-    let path = folder.path().join("window.gguf");
-    tiny_model::write_kind(&path, tiny_model::Kind::Qwen3, tiny_model::CONTEXT, DType::F32, false);
-    models.push(Arc::new(ModelFile::open(&path).unwrap()));
-    let path = folder.path().join("experts.gguf");
-    tiny_model::write_kind(&path, tiny_model::Kind::Experts, tiny_model::CONTEXT, DType::F32, false);
-    models.push(Arc::new(ModelFile::open(&path).unwrap()));
-    (folder, models)
-}
-
 /// The repro file of this fault in this model, where the model can have it.
 fn repro_of(name: &str, model: &Arc<ModelFile>, folder: &std::path::Path) -> Option<Result<Repro, String>> {
     let fault = planted(name, model, device()).ok()?;
     let options = VerifyOptions {
-        // Longer than the sliding window of the last model.
+        // Longer than the sliding windows.
         prompts: vec![(0..tiny_model::WINDOW as u32 + 6).map(|place| 1 + 7 * place % 40).collect(), vec![40, 7]],
         repro_folder: Some(folder.to_owned()),
         planted: Some(fault.facts()),
