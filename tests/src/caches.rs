@@ -1,4 +1,5 @@
-//! KV caches on any device: what one holds stays when it grows, and it may lie in the host's memory.
+//! KV caches on any device: what one holds stays when it grows and when it is copied, and it may lie in the host's
+//! memory.
 
 use crate::fixture::fixture;
 use crate::way::convert;
@@ -29,6 +30,8 @@ pub fn caches(name: &str, device: &Arc<dyn Device>) -> Vec<String> {
         .filter(|kv| grown(&model, device, *kv, false) != grown(&model, device, *kv, true))
         .map(|kv| format!("a cache of {kv} on {name} changes when it grows"))
         .collect();
+    let copies = [DType::F16, DType::Q8_0].into_iter().filter_map(|kv| copied(&model, device, kv));
+    wrong.extend(copies.map(|problem| format!("{name}: {problem}")));
     let cacheless: Arc<dyn Device> = Arc::new(Cacheless::new(Arc::clone(device)));
     for (device, place) in [(device, "the device"), (&cacheless, "the host")] {
         let sentence = verdict(&model, device);
@@ -58,24 +61,48 @@ fn long_model(folder: &Path) -> PathBuf {
 /// Bits of the logits of two sequences, of which one outgrows the first room of the cache; with `before`, the cache has
 /// grown for others.
 fn grown(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType, before: bool) -> Vec<u64> {
-    let options = SessionOptions { context: Some(CONTEXT), sequences: 2, kv: Some(kv), ..SessionOptions::default() };
-    let fallback = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-    let weights = Weights::new(Arc::clone(model), Arc::clone(device), Some(fallback));
-    let mut session = Session::new(Arc::new(weights), &options).unwrap_or_else(|error| panic!("{error}"));
+    let mut session = session(model, device, kv);
     let mut bits = |tokens: std::ops::Range<usize>, sequence: usize, truncated: bool| -> Vec<u64> {
-        let entry = |index: usize| Entry { token: (index * 7 % 380) as u32, sequence, wants_logits: true };
-        let entries: Vec<Entry> = tokens.map(entry).collect();
-        let logits = session.compute(&entries, None).unwrap_or_else(|error| panic!("{error}"));
+        let bits = computed(&mut session, tokens, sequence);
         if truncated {
             session.truncate(sequence, 0);
         }
-        (0..logits.rows()).flat_map(|row| logits.row(row).to_vec()).map(f64::to_bits).collect()
+        bits
     };
     if before {
         bits(0..CONTEXT, 1, true);
     }
     let ends = [(0..200, 0), (0..30, 1), (200..ROOM_FIRST + 40, 0), (30..31, 1), (ROOM_FIRST + 40..ROOM_FIRST + 41, 0)];
     ends.into_iter().flat_map(|(tokens, sequence)| bits(tokens, sequence, false)).collect()
+}
+
+fn session(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType) -> Session {
+    let options = SessionOptions { context: Some(CONTEXT), sequences: 2, kv: Some(kv), ..SessionOptions::default() };
+    let fallback = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let weights = Weights::new(Arc::clone(model), Arc::clone(device), Some(fallback));
+    Session::new(Arc::new(weights), &options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Bits of the logits of these tokens of a text.
+fn computed(session: &mut Session, tokens: std::ops::Range<usize>, sequence: usize) -> Vec<u64> {
+    let entry = |index: usize| Entry { token: (index * 7 % 380) as u32, sequence, wants_logits: true };
+    let logits =
+        session.compute(&tokens.map(entry).collect::<Vec<_>>(), None).unwrap_or_else(|error| panic!("{error}"));
+    (0..logits.rows()).flat_map(|row| logits.row(row).to_vec()).map(f64::to_bits).collect()
+}
+
+/// What is not right when a sequence continues a copy of another one, and a snapshot of itself.
+fn copied(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType) -> Option<String> {
+    let mut session = session(model, device, kv);
+    computed(&mut session, 0..12, 1);
+    let snapshot = session.snapshot(1).unwrap_or_else(|error| panic!("{error}"));
+    let expected = computed(&mut session, 12..20, 1);
+    session.fork(1, 0, 12).unwrap_or_else(|error| panic!("{error}"));
+    let forked = computed(&mut session, 12..20, 0);
+    session.restore(1, &snapshot).unwrap_or_else(|error| panic!("{error}"));
+    let restored = computed(&mut session, 12..20, 1);
+    let what = [("a fork", forked), ("a snapshot", restored)].into_iter().find(|(_, bits)| *bits != expected)?.0;
+    Some(format!("{what} of a sequence with a cache of {kv} has other bits"))
 }
 
 /// What is not right with a text during which the cache grows.

@@ -92,15 +92,15 @@ pub trait Device: Send + Sync {
         Ok(None)
     }
 
-    /// Copies host bytes, laid out as in GGUF, into a tensor, which is no view. The device may keep them in another
-    /// layout.
+    /// Copies host bytes, laid out as in GGUF, into a tensor, which is no view, or into neighboring rows of a state.
+    /// The device may keep them in another layout.
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()>;
 
     /// The tensor's bytes as in GGUF, bit for bit what was uploaded or computed; of a view those of the elements that
-    /// it shows. Fails for a weight that is stored as another type.
+    /// it shows, of neighboring rows of a state theirs. Fails for a weight that is stored as another type.
     fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()>;
 
-    /// Copies a tensor of the same type from another device, by default through the host.
+    /// Copies a tensor of the same type from another device, or rows of a state to others, by default through the host.
     fn copy(&self, source: &Tensor, from: &dyn Device, target: &Tensor) -> Result<()> {
         through_host(source, from, &mut |bytes| self.upload(bytes, target))
     }
@@ -234,7 +234,8 @@ impl fmt::Debug for Buffer {
 pub struct Tensor {
     /// The memory it lies in.
     pub buffer: Buffer,
-    /// Where in the buffer; 0 unless the buffer is an arena.
+    /// Where in the buffer; 0 unless the buffer is an arena, or the tensor is some rows of a state, which can be
+    /// uploaded, downloaded and copied, but not computed with.
     pub offset_bytes: usize,
     /// Shape and data type.
     pub ty: TensorType,

@@ -42,8 +42,8 @@ pub struct GenerateOptions {
     pub sampling: Sampling,
     /// Whether logits are kept: of all positions of the prompts, and those that each token was chosen by.
     pub keep_logits: bool,
-    /// Whether the beginning of a prompt that its sequence holds already is not computed again. Changes no bit. Without
-    /// effect where logits are kept.
+    /// Whether the beginning of a prompt that a sequence holds already is not computed again, but copied if the
+    /// sequence is another one. Changes no bit. Without effect where logits are kept.
     pub reuse: bool,
     /// How a text goes on when its sequence is full; `None` ends it there.
     pub context_shift: Option<ContextShift>,

@@ -42,6 +42,8 @@ pub use observer::{Observer, Seen};
 pub use peak_memory::peak_memory_bytes;
 pub use roof::{Operations, Roof};
 pub use sampler::{Sampler, Sampling};
-pub use session::{CAPACITY_UNIT, CONTEXT_DEFAULT, Entry, Logits, ROOM_FIRST, Session, SessionOptions, TokenPlace};
+pub use session::{
+    CAPACITY_UNIT, CONTEXT_DEFAULT, Entry, Logits, ROOM_FIRST, Session, SessionOptions, Snapshot, TokenPlace,
+};
 pub use weights::{HeldWeights, Weights};
 pub use work::{Caches, Work};

@@ -19,6 +19,7 @@ mod encode;
 mod held;
 mod options;
 mod rest;
+mod state;
 
 use crate::device::{Device, Step, Tensor};
 use crate::error::{Error, Result};
@@ -39,6 +40,7 @@ use options::Sizes;
 pub(crate) use options::longer;
 pub use options::{CONTEXT_DEFAULT, SessionOptions};
 use rest::Start;
+pub use state::Snapshot;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_models::Stage;
@@ -267,7 +269,7 @@ impl Session {
         })?;
         let long = self.long_after(entries);
         for (index, entry) in entries.iter().enumerate() {
-            self.restore(entry.sequence, long.get(index) == Some(&true))?;
+            self.recompute(entry.sequence, long.get(index) == Some(&true))?;
         }
         let lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
         let texts = if self.model().model().spec().is_bidirectional() { texts(entries) } else { Vec::new() };

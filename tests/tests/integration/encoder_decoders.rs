@@ -110,6 +110,30 @@ fn decoders_of_a_batch_see_their_own_texts() {
     }
 }
 
+/// A text is encoded once, and copied to another sequence before and after its decoder has begun.
+#[test]
+fn copies_of_a_sequence_see_its_text() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let fixture = encoder_decoders().remove(0);
+    let model = scratch.path().join("model.gguf");
+    convert(&fixture.folder, &model, None, None);
+    let prompt = fixture.prompts().remove(0);
+    let (begin, rest) = prompt.decoder_ids[..5].split_at(2);
+    let mut session = session(&model, "cpu", 3);
+    session.encode(0, &prompt.ids, None).unwrap_or_else(|error| panic!("{error}"));
+    session.fork(0, 1, 0).unwrap_or_else(|error| panic!("{error}"));
+    let compute = |session: &mut Session, ids: &[u32], sequence: usize| {
+        session.compute(&entries(ids, sequence), None).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let first = compute(&mut session, begin, 0);
+    let snapshot = session.snapshot(0).unwrap_or_else(|error| panic!("{error}"));
+    let expected = compute(&mut session, rest, 0);
+    assert_eq!(compute(&mut session, begin, 1), first);
+    session.restore(2, &snapshot).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!([1, 2].map(|sequence| compute(&mut session, rest, sequence)), [expected.clone(), expected]);
+    assert_eq!(session.reuse(2, &prompt.decoder_ids).unwrap_or(0), 5, "what it holds itself");
+}
+
 /// A text longer than the first room of the cache, which grows, and then a short one.
 #[test]
 fn long_texts_make_the_states_grow() {

@@ -138,6 +138,8 @@ fn an_encoder_generates_no_text() {
     let vector = model.embed(&[2, 5, 3]).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(vector.dim(), (1, 64));
     assert!(model.embed(&[]).is_err() && model.embed(&[2; 129]).is_err());
+    let refused = session(&path, "cpu", 2).fork(0, 1, 0).expect_err("nothing is kept").to_string();
+    assert!(refused.contains("an encoder keeps no states that could be copied"), "{refused}");
 }
 
 #[test]

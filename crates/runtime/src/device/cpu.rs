@@ -152,7 +152,7 @@ fn compute(means: Means, step: &Step) -> std::result::Result<(), String> {
     if step.op.is_view() {
         return Ok(());
     }
-    written(&step.output)?;
+    expect_writable(&step.output, memory(&step.output)?)?;
     for tensor in step.inputs.iter().chain([&step.output]) {
         if !is_in_place(step, tensor, memory(tensor)?) {
             return compute_apart(means, step);
@@ -223,18 +223,27 @@ fn compute_in_place(means: Means, step: &Step) -> std::result::Result<(), String
 
 /// The memory of a tensor of this device, in which it was found to lie.
 fn memory(tensor: &Tensor) -> std::result::Result<&Memory, String> {
-    let memory = tensor.buffer.0.downcast_ref::<Memory>();
-    let memory = memory
-        .ok_or_else(|| format!("{} is in the memory of another device; copy it to this device first", tensor.ty))?;
+    let memory = buffer(tensor)?;
     memory.check(&tensor.ty, tensor.offset_bytes)?;
     Ok(memory)
 }
 
-/// The memory of a tensor of this device that can be written.
-fn written(tensor: &Tensor) -> std::result::Result<&Memory, String> {
-    let memory = memory(tensor)?;
+/// The memory of a tensor, or of some rows of a state, whose bytes are read or written.
+fn memory_of_bytes(tensor: &Tensor) -> std::result::Result<&Memory, String> {
+    let memory = buffer(tensor)?;
+    memory.check_bytes(&tensor.ty, tensor.offset_bytes)?;
+    Ok(memory)
+}
+
+fn buffer(tensor: &Tensor) -> std::result::Result<&Memory, String> {
+    let memory = tensor.buffer.0.downcast_ref::<Memory>();
+    memory.ok_or_else(|| format!("{} is in the memory of another device; copy it to this device first", tensor.ty))
+}
+
+/// Fails where nothing can be written to the memory of a tensor.
+fn expect_writable(tensor: &Tensor, memory: &Memory) -> std::result::Result<(), String> {
     match memory.is_mapped() {
-        false => Ok(memory),
+        false => Ok(()),
         true => Err(format!("{} is mapped from the model file and cannot be written", tensor.ty)),
     }
 }
@@ -360,7 +369,8 @@ impl Device for Cpu {
     }
 
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()> {
-        let memory = written(target).map_err(failure)?;
+        let memory = memory_of_bytes(target).map_err(failure)?;
+        expect_writable(target, memory).map_err(failure)?;
         expect_bytes(source.len(), &target.ty)?;
         if !target.ty.shape.is_dense() {
             return Err(failure(format!("a view cannot be written: {}", target.ty)));
@@ -370,7 +380,7 @@ impl Device for Cpu {
     }
 
     fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()> {
-        let memory = memory(source).map_err(failure)?;
+        let memory = memory_of_bytes(source).map_err(failure)?;
         expect_bytes(target.len(), &source.ty)?;
         self.run(|means| {
             let team = means.team;

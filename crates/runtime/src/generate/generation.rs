@@ -38,13 +38,17 @@ impl Generation {
         if let Some(source) = source {
             session.encode(sequence, &source, None)?;
         }
-        let known = if options.reuse && !options.keep_logits { session.common(sequence, &ids) } else { 0 };
         let vocabulary = session.model().model().spec().vocabulary_size();
         let mut logits = KeptLogits { vocabulary, prompt: Vec::new(), generated: Vec::new() };
         if options.keep_logits {
             reserve(&mut logits.prompt, ids.len(), vocabulary)?;
         }
-        session.truncate(sequence, known);
+        let known = if options.reuse && !options.keep_logits {
+            session.reuse(sequence, &ids)?
+        } else {
+            session.truncate(sequence, 0);
+            0
+        };
         session.expect_length(sequence, ids.len());
         let logits = options.keep_logits.then_some(logits);
         Ok(Generation {

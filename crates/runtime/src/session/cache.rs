@@ -27,6 +27,9 @@ pub fn room_of(length: usize, most: usize) -> usize {
     length.max(ROOM_FIRST).next_multiple_of(CAPACITY_UNIT).min(most)
 }
 
+/// What memory of this machine is for while a cache grows, and the remedy if there is none.
+const GROWING: &str = "a growing KV cache; reduce the context (-c)";
+
 /// Why a cache did not grow.
 pub struct NotGrown {
     pub error: Error,
@@ -89,7 +92,7 @@ impl Buffers {
             return Ok(());
         }
         let new = Tensor { buffer: device.alloc(&ty, Usage::State)?, offset_bytes: 0, ty };
-        let mut bytes = zeros(old.ty.bytes(), &**device)?;
+        let mut bytes = zeros(old.ty.bytes(), &**device, GROWING)?;
         device.download(old, &mut bytes)?;
         device.upload(&moved(&bytes, &old.ty, &ty, &**device)?, &new)?;
         device.sync()?;
@@ -111,7 +114,7 @@ fn with_room(ty: &TensorType, room: usize) -> TensorType {
 /// The rows of each sequence, as far as there is room for them, behind each other with another room.
 fn moved(bytes: &[u8], old: &TensorType, new: &TensorType, device: &dyn Device) -> Result<Vec<u8>> {
     let sequences = old.shape.sizes()[2].max(1);
-    let mut target = zeros(new.bytes(), device)?;
+    let mut target = zeros(new.bytes(), device, GROWING)?;
     let (from, to) = (old.bytes() / sequences, new.bytes() / sequences);
     for (source, target) in bytes.chunks(from.max(1)).zip(target.chunks_mut(to.max(1))) {
         let len = source.len().min(target.len());
@@ -120,13 +123,13 @@ fn moved(bytes: &[u8], old: &TensorType, new: &TensorType, device: &dyn Device) 
     Ok(target)
 }
 
-/// Memory of this machine, which may be full.
-fn zeros(len: usize, device: &dyn Device) -> Result<Vec<u8>> {
+/// Memory of this machine for `what`, which may be full.
+pub(super) fn zeros(len: usize, device: &dyn Device, what: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let reserved = bytes.try_reserve_exact(len);
     reserved.map_err(|_| Error::Device {
         device: device.name(),
-        problem: format!("not enough memory for {len} bytes of a growing KV cache; reduce the context (-c)"),
+        problem: format!("not enough memory for {len} bytes of {what}"),
     })?;
     bytes.resize(len, 0);
     Ok(bytes)

@@ -51,7 +51,8 @@ impl Session {
     /// Computes the recurrent states of cut sequences again, so that the next computation does not have to.
     pub fn catch_up(&mut self) -> Result<()> {
         let length = |session: &Session, sequence: usize| session.len(sequence).max(session.expected[sequence]);
-        (0..self.sequences()).try_for_each(|sequence| self.restore(sequence, self.becomes_long(length(self, sequence))))
+        (0..self.sequences())
+            .try_for_each(|sequence| self.recompute(sequence, self.becomes_long(length(self, sequence))))
     }
 
     /// Whether a text of `tokens` tokens has the long factors of LongRoPE.
@@ -72,7 +73,7 @@ impl Session {
 
     /// Computes the tokens of a sequence again if its recurrent state has seen others, or if they were computed with
     /// other factors of LongRoPE.
-    pub(super) fn restore(&mut self, sequence: usize, is_long: bool) -> Result<()> {
+    pub(super) fn recompute(&mut self, sequence: usize, is_long: bool) -> Result<()> {
         let is_stale = self.sizes.is_recurrent && self.seen[sequence] != self.len(sequence);
         if !is_stale && self.is_long[sequence] == is_long {
             return Ok(());

@@ -11,6 +11,7 @@ mod requests;
 mod rest;
 mod room;
 mod shifting;
+mod states;
 
 use crate::tiny_model::{self, Kind};
 use std::collections::HashSet;

@@ -156,11 +156,25 @@ impl Memory {
         let part = self.is_arena()
             && offset_bytes.is_multiple_of(size_of::<f32>())
             && offset_bytes.checked_add(held.bytes()).is_some_and(|end| end <= self.ty.bytes());
-        if whole || part {
-            Ok(())
-        } else {
-            Err(format!("{ty} at byte {offset_bytes} is outside a buffer of {} bytes", self.ty))
-        }
+        if whole || part { Ok(()) } else { Err(self.outside(ty, offset_bytes)) }
+    }
+
+    /// Whether the bytes of a tensor here can be read and written: of all that [`Memory::check`] allows, and of
+    /// neighboring rows of a tensor whose rows are stored as in the file.
+    pub fn check_bytes(&self, ty: &TensorType, offset_bytes: usize) -> Result<(), String> {
+        let is_as_in_file = !matches!(*self.read(), Cells::Packed(_) | Cells::Mapped(_));
+        let row_bytes = TensorType::new(self.ty.dtype, &[self.ty.shape[0]]).bytes().max(1);
+        let rows = is_as_in_file
+            && ty.dtype == self.ty.dtype
+            && ty.shape.is_dense()
+            && ty.shape[0] == self.ty.shape[0]
+            && offset_bytes.is_multiple_of(row_bytes)
+            && offset_bytes.checked_add(ty.bytes()).is_some_and(|end| end <= self.ty.bytes());
+        if rows { Ok(()) } else { self.check(ty, offset_bytes) }
+    }
+
+    fn outside(&self, ty: &TensorType, offset_bytes: usize) -> String {
+        format!("{ty} at byte {offset_bytes} is outside a buffer of {} bytes", self.ty)
     }
 }
 
@@ -184,8 +198,13 @@ fn is_word(dtype: DType) -> bool {
 
 /// The words that hold a tensor at `offset_bytes`; the last one may hold more.
 pub(super) fn words(ty: &TensorType, offset_bytes: usize) -> Range<usize> {
-    let start = offset_bytes / size_of::<f32>();
-    start..start + ty.bytes().div_ceil(size_of::<f32>())
+    cells_of::<f32>(ty, offset_bytes)
+}
+
+/// The cells that hold a tensor at `offset_bytes`; the last one may hold more.
+fn cells_of<T>(ty: &TensorType, offset_bytes: usize) -> Range<usize> {
+    let start = offset_bytes / size_of::<T>();
+    start..start + ty.bytes().div_ceil(size_of::<T>())
 }
 
 impl Cells {
@@ -212,7 +231,7 @@ impl Cells {
         }
     }
 
-    /// Takes bytes as in a GGUF file into the tensor that [`Memory::check`] allowed.
+    /// Takes bytes as in a GGUF file into the tensor that [`Memory::check_bytes`] allowed.
     pub fn take(&mut self, means: Means, bytes: &[u8], ty: &TensorType, offset_bytes: usize) {
         let team = means.team;
         match self {
@@ -226,15 +245,24 @@ impl Cells {
                 }
                 each_cell(team, targets, whole, |bytes| f32::from_bits(u32::from_le_bytes(bytes)));
             }
-            Cells::F16(cells) => each_cell(team, cells, bytes.as_chunks().0, f16::from_le_bytes),
-            Cells::Bf16(cells) => each_cell(team, cells, bytes.as_chunks().0, bf16::from_le_bytes),
-            Cells::Blocks(cells) => each_cell(team, cells, bytes.as_chunks().0, |[byte]: [u8; 1]| byte),
+            Cells::F16(cells) => {
+                let cells = &mut cells[cells_of::<f16>(ty, offset_bytes)];
+                each_cell(team, cells, bytes.as_chunks().0, f16::from_le_bytes);
+            }
+            Cells::Bf16(cells) => {
+                let cells = &mut cells[cells_of::<bf16>(ty, offset_bytes)];
+                each_cell(team, cells, bytes.as_chunks().0, bf16::from_le_bytes);
+            }
+            Cells::Blocks(cells) => {
+                let cells = &mut cells[cells_of::<u8>(ty, offset_bytes)];
+                each_cell(team, cells, bytes.as_chunks().0, |[byte]: [u8; 1]| byte);
+            }
             Cells::Packed(packed) => packed.pack(means, bytes),
             Cells::Mapped(_) => unreachable!("a mapped weight is refused before it is written"),
         }
     }
 
-    /// Gives the bytes of the tensor that [`Memory::check`] allowed, as in a GGUF file.
+    /// Gives the bytes of the tensor that [`Memory::check_bytes`] allowed, as in a GGUF file.
     pub fn give(&self, team: &Team, ty: &TensorType, offset_bytes: usize, bytes: &mut [u8]) {
         match self {
             Cells::F32(cells) => {
@@ -248,16 +276,18 @@ impl Cells {
                 }
             }
             Cells::F16(cells) => {
+                let cells = &cells[cells_of::<f16>(ty, offset_bytes)];
                 for (cell, bytes) in cells.iter().zip(bytes.as_chunks_mut().0) {
                     *bytes = cell.to_le_bytes();
                 }
             }
             Cells::Bf16(cells) => {
+                let cells = &cells[cells_of::<bf16>(ty, offset_bytes)];
                 for (cell, bytes) in cells.iter().zip(bytes.as_chunks_mut().0) {
                     *bytes = cell.to_le_bytes();
                 }
             }
-            Cells::Blocks(cells) => bytes.copy_from_slice(cells),
+            Cells::Blocks(cells) => bytes.copy_from_slice(&cells[cells_of::<u8>(ty, offset_bytes)]),
             Cells::Packed(packed) => packed.unpack(team, bytes),
             Cells::Mapped(mapped) => bytes.copy_from_slice(mapped.bytes()),
         }

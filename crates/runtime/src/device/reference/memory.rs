@@ -56,6 +56,9 @@ impl Memory {
         match self {
             Memory::Single(memory) => {
                 let memory = memory.read().unwrap_or_else(PoisonError::into_inner);
+                if let Some(range) = rows(memory.ty(), tensor) {
+                    return Ok(Held::Copy(HostTensor::stored(tensor.ty, memory.to_bytes()[range].to_vec())));
+                }
                 fits(memory.ty(), tensor)?;
                 let same = *memory.ty() == tensor.ty;
                 Ok(if same { Held::InPlace(memory) } else { Held::Copy(memory.with_type(tensor.ty)) })
@@ -105,8 +108,14 @@ impl Memory {
         match self {
             Memory::Single(memory) => {
                 let mut memory = memory.write().unwrap_or_else(PoisonError::into_inner);
-                fits(memory.ty(), tensor)?;
                 let ty = *memory.ty();
+                if let Some(range) = rows(&ty, tensor) {
+                    let mut all = memory.to_bytes().into_owned();
+                    all[range].copy_from_slice(bytes);
+                    *memory = HostTensor::stored(ty, all);
+                    return Ok(());
+                }
+                fits(&ty, tensor)?;
                 *memory = HostTensor::stored(ty, bytes.to_vec());
             }
             Memory::Arena(memory) => {
@@ -152,6 +161,15 @@ fn fits(whole: &TensorType, tensor: &Tensor) -> Result<()> {
         return Ok(());
     }
     Err(fault(format!("{} at byte {} is outside a buffer of {whole} bytes", tensor.ty, tensor.offset_bytes)))
+}
+
+/// The bytes of some neighboring rows of a tensor alone in its buffer; `None` if they are not fewer than all.
+fn rows(whole: &TensorType, tensor: &Tensor) -> Option<std::ops::Range<usize>> {
+    let end = tensor.offset_bytes.checked_add(tensor.ty.bytes()).filter(|end| *end <= whole.bytes())?;
+    let row_bytes = TensorType::new(whole.dtype, &[whole.shape[0]]).bytes().max(1);
+    let is_part = tensor.ty.shape.is_dense() && tensor.ty.shape.elements() < whole.shape.elements();
+    let same = whole.dtype == tensor.ty.dtype && whole.shape[0] == tensor.ty.shape[0];
+    (is_part && same && tensor.offset_bytes.is_multiple_of(row_bytes)).then_some(tensor.offset_bytes..end)
 }
 
 fn outside(range: &std::ops::Range<usize>, len: usize) -> Error {

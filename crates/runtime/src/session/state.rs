@@ -1,0 +1,242 @@
+//! Copies of what a sequence holds: to another sequence, and to the host and back.
+//!
+//! ```text
+//! rows       [width, room, sequences]   keys and values of its tokens or of its encoder's text: row by row
+//! recurrent  [elements, 1, slots]       slot sequence + 1; slot 0 stays zero
+//! ```
+//!
+//! Layers with a sliding window keep the rows of all positions, so any beginning of a sequence can be copied. A
+//! recurrent state exists for the last token only: a shorter copy is computed again from its tokens.
+//!
+//! Rows are addressed in two places: `Input::KvRows` (`batch.rs`) says where the row of a token is written, and the
+//! operators that read a cache (`kv_scores`, `kv_mix`, `kv_attention`) begin at row `sequence * room`. With a block
+//! table, sequences would share rows instead of copying them. It would replace `Input::Sequences` by the blocks of each
+//! sequence, `KvRows` by rows of these blocks, growth (`cache.rs`) by further blocks, and in the verifier both rules
+//! (`running.rs`, `cached.rs`).
+
+use super::cache::zeros;
+use super::division::Division;
+use super::{PlanKey, Session};
+use crate::device::Tensor;
+use crate::error::{Error, Result};
+use crate::weights::Weights;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use trueup_formats::counted;
+use trueup_graph::{TensorType, is_recurrent_state};
+
+/// Further tokens that another sequence must hold before they are copied: fewer are computed as fast.
+const SHARED_MIN: usize = 16;
+
+/// What one sequence holds, on the host: its tokens and its states. It can be restored into any sequence of a session
+/// on the same weights.
+#[derive(Clone)]
+pub struct Snapshot {
+    weights: Weak<Weights>,
+    facts: Facts,
+    /// For each state, by its device and name, the part of the sequence.
+    parts: HashMap<(usize, String), (TensorType, Vec<u8>)>,
+}
+
+/// What a session knows of a sequence in addition to its states.
+#[derive(Clone, Debug)]
+struct Facts {
+    tokens: Vec<u32>,
+    divisions: Vec<Division>,
+    source: usize,
+    is_long: bool,
+}
+
+impl Snapshot {
+    /// The tokens of the sequence.
+    pub fn tokens(&self) -> &[u32] {
+        &self.facts.tokens
+    }
+
+    /// Bytes of its states.
+    pub fn bytes(&self) -> usize {
+        self.parts.values().map(|(_, bytes)| bytes.len()).sum()
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("facts", &self.facts).field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Copies the first `len` tokens of sequence `from` with their states to sequence `to`, which forgets what it
+    /// holds. Both then continue independently, with the bits that they would have if each had computed all its tokens.
+    /// What the encoder has read is copied too. A recurrent state of fewer tokens than `from` holds is computed again
+    /// by the next computation, as after [`Session::truncate`].
+    ///
+    /// # Errors
+    /// A sequence does not exist; `from` holds fewer tokens; the model is an encoder, which keeps no states; or the
+    /// device fails, and `to` is empty then.
+    pub fn fork(&mut self, from: usize, to: usize, len: usize) -> Result<()> {
+        self.expect_kept(from)?;
+        self.expect_kept(to)?;
+        let held = self.len(from);
+        if len > held {
+            let held = counted(held, "token");
+            return Err(Error::Request(format!("sequence {from} holds {held}, expected at least {len} to copy")));
+        }
+        if from == to {
+            self.truncate(to, len);
+            return Ok(());
+        }
+        if len == held {
+            self.recompute(from, self.is_long[from])?;
+        }
+        self.release(to);
+        let facts = self.facts(from, len);
+        let is_current = !self.sizes.is_recurrent || self.seen[from] == len;
+        for ((device, _), state) in self.buffers.states.iter().filter(|_| is_current) {
+            let device = &*self.weights.devices()[*device];
+            if let Some((source, target)) = facts.part(state, from).zip(facts.part(state, to)) {
+                device.copy(&source, device, &target)?;
+            }
+        }
+        self.hold(to, facts, is_current);
+        Ok(())
+    }
+
+    /// Copies what a sequence holds to the host. A recurrent state that has seen other tokens is computed again first.
+    ///
+    /// # Errors
+    /// The sequence does not exist, the model is an encoder, there is too little memory, or the device fails.
+    pub fn snapshot(&mut self, sequence: usize) -> Result<Snapshot> {
+        self.expect_kept(sequence)?;
+        self.recompute(sequence, self.is_long[sequence])?;
+        let facts = self.facts(sequence, self.len(sequence));
+        let mut parts = HashMap::new();
+        for (key, state) in &self.buffers.states {
+            let Some(part) = facts.part(state, sequence) else { continue };
+            let device = &*self.weights.devices()[key.0];
+            let mut bytes = zeros(part.ty.bytes(), device, "a snapshot; truncate the sequence first")?;
+            device.download(&part, &mut bytes)?;
+            parts.insert(key.clone(), (part.ty, bytes));
+        }
+        Ok(Snapshot { weights: Arc::downgrade(&self.weights), facts, parts })
+    }
+
+    /// Replaces what a sequence holds by a snapshot of this or another sequence, also of another session on the same
+    /// weights. It then continues with the bits that it would have if it had computed these tokens.
+    ///
+    /// # Errors
+    /// The sequence does not exist; the snapshot is of other weights, exceeds the context or has other types of states;
+    /// there is no room in the cache (see [`Session::compute`]); or the device fails, and the sequence is empty then.
+    pub fn restore(&mut self, sequence: usize, snapshot: &Snapshot) -> Result<()> {
+        self.expect_kept(sequence)?;
+        let Snapshot { weights, facts, parts } = snapshot;
+        if !std::ptr::eq(weights.as_ptr(), Arc::as_ptr(&self.weights)) {
+            let problem = "the snapshot is of other weights; restore it into a session on the weights that it is of";
+            return Err(Error::Request(problem.to_owned()));
+        }
+        let (rows, context) = (facts.rows(), self.context());
+        if rows > context {
+            let rows = counted(rows, "token");
+            return Err(Error::Request(format!("the snapshot of {rows} exceeds the context of {context}")));
+        }
+        let (capacity, stage) = (self.sizes.capacity(rows.max(1)), self.sizes.decoder(facts.source));
+        // Makes room in the cache; the plan is that of the next token.
+        self.bound_plan(PlanKey { tokens: 1, outputs: 1, capacity, streams: 1, is_long: facts.is_long, stage })?;
+        let mut targets = Vec::with_capacity(parts.len());
+        for (key, state) in &self.buffers.states {
+            let Some(part) = facts.part(state, sequence) else { continue };
+            let Some((_, bytes)) = parts.get(key).filter(|(ty, _)| *ty == part.ty) else {
+                let (name, ty) = (&key.1, part.ty);
+                return Err(Error::Request(format!(
+                    "the snapshot has no state {name} of {ty}; take it with the same types of KV cache and activations"
+                )));
+            };
+            targets.push((key.0, part, bytes));
+        }
+        self.release(sequence);
+        for (device, part, bytes) in targets {
+            self.weights.devices()[device].upload(bytes, &part)?;
+        }
+        self.hold(sequence, facts.clone(), true);
+        Ok(())
+    }
+
+    /// Makes a sequence hold as much of the beginning of a text as it or another sequence holds already, computed as it
+    /// would be for this text (see [`Session::common`]), and nothing else. How many tokens these are.
+    ///
+    /// # Errors
+    /// As [`Session::fork`].
+    pub fn reuse(&mut self, sequence: usize, text: &[u32]) -> Result<usize> {
+        let own = self.common(sequence, text);
+        // What a decoder has computed depends on the text of its encoder.
+        let others = (0..self.sequences()).filter(|other| *other != sequence && !self.sizes.has_encoder);
+        let longest = others.map(|other| (self.common(other, text), other)).max_by_key(|(common, _)| *common);
+        match longest.filter(|(common, _)| *common >= own + SHARED_MIN) {
+            Some((common, other)) => {
+                self.fork(other, sequence, common)?;
+                Ok(common)
+            }
+            None => {
+                self.truncate(sequence, own);
+                Ok(own)
+            }
+        }
+    }
+
+    /// Fails unless the sequence exists and its model keeps states.
+    fn expect_kept(&self, sequence: usize) -> Result<()> {
+        let count = self.sequences();
+        if sequence >= count {
+            return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));
+        }
+        if self.model().model().spec().is_bidirectional() {
+            let problem = "an encoder keeps no states that could be copied; compute the text again";
+            return Err(Error::Request(problem.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Forgets all that a sequence holds, and the text of its encoder.
+    fn release(&mut self, sequence: usize) {
+        self.truncate(sequence, 0);
+        self.sources[sequence] = 0;
+        self.seen[sequence] = usize::MAX;
+    }
+
+    fn facts(&self, sequence: usize, len: usize) -> Facts {
+        let divisions = &self.divisions[sequence];
+        Facts {
+            tokens: self.tokens[sequence][..len].to_vec(),
+            divisions: divisions[..len.min(divisions.len())].to_vec(),
+            source: self.sources[sequence],
+            is_long: self.is_long[sequence],
+        }
+    }
+
+    /// Notes what a sequence holds from now on, and whether its recurrent states are those of its last token.
+    fn hold(&mut self, sequence: usize, facts: Facts, is_current: bool) {
+        self.seen[sequence] = if is_current { facts.tokens.len() } else { usize::MAX };
+        self.tokens[sequence] = facts.tokens;
+        self.divisions[sequence] = facts.divisions;
+        self.sources[sequence] = facts.source;
+        self.is_long[sequence] = facts.is_long;
+    }
+}
+
+impl Facts {
+    /// Rows of a cache that the sequence has written: for its tokens, or for its encoder's text.
+    fn rows(&self) -> usize {
+        self.tokens.len().max(self.source)
+    }
+
+    /// The part of a state that belongs to a sequence: its first rows, or its slot; `None` if it has written nothing.
+    fn part(&self, state: &Tensor, sequence: usize) -> Option<Tensor> {
+        let [width, room, ..] = state.ty.shape.sizes();
+        let (first, rows) =
+            if is_recurrent_state(&state.ty) { (sequence + 1, 1) } else { (sequence * room, self.rows()) };
+        let ty = TensorType::new(state.ty.dtype, &[width, rows]);
+        let offset_bytes = first * TensorType::new(state.ty.dtype, &[width]).bytes();
+        (self.rows() > 0).then(|| Tensor { buffer: state.buffer.clone(), offset_bytes, ty })
+    }
+}
