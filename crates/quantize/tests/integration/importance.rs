@@ -176,3 +176,30 @@ fn missing_entries_and_experts_without_tokens_are_refused_together() {
         "{refusal}"
     );
 }
+
+/// Rows of more elements than a chunk are encoded whole: some types derive a number from the importance of a row.
+#[test]
+fn rows_of_several_chunks_are_encoded_as_one() {
+    let columns = (1 << 18) + 512;
+    let folder = tempfile::tempdir().expect("a scratch directory");
+    let model = folder.path().join("model.gguf");
+    let values = weights(columns * 2, 1);
+    write_model(&model, &[(DENSE, &[columns as u64, 2], values.clone())]);
+    let scene = Scene { folder, model };
+    let entry = (DENSE, columns, vec![64.0]);
+    for dtype in [DType::Q4_0, DType::Iq4Xs] {
+        let runs = [1, 3].map(|threads| {
+            let (_, bytes) = scene.quantize(dtype, threads, std::slice::from_ref(&entry), false).expect("a good model");
+            bytes
+        });
+        let file = Importance::open(scene.folder.path().join("imatrix.gguf")).expect("a good file");
+        let codec = dtype.codec().expect("a codec");
+        let mut expected = vec![0; dtype.row_bytes(columns as u64).expect("whole blocks") as usize * 2];
+        let row_bytes = expected.len() / 2;
+        for (row, bytes) in values.chunks(columns).zip(expected.chunks_mut(row_bytes)) {
+            (codec.encode_weighted)(row, file.entries()[DENSE].weights(), bytes);
+        }
+        assert!(runs[0] == runs[1], "{dtype}: bytes depend on the threads");
+        assert!(runs[0].ends_with(&expected), "{dtype}: rows are divided");
+    }
+}
