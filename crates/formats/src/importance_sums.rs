@@ -123,13 +123,19 @@ impl ImportanceSums {
         let wrong = |error: crate::gguf::MetadataError| error.in_file(path).help(HELP);
         let count = |key: &str| {
             let value = metadata.u64(key).map_err(wrong)?;
-            let large = || Error::new(path, format!("expected a number below 2^32, found {value}")).at(key);
+            let large =
+                || Error::new(path, format!("key {key}: expected a number below 2^32, found {value}")).help(HELP);
             u32::try_from(value).map_err(|_| large())
         };
         let data_set = metadata.strings("imatrix.datasets").map_err(wrong)?.first().cloned().unwrap_or_default();
-        let [model, model_hash, text_hash] =
-            [MODEL, MODEL_HASH, TEXT_HASH].map(|key| metadata.string(key).unwrap_or_default().to_owned());
-        let output_head = metadata.bool(OUTPUT_HEAD).unwrap_or_default();
+        // Files of other programs lack these keys.
+        let text = |key: &str| -> Result<String> {
+            let found = metadata.contains(key).then(|| metadata.string(key)).transpose().map_err(wrong)?;
+            Ok(found.unwrap_or_default().to_owned())
+        };
+        let (model, model_hash, text_hash) = (text(MODEL)?, text(MODEL_HASH)?, text(TEXT_HASH)?);
+        let output_head = metadata.contains(OUTPUT_HEAD).then(|| metadata.bool(OUTPUT_HEAD)).transpose();
+        let output_head = output_head.map_err(wrong)?.unwrap_or_default();
         let (chunks, chunk_size) = (count("imatrix.chunk_count")?, count("imatrix.chunk_size")?);
         let mut entries = BTreeMap::new();
         for (number, tensor) in file.tensors().iter().enumerate() {
@@ -158,9 +164,11 @@ fn bytes_of(numbers: impl Iterator<Item = f32>) -> Vec<u8> {
 
 /// The elements of an f32 tensor.
 fn floats(file: &Gguf, number: usize) -> Result<Vec<f32>> {
-    let Some(tensor) = file.tensors().get(number).filter(|tensor| tensor.dtype == DType::F32) else {
-        return Err(Error::new(file.path(), "expected sums and counts in f32").help(HELP));
-    };
+    let Some(tensor) = file.tensors().get(number) else { return Ok(Vec::new()) };
+    if tensor.dtype != DType::F32 {
+        let problem = format!("expected f32, found {}", tensor.dtype);
+        return Err(Error::new(file.path(), problem).at(format!("tensor {}", quote(&tensor.name))).help(HELP));
+    }
     let mut bytes = vec![0; usize::try_from(tensor.bytes).unwrap_or(0)];
     file.read(number, 0, &mut bytes)?;
     Ok(bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
@@ -226,5 +234,27 @@ mod tests {
         assert!(error.contains("blk.0.attn_q.weight.in_sum2: expected finite sums and counts"), "{error}");
         std::fs::write(&path, b"text").unwrap();
         assert!(ImportanceSums::read(&path).is_err());
+    }
+
+    /// A key of another type is not read as an absent one.
+    #[test]
+    fn keys_of_other_types_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (good, path) = (folder.path().join("good.gguf"), folder.path().join("changed.gguf"));
+        let sums = ImportanceSums { entries: BTreeMap::new(), ..sums() };
+        sums.write(&good).unwrap();
+        let changed = |change: &dyn Fn(&mut Metadata)| {
+            let mut metadata = Gguf::open(&good).unwrap().metadata().clone();
+            change(&mut metadata);
+            GgufWriter::create(GgufPlan::new(&path, &metadata, &[], None).unwrap(), &[]).unwrap().finish().unwrap();
+            ImportanceSums::read(&path).map_err(|error| error.to_string())
+        };
+        for (key, value) in [(MODEL, 7u32), (MODEL_HASH, 7), (TEXT_HASH, 7), (OUTPUT_HEAD, 1)] {
+            let error = changed(&|metadata| drop(metadata.insert(key, value))).unwrap_err();
+            assert!(error.contains(&format!("key {key}: expected a")) && error.contains(HELP), "{error}");
+            assert!(changed(&|metadata| drop(metadata.remove(key))).is_ok(), "{key}");
+        }
+        let error = changed(&|metadata| drop(metadata.insert("imatrix.chunk_size", u64::MAX))).unwrap_err();
+        assert!(error.contains("key imatrix.chunk_size: expected a number below 2^32, found"), "{error}");
     }
 }
