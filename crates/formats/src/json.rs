@@ -90,7 +90,10 @@ pub fn object(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Map<String, Value>
     let path = path.as_ref();
     match value(path, bytes)? {
         Value::Object(map) => Ok(map),
-        other => Err(Error::new(path, format!("expected a JSON object, found {}", kind(&other)))),
+        other => {
+            let error = Error::new(path, format!("expected a JSON object, found {}", kind(&other)));
+            Err(error.help("get the file again"))
+        }
     }
 }
 

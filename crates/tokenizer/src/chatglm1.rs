@@ -33,14 +33,14 @@ const TEMPLATE: &str = "{% if messages|length == 1 %}{{ messages[0]['content'] }
     {% else %}{{ raise_exception('this model supports only the roles user and assistant') }}{% endif %}{% endfor %}{% endif %}\
     {% if add_generation_prompt %}{{ '[gMASK]<sop>' }}{% endif %}";
 
-/// Reads `ice_text.model`; `path` is the model that errors name.
-pub(crate) fn parts(bytes: &[u8], files: &TokenizerFiles, path: &Path) -> Result<Parts> {
+/// Reads `ice_text.model`. `vocab_size` is the number of rows of the model's embedding; errors name the model `path`.
+pub(crate) fn parts(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usize>, path: &Path) -> Result<Parts> {
     let mut parts = sentencepiece_model::read(bytes, "ice_text.model", path)?;
     let config = files.tokenizer_config.as_ref();
     let images = config.and_then(|config| config.get("num_image_tokens"));
     let images = images.map_or(Some(IMAGES), Value::as_u64).and_then(|images| usize::try_from(images).ok());
-    let Some(images) = images.filter(|images| images.saturating_add(parts.tokens.len()) <= TOKENS_MAX) else {
-        let most = TOKENS_MAX.saturating_sub(parts.tokens.len());
+    let most = vocab_size.unwrap_or(TOKENS_MAX).min(TOKENS_MAX).saturating_sub(parts.tokens.len());
+    let Some(images) = images.filter(|images| *images <= most) else {
         let found = images.map_or_else(|| "another value".to_owned(), |images| images.to_string());
         let problem = format!("expected a number up to {most}, found {found}");
         return Err(Error::new(path, problem)

@@ -35,6 +35,7 @@ mod chat;
 mod chat_source;
 mod chatglm;
 mod chatglm1;
+mod config_types;
 mod date;
 mod decoder;
 mod flm_vocabulary;

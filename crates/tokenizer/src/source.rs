@@ -17,6 +17,7 @@ use crate::added_files::{Listed, Target, merge, note_replaced};
 use crate::chat_source::chat_template;
 use crate::chatglm;
 use crate::chatglm1;
+use crate::config_types;
 use crate::flm_vocabulary;
 use crate::llama_settings;
 use crate::llama2c_vocabulary;
@@ -61,6 +62,7 @@ impl Vocabulary {
     pub fn from_files(files: &TokenizerFiles, model: &ModelTokens, path: &Path) -> Result<Vocabulary> {
         let mut notes = Vec::new();
         refuse_stand_ins(files, path)?;
+        config_types::check(files, path)?;
         let mut names = match sentinels::is_here(files, model) {
             true => sentinels::names(files),
             false => SpecialNames::of(files),
@@ -73,7 +75,7 @@ impl Vocabulary {
         } else if let Some(bytes) = &files.tokenizer_model {
             from_tokenizer_model(bytes, files, model, path, &mut notes)?
         } else if let Some(bytes) = &files.ice_text {
-            chatglm1::parts(bytes, files, path)?
+            chatglm1::parts(bytes, files, model.vocab_size, path)?
         } else if let Some(ranks) = &files.tiktoken {
             ranked::check_name(ranks, files, path)?;
             ranked::qwen_parts(&ranks.bytes, path)?

@@ -21,6 +21,8 @@ use trueup_formats::{Error, Result, TokenizerFiles, quote};
 /// What errors call the files.
 pub(crate) const VOCABULARY: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
+/// What to do about a file that cannot be read.
+const DAMAGED: &str = "get the file of the original model";
 
 /// How text is cut, and what is put around it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -178,10 +180,10 @@ pub(crate) fn read(
     path: &Path,
 ) -> Result<Read> {
     let vocab: BTreeMap<String, u32> = serde_json::from_slice(vocab)
-        .map_err(|problem| Error::new(path, quote(&problem.to_string())).at(VOCABULARY))?;
+        .map_err(|problem| Error::new(path, quote(&problem.to_string())).at(VOCABULARY).help(DAMAGED))?;
     let text = std::str::from_utf8(merges).map_err(|error| {
         let problem = "expected UTF-8 text, found other bytes";
-        Error::new(path, problem).at(format!("{MERGES}, byte {}", error.valid_up_to()))
+        Error::new(path, problem).at(format!("{MERGES}, byte {}", error.valid_up_to())).help(DAMAGED)
     })?;
     let lines = text.lines().enumerate().filter(|(number, line)| *number > 0 || !line.starts_with("#version"));
     let merges: Vec<&str> =

@@ -18,6 +18,9 @@ use trueup_formats::{Error, Result, TokenizerFiles, quote};
 /// What errors call the file.
 pub(crate) const VOCABULARY: &str = "vocab.txt";
 
+/// What to do about a file that cannot be read.
+const DAMAGED: &str = "get the file of the original model";
+
 /// The token of unknown words.
 const UNKNOWN: &str = "[UNK]";
 
@@ -73,7 +76,7 @@ fn class(config: &Map<String, Value>) -> &str {
 pub(crate) fn read(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usize>, path: &Path) -> Result<Read> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let problem = "expected UTF-8 text, found other bytes";
-        Error::new(path, problem).at(format!("{VOCABULARY}, byte {}", error.valid_up_to()))
+        Error::new(path, problem).at(format!("{VOCABULARY}, byte {}", error.valid_up_to())).help(DAMAGED)
     })?;
     let config = files.tokenizer_config.as_ref().filter(|_| !files.is_replaced);
     let class = config.map(class).filter(|class| !class.is_empty());
@@ -89,7 +92,7 @@ pub(crate) fn read(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usiz
     }
     if text.is_empty() {
         let error = Error::new(path, "expected a token on each line, found none").at(VOCABULARY);
-        return Err(error.help("get the file of the original model"));
+        return Err(error.help(DAMAGED));
     }
     let tokens = tokens(text, vocab_size, path)?;
     let Settings { lowercase, strip_accents, handle_chinese_chars } = Settings::of(config);
