@@ -10,6 +10,7 @@ use crate::limit::{CONTEXT_MAX, COUNT_MAX, SIZE_MAX, VOCABULARY_MAX};
 use crate::metadata::windows_by_period;
 use crate::number::not_positive;
 use crate::spec::{ModelSpec, ScaledHead};
+use crate::subject::key_in_config;
 use crate::tensor::OUTPUT;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -122,6 +123,7 @@ impl ModelSpec {
         let Config { mut diagnostics, notes, other_file, .. } = reader;
         if diagnostics.list().is_empty() {
             spec.check(&mut diagnostics);
+            diagnostics = diagnostics.with_keys(|problem| key_in_config(problem, config));
         }
         let name = description_name(path);
         let help =

@@ -21,6 +21,18 @@ impl Diagnostics {
         }
     }
 
+    /// Puts the key of each problem, if it has one, in front of it.
+    pub(crate) fn with_keys(self, key: impl Fn(&str) -> Option<String>) -> Diagnostics {
+        let mut named = Diagnostics::default();
+        for problem in self.list {
+            match key(&problem) {
+                Some(key) => named.add(format!("{key}: {problem}")),
+                None => named.add(problem),
+            }
+        }
+        named
+    }
+
     /// All problems so far.
     pub fn list(&self) -> &[String] {
         &self.list

@@ -151,8 +151,10 @@ impl Keys<'_> {
     /// The result of an encoder, by the key of the pooling: the rows of all tokens if the key is absent. An encoder
     /// whose tokens see only what is before them is refused.
     pub fn encoder_result(&mut self) -> ModelResult {
-        if self.flag_or(CAUSAL, true) {
-            self.wrong(CAUSAL, "expected false for an encoder; the key is true or missing");
+        if !self.has(CAUSAL) {
+            self.wrong(CAUSAL, "expected false for an encoder, found no such key");
+        } else if self.flag_or(CAUSAL, false) {
+            self.wrong(CAUSAL, "expected false for an encoder, found true");
         }
         let name = self.key(POOLING);
         let number = self.get(&name, Metadata::u64).unwrap_or(0);

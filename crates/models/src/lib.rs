@@ -44,6 +44,7 @@ mod part;
 mod rope;
 mod source_names;
 mod spec;
+mod subject;
 mod tensor;
 mod transform;
 

@@ -13,12 +13,17 @@ use crate::number::{nearest_f32, not_positive, wide};
 use crate::other_kind::OtherKind;
 use crate::rope::{LONG_FACTORS, LongFactors, RopeFactors, RopeSpec, yarn_magnitude};
 use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec, Prefix};
+use crate::subject::key_in_metadata;
 use crate::tensor::{ROPE_FACTORS, TOKEN_EMBEDDING};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::gguf::{Metadata, MetadataError, Value};
 use trueup_formats::{Error, Result, TensorInfo, quote};
 use trueup_graph::op::{RopePairs, RopeScaling};
+
+mod writer;
+
+pub(crate) use writer::KeyWriter;
 
 /// The key with the architecture's name.
 const ARCHITECTURE: &str = "general.architecture";
@@ -89,6 +94,8 @@ impl ModelSpec {
         let mut diagnostics = keys.diagnostics;
         if diagnostics.list().is_empty() {
             spec.check(&mut diagnostics);
+            let key = |problem: &str| key_in_metadata(problem, architecture.gguf_name, metadata);
+            diagnostics = diagnostics.with_keys(key);
         }
         diagnostics.check(path, "metadata", "the model is not supported, or the file is damaged")?;
         Ok(spec)
@@ -190,6 +197,21 @@ impl<'a> Keys<'a> {
         }
     }
 
+    /// Whether the file has the key.
+    pub fn has(&self, key: &str) -> bool {
+        self.metadata.contains(&format!("{}.{key}", self.architecture.gguf_name))
+    }
+
+    /// Whether no problem was found so far.
+    pub fn is_sound(&self) -> bool {
+        self.diagnostics.list().is_empty()
+    }
+
+    /// The size of a dimension of a tensor.
+    pub fn dimension(&self, tensor: &str, dimension: usize) -> Option<usize> {
+        self.shapes.get(tensor)?.get(dimension).and_then(|size| usize::try_from(*size).ok())
+    }
+
     /// Adds a problem.
     pub fn problem(&mut self, problem: impl Into<String>) {
         self.diagnostics.add(problem);
@@ -214,6 +236,18 @@ impl<'a> Keys<'a> {
     pub fn count_if_present(&mut self, key: &str) -> Option<u64> {
         let name = self.key(key);
         self.get(&name, Metadata::u64)
+    }
+
+    /// A count under a key without the architecture; `absent` if the file does not have it.
+    pub fn shared_count_or(&mut self, name: &str, absent: usize) -> usize {
+        let Some(found) = self.get(name, Metadata::u64) else { return absent };
+        match usize::try_from(found).ok().filter(|count| (1..=COUNT_MAX).contains(count)) {
+            Some(count) => count,
+            None => {
+                self.problem(format!("key {name}: expected 1 to {COUNT_MAX}, found {found}"));
+                absent
+            }
+        }
     }
 
     /// Positions.
@@ -467,7 +501,8 @@ impl<'a> Keys<'a> {
             let name = format!("{}.{key}", self.architecture.gguf_name);
             let found = self.metadata.value(&name).filter(|_| !self.read.contains(&name)).map(Value::to_string);
             if let Some(found) = found.filter(|found| !allowed.contains(&found.as_str())) {
-                self.wrong(key, &format!("the value {found} is not supported"));
+                let expected = if allowed.is_empty() { "no such key".to_owned() } else { allowed.join(" or ") };
+                self.wrong(key, &format!("expected {expected}, found {found}"));
             }
         }
     }
@@ -529,66 +564,4 @@ impl<'a> Keys<'a> {
 /// Which layers have a window if the last of each `period` layers sees everything.
 pub(crate) fn windows_by_period(period: usize, layers: usize) -> Vec<bool> {
     (1..=layers).map(|layer| !layer.is_multiple_of(period.max(1))).collect()
-}
-
-/// Writes keys that start with the architecture's name.
-pub(crate) struct KeyWriter<'a> {
-    architecture: &'a Architecture,
-    metadata: &'a mut Metadata,
-}
-
-impl KeyWriter<'_> {
-    pub fn value(&mut self, key: &str, value: impl Into<Value>) {
-        self.metadata.insert(format!("{}.{key}", self.architecture.gguf_name), value);
-    }
-
-    /// A key that all architectures share.
-    pub fn shared_value(&mut self, key: &str, value: impl Into<Value>) {
-        self.metadata.insert(key, value);
-    }
-
-    /// A count, which is below 2^32 because every count has a limit.
-    pub fn count(&mut self, key: &str, count: usize) {
-        self.value(key, u32::try_from(count).unwrap_or_else(|_| unreachable!("{key} of {count} was refused")));
-    }
-
-    /// The count of each layer: one number if all are equal, else an array.
-    pub fn per_layer(&mut self, key: &str, counts: impl Iterator<Item = usize>) {
-        let counts: Vec<usize> = counts.collect();
-        let Some(first) = counts.first().copied() else { return };
-        if counts.iter().all(|count| *count == first) {
-            return self.count(key, first);
-        }
-        let counts: Vec<u32> = counts.into_iter().map(|count| u32::try_from(count).unwrap_or(u32::MAX)).collect();
-        self.value(key, counts);
-    }
-
-    fn scaling(&mut self, scaling: &RopeScaling) {
-        match *scaling {
-            RopeScaling::None => {}
-            RopeScaling::Linear { factor } => {
-                self.value("rope.scaling.type", "linear");
-                self.value("rope.scaling.factor", factor);
-            }
-            RopeScaling::Long { magnitude } => {
-                self.value("rope.scaling.type", "longrope");
-                self.value("rope.scaling.attn_factor", magnitude);
-            }
-            RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, magnitude } => {
-                self.value("rope.scaling.type", "yarn");
-                self.value("rope.scaling.factor", factor);
-                self.value("rope.scaling.original_context_length", original_context);
-                let usual = yarn_magnitude(f64::from(factor), 1.0);
-                for (key, value, default) in [
-                    ("rope.scaling.attn_factor", nearest_f32(f64::from(magnitude) / usual), 1.0),
-                    ("rope.scaling.yarn_beta_fast", beta_fast, 32.0),
-                    ("rope.scaling.yarn_beta_slow", beta_slow, 1.0),
-                ] {
-                    if value != default {
-                        self.value(key, value);
-                    }
-                }
-            }
-        }
-    }
 }

@@ -11,6 +11,9 @@ use crate::part::feed_forward::Activation;
 use crate::spec::{Arrangement, ModelResult, ModelSpec};
 use trueup_graph::op::RopePairs;
 
+/// Number of token types, a key without the architecture.
+const TOKEN_TYPES: &str = "tokenizer.ggml.token_type_count";
+
 /// `BertModel` and `BertForMaskedLM`.
 pub static BERT: Architecture = Architecture {
     gguf_name: "bert",
@@ -27,13 +30,13 @@ pub static BERT: Architecture = Architecture {
         encoder(Decoder::from_config(config, &USUAL, RopePairs::Halves), types, result)
     },
     from_metadata: |keys| {
-        let types = keys.rows_of("token_types.weight").unwrap_or(1);
+        let types = keys.shared_count_or(TOKEN_TYPES, keys.rows_of("token_types.weight").unwrap_or(1));
         let result = keys.encoder_result();
         encoder(Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm), types, result)
     },
     more_keys: |spec, writer| {
         let types = spec.embedding.token_types.unwrap_or(1);
-        writer.shared_value("tokenizer.ggml.token_type_count", u32::try_from(types).unwrap_or(u32::MAX));
+        writer.shared_value(TOKEN_TYPES, u32::try_from(types).unwrap_or(u32::MAX));
     },
     compatibility: |_| vec![gelu_note()],
     tensors: &[&[

@@ -181,6 +181,9 @@ fn from_config(
         ..Usual::LLAMA
     };
     let mut decoder = Decoder::from_config(config, &usual, RopePairs::Neighbours);
+    if let Some((heads, found)) = decoder.heads.first().zip(decoder.kv_heads.first()).filter(|(a, b)| a != b) {
+        config.problem(format!("num_key_value_heads: expected {heads}, the number of attention heads, found {found}"));
+    }
     let is_direct = config.has("q_lora_rank") && config.value("q_lora_rank").is_none();
     let latent = Latent {
         query_rank: (!is_direct).then(|| config.size_or("q_lora_rank", 1536)),
@@ -206,7 +209,7 @@ fn from_metadata(keys: &mut Keys) -> ModelSpec {
     let mut decoder = Decoder::from_keys(keys, RopePairs::Neighbours, NormKind::Rms);
     let is_split = keys.has_tensor("blk.{l}.attn_k_b.weight");
     let has_query_rank = keys.has_tensor("blk.{l}.attn_q_a.weight");
-    let scale_multiplier = keys.number_if_present("rope.scaling.yarn_log_multiplier").unwrap_or(0.0) / 0.1;
+    let scale_multiplier = yarn_multiplier(keys);
     let epsilon = keys.positive(LATENT_EPSILON, Some(decoder.epsilon.into()));
     let latent = Latent {
         query_rank: has_query_rank.then(|| keys.size("attention.q_lora_rank")),
@@ -230,6 +233,8 @@ fn from_metadata(keys: &mut Keys) -> ModelSpec {
         let experts = &mut sparse.experts;
         let best = if experts.routing.gating == Gating::Sigmoid { 2 } else { 1 };
         experts.groups = ExpertGroups::from_keys(keys, best);
+        // Every model with these scores has the bias, so a file without it lacks a tensor.
+        experts.has_selection_bias |= experts.routing.gating == Gating::Sigmoid;
         if let Some(shared) = &mut experts.shared
             && let Some(count) = keys.count_if_present("expert_shared_count")
         {
@@ -239,7 +244,57 @@ fn from_metadata(keys: &mut Keys) -> ModelSpec {
             shared.size = experts.size.saturating_mul(usize::try_from(count).unwrap_or(usize::MAX));
         }
     }
+    check_shared_head(keys, &decoder, &latent);
+    if let Some(sparse) = &sparse {
+        check_dense_layers(keys, &sparse.layers);
+    }
     spec(decoder, latent, sparse)
+}
+
+/// `mscale_all_dim`, which the file stores times 0.1; 0 without the key.
+fn yarn_multiplier(keys: &mut Keys) -> f64 {
+    let key = "rope.scaling.yarn_log_multiplier";
+    let stored = keys.number_if_present(key).unwrap_or(0.0);
+    if stored.is_finite() && stored >= 0.0 {
+        return stored / 0.1;
+    }
+    keys.wrong(key, &format!("expected a finite number of at least 0, found {stored}"));
+    0.0
+}
+
+/// Checks the sizes of the head that all heads share in the split form. They follow from other keys.
+fn check_shared_head(keys: &mut Keys, decoder: &Decoder, latent: &Latent) {
+    let (rank, rotated) = (latent.rank, decoder.rope.dimensions);
+    let is_whole = rotated.is_multiple_of(2) && rotated < latent.key_size;
+    if !latent.is_split || !is_whole || !keys.is_sound() {
+        return;
+    }
+    let other_heads = decoder.kv_heads.iter().copied().find(|count| *count != 1).unwrap_or(1);
+    let key_size = rank.saturating_add(rotated);
+    for (key, expected, why, found) in [
+        ("attention.head_count_kv", 1, "all heads share the keys".to_owned(), other_heads),
+        (
+            "attention.key_length",
+            key_size,
+            format!("attention.kv_lora_rank is {rank} and rope.dimension_count is {rotated}"),
+            decoder.key_size,
+        ),
+        ("attention.value_length", rank, "this is attention.kv_lora_rank".to_owned(), decoder.value_size),
+    ] {
+        if keys.has(key) && found != expected {
+            keys.wrong(key, &format!("expected {expected}, because {why}, found {found}"));
+        }
+    }
+}
+
+/// Checks the number of layers before the first one with experts.
+fn check_dense_layers(keys: &mut Keys, is_sparse: &[bool]) {
+    let key = "leading_dense_block_count";
+    let dense = is_sparse.iter().take_while(|is_sparse| !**is_sparse).count();
+    if let Some(found) = keys.count_if_present(key).filter(|found| usize::try_from(*found) != Ok(dense)) {
+        let why = format!("layer {dense} is the first one with tensors of experts");
+        keys.wrong(key, &format!("expected {dense}, because {why}, found {found}"));
+    }
 }
 
 fn spec(mut decoder: Decoder, latent: Latent, sparse: Option<SparseLayers>) -> ModelSpec {

@@ -53,7 +53,10 @@ pub static MAMBA: Architecture = Architecture {
     from_metadata: |keys| {
         let layers = keys.layers();
         if keys.flag_or("ssm.dt_b_c_rms", false) {
-            keys.problem("norms of the scan's inputs (ssm.dt_b_c_rms) are not supported");
+            keys.wrong(
+                "ssm.dt_b_c_rms",
+                "expected false, found true, and norms of the scan's inputs are not supported",
+            );
         }
         let mixer = StateSpace::from_keys(keys, Rates::Channels { rank: 1 });
         let numbers = Numbers::from_keys(keys);

@@ -8,6 +8,7 @@ use crate::checkpoint::TensorRule;
 use crate::config::Config;
 use crate::decoder::{Decoder, NO_KEY, Style, Usual};
 use crate::encoder_decoder::Buckets;
+use crate::metadata::Keys;
 use crate::number::{nearest_f32, real};
 use crate::part::attention::Position;
 use crate::part::feed_forward::{Activation, Storage};
@@ -63,9 +64,7 @@ const BASE: Architecture = Architecture {
         let distance_max = keys.count_or(DISTANCE_KEY, DISTANCE_MAX);
         let start = keys.token_or("decoder_start_token_id", 0);
         let is_gated = keys.has_tensor("enc.blk.{l}.ffn_gate.weight");
-        let has_table = |stack: &str, layer: usize| keys.has_tensor(&format!("{stack}.blk.{layer}.attn_rel_b.weight"));
-        let of_stack = |stack: &str, layers| (0..layers).map(|layer| has_table(stack, layer)).collect();
-        let tables = Tables::Stored { encoder: of_stack("enc", numbers.layers), decoder: of_stack("dec", layers) };
+        let tables = Tables::stored(keys, numbers.layers, layers);
         let parts = Parts { is_gated, buckets: Buckets { count, distance_max }, tables, start };
         let mut spec = parts.spec(&numbers, layers);
         spec.head.is_tied = numbers.is_tied;
@@ -163,15 +162,10 @@ struct Defaults<'u> {
 }
 
 /// The layers with a table of buckets. The first one of each stack always has one.
-#[derive(Clone)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Tables {
     First,
     Each,
-    /// As in the file, layer by layer.
-    Stored {
-        encoder: Vec<bool>,
-        decoder: Vec<bool>,
-    },
 }
 
 /// The parts of a model that the usual numbers do not have.
@@ -192,7 +186,7 @@ fn from_config(config: &mut Config, defaults: &Defaults) -> ModelSpec {
     let is_gated = is_gated(config, defaults.feed_forward);
     let is_tied = numbers.is_tied;
     let is_scaled = config.flag_or("scale_decoder_outputs", is_tied && defaults.is_scaled);
-    let tables = defaults.tables.clone();
+    let tables = defaults.tables;
     let parts = Parts { is_gated, buckets: Buckets { count, distance_max }, tables, start };
     let mut spec = parts.spec(&numbers, layers);
     let factor = nearest_f32(1.0 / real(spec.hidden_size).sqrt());
@@ -208,29 +202,29 @@ impl Parts {
             false => Style { activation: Activation::Relu, storage: Storage::Ungated, ..STYLE },
         };
         let buckets = self.buckets;
-        let stack = |layers: usize, is_encoder: bool| {
+        let stack = |layers: usize| {
             numbers.with_layers(layers).spec(&style).with_attention(|layer, attention| {
-                let has_table = layer == 0 || self.tables.has(layer, is_encoder);
+                let has_table = layer == 0 || self.tables == Tables::Each;
                 attention.position = Position::Buckets { buckets, has_table };
                 attention.scale = 1.0;
                 attention.output = "attn_o";
             })
         };
-        let encoder = stack(numbers.layers, true);
-        stack(decoder_layers, false).with_encoder(encoder, numbers.norm(style.norm), self.start)
+        let encoder = stack(numbers.layers);
+        stack(decoder_layers).with_encoder(encoder, numbers.norm(style.norm), self.start)
     }
 }
 
 impl Tables {
-    fn has(&self, layer: usize, is_encoder: bool) -> bool {
-        match self {
-            Tables::First => false,
-            Tables::Each => true,
-            Tables::Stored { encoder, decoder } => {
-                let stack = if is_encoder { encoder } else { decoder };
-                stack.get(layer) == Some(&true)
-            }
-        }
+    /// Reads from the tensors which layers have a table. At least half of the layers after the first ones have a table
+    /// in a model with a table for each; the others are then reported as missing.
+    fn stored(keys: &Keys, encoder_layers: usize, decoder_layers: usize) -> Tables {
+        let layers = [("enc", encoder_layers), ("dec", decoder_layers)];
+        let names = layers
+            .into_iter()
+            .flat_map(|(stack, layers)| (1..layers).map(move |layer| format!("{stack}.blk.{layer}.attn_rel_b.weight")));
+        let (with, without): (Vec<String>, Vec<String>) = names.partition(|name| keys.has_tensor(name));
+        if !with.is_empty() && with.len() >= without.len() { Tables::Each } else { Tables::First }
     }
 }
 

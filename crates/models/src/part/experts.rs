@@ -152,8 +152,10 @@ impl SparseLayers {
             size: keys.size_or("expert_shared_feed_forward_length", size),
             is_gated: keys.has_tensor("blk.{l}.ffn_gate_inp_shexp.weight"),
         });
+        let count = keys.count("expert_count");
+        check_stacks(keys, count, layers.iter().position(|is_sparse| *is_sparse).unwrap_or(0));
         let experts = Experts {
-            count: keys.count("expert_count"),
+            count,
             used: keys.count("expert_used_count"),
             size: keys.size_or("expert_feed_forward_length", size),
             activation: Activation::Silu,
@@ -176,6 +178,21 @@ fn count_of(config: &mut Config, (key, absent): (&str, usize), layers: usize) ->
     let required = experts.saturating_mul(layers);
     config.problem(format!("{key}: {experts} experts require at least {required} tensors, found {tensors}"));
     1
+}
+
+/// Names the key instead of every tensor if a layer's tensors all have another number of experts.
+fn check_stacks(keys: &mut Keys, count: usize, layer: usize) {
+    let experts = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"].map(|stem| (stem, 2));
+    let mut sizes = experts
+        .into_iter()
+        .chain([(ROUTER, 1)])
+        .map(|(stem, dimension)| keys.dimension(&format!("blk.{layer}.{stem}.weight"), dimension));
+    let first = sizes.next().flatten();
+    let is_same = sizes.all(|size| size == first);
+    if let Some(found) = first.filter(|found| is_same && *found != count && keys.is_sound()) {
+        let expected = format!("expected {found}, the number of experts in the tensors of layer {layer}");
+        keys.wrong("expert_count", &format!("{expected}, found {count}"));
+    }
 }
 
 impl ExpertGroups {
@@ -247,7 +264,8 @@ impl Routing {
             Some(number) => {
                 let found = GATING_FUNCTIONS.iter().find(|(known, _)| *known == number);
                 if found.is_none() {
-                    keys.problem(format!("expert_gating_func: expected 1 (softmax) or 2 (sigmoid), found {number}"));
+                    let expected = "expected 1 (softmax) or 2 (sigmoid)";
+                    keys.wrong("expert_gating_func", &format!("{expected}, found {number}"));
                 }
                 found.map_or(self.gating, |(_, gating)| *gating)
             }

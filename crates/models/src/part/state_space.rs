@@ -174,7 +174,7 @@ impl StateSpace {
             }
         }
         if !(2..=TAPS_MAX).contains(&self.taps) {
-            diagnostics.add(format!("conv_kernel: expected 2 to {TAPS_MAX}, found {}", self.taps));
+            diagnostics.add(format!("convolution taps: expected 2 to {TAPS_MAX}, found {}", self.taps));
         }
         if self.state_elements() > STATE_MAX || self.widest_row() > STATE_MAX || self.inner_size > SIZE_MAX {
             let (scan, tail, inner) = (self.state_elements(), self.tail_elements(), self.inner_size);

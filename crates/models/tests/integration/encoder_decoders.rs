@@ -87,7 +87,7 @@ fn keys_say_the_same_model() {
     }
 }
 
-/// llama.cpp writes a table for each layer of UMT5, and reads any layer's own table.
+/// llama.cpp writes a table for each layer of UMT5. A file that has lost one of them is refused.
 #[test]
 fn layers_with_a_table_of_buckets_use_it() {
     let tables = |spec: &ModelSpec| spec.tensors().into_iter().filter(|t| t.name.contains("attn_rel_b")).count();
@@ -98,18 +98,20 @@ fn layers_with_a_table_of_buckets_use_it() {
     }
     let (metadata, mut tensors) = gguf(umt5);
     assert_eq!(metadata.string("general.architecture"), Ok("t5"));
-    tensors.retain(|tensor| tensor.name != "enc.blk.1.attn_rel_b.weight");
     let model = Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).unwrap();
     let uses = |graph: &Graph| {
         let is_table = |value: &&trueup_graph::Value| value.name.contains("attn_rel_b");
         graph.values().iter().filter(is_table).map(|value| value.name.clone()).collect::<Vec<_>>()
     };
     let encoder = model.graph(&Batch { stage: Stage::Encoder, ..BATCH }).unwrap();
-    assert_eq!(uses(&encoder), ["enc.blk.0.attn_rel_b.weight"]);
+    assert_eq!(uses(&encoder), ["enc.blk.0.attn_rel_b.weight", "enc.blk.1.attn_rel_b.weight"]);
     let decoder = model.graph(&BATCH).unwrap();
     assert_eq!(uses(&decoder), ["dec.blk.0.attn_rel_b.weight", "dec.blk.1.attn_rel_b.weight"]);
     let biases = |graph: &Graph| graph.nodes().iter().filter(|node| node.name.contains("pos_bias-")).count();
-    assert_eq!((biases(&encoder), biases(&decoder)), (1, 2));
+    assert_eq!((biases(&encoder), biases(&decoder)), (2, 2));
+    tensors.retain(|tensor| tensor.name != "enc.blk.1.attn_rel_b.weight");
+    let error = Model::from_gguf(&metadata, &tensors, Path::new("m.gguf")).map(drop).unwrap_err().to_string();
+    assert!(error.contains("tensor enc.blk.1.attn_rel_b.weight is missing"), "{error}");
 }
 
 #[test]
@@ -191,7 +193,8 @@ fn descriptions_that_lie_are_refused() {
         // The limit of the encoder, 8, is not reported in addition.
         (
             json!({ "relative_attention_max_distance": 8 }),
-            "config.json: maximum relative attention distance: expected more than 16, found 8; correct",
+            "config.json: relative_attention_max_distance: maximum relative attention distance: expected more than 16, \
+             found 8; correct",
         ),
         (
             json!({ "relative_attention_max_distance": 1 }),
