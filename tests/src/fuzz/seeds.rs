@@ -51,7 +51,7 @@ const PLANTS: [&str; 8] = [
     "token-first",
 ];
 
-/// Files of a tiny checkpoint: `config.json`, `tokenizer.json`, the weights.
+/// Files of a tiny checkpoint: `config.json`, the vocabulary, the weights.
 pub struct Folder {
     pub config: Vec<u8>,
     pub tokenizer: Vec<u8>,
@@ -93,7 +93,7 @@ pub fn tiny_config(name: &str) -> Map<String, Value> {
 }
 
 /// A vocabulary of a few letters and merges, byte-level.
-fn tiny_tokenizer() -> Vec<u8> {
+pub fn tiny_tokenizer() -> Vec<u8> {
     let tokens = ["<s>", "</s>", "a", "b", "c", "t", "h", "e", "Ġ", "th", "the", "Ġthe", "ab"];
     let vocab: Map<String, Value> =
         tokens.iter().enumerate().map(|(id, text)| ((*text).to_owned(), json!(id))).collect();
@@ -147,6 +147,27 @@ pub fn tiny_folder(name: &str) -> Folder {
     let config = tiny_config(name);
     let weights = safetensors(&arrays(&config));
     Folder { config: Value::Object(config).to_string().into_bytes(), tokenizer: tiny_tokenizer(), weights }
+}
+
+/// A tiny BERT; its vocabulary is a `vocab.txt`.
+pub fn tiny_encoder() -> &'static Folder {
+    static ENCODER: OnceLock<Folder> = OnceLock::new();
+    ENCODER.get_or_init(|| {
+        let config = fixture_file("encoders/bert/config.json");
+        let mut config: Map<String, Value> = serde_json::from_slice(&config).expect("a fixture is JSON");
+        let sizes = [
+            ("hidden_size", 32),
+            ("intermediate_size", 32),
+            ("max_position_embeddings", 16),
+            ("num_attention_heads", 4),
+            ("num_hidden_layers", 1),
+            ("vocab_size", VOCABULARY),
+        ];
+        config.extend(sizes.map(|(key, size)| (key.to_owned(), json!(size))));
+        let weights = safetensors(&arrays(&config));
+        let tokenizer = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n##a\nthe\n".to_vec();
+        Folder { config: Value::Object(config).to_string().into_bytes(), tokenizer, weights }
+    })
 }
 
 /// The folder as one input: config, tokenizer, no index, one file of weights.

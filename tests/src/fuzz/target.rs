@@ -6,11 +6,13 @@ mod gguf;
 mod importance;
 mod logits;
 mod model_spec;
+mod modules;
 mod report;
 mod template;
 mod text;
 mod tokenizer;
 mod trace;
+mod vocabulary_files;
 
 use super::grammar::{
     flm, gguf as gguf_grammar, json, lines, llama2c, protobuf, safetensors, template as template_grammar, tokenizer_bin,
@@ -157,6 +159,60 @@ const TOKENIZER_WORDS: &[&str] = &[
     "ignore_merges",
     "merges",
     "vocab",
+];
+
+/// Names in `tokenizer_config.json` and in the files of sentence-transformers.
+const CONFIG_WORDS: &[&str] = &[
+    "BertTokenizer",
+    "GPT2Tokenizer",
+    "Qwen2TokenizerFast",
+    "RobertaTokenizer",
+    "LlamaTokenizer",
+    "T5Tokenizer",
+    "QWenTokenizer",
+    "ChatGLMTokenizer",
+    "do_lower_case",
+    "strip_accents",
+    "tokenize_chinese_chars",
+    "do_basic_tokenize",
+    "add_prefix_space",
+    "add_bos_token",
+    "add_eos_token",
+    "legacy",
+    "num_image_tokens",
+    "extra_ids",
+    "unk_token",
+    "bos_token",
+    "cls_token",
+    "sep_token",
+    "gmask_token",
+    "added_tokens_decoder",
+    "additional_special_tokens",
+    "chat_template",
+    "content",
+    "special",
+    "[UNK]",
+    "[CLS]",
+    "##a",
+    "##",
+    "<extra_id_0>",
+    "<|endoftext|>",
+    "<|blank_2|>",
+    "<n>",
+    "Ġa",
+    "a b",
+    "ab a",
+    "#version: 0.2",
+    "Transformer",
+    "Pooling",
+    "a.Normalize",
+    "1_Pooling",
+    "..",
+    "pooling_mode_cls_token",
+    "pooling_mode_mean_tokens",
+    "pooling_mode_lasttoken",
+    "pooling_mode_max_tokens",
+    "max_seq_length",
 ];
 
 /// Words of Jinja.
@@ -448,6 +504,48 @@ pub const TARGETS: &[Target] = &[
         grammar: lines,
         words: RANKS_WORDS,
         run: tokenizer::ranks,
+    },
+    Target {
+        name: "tokenizer_config",
+        seeds: vocabulary_files::config_seeds,
+        grammar: vocabulary_files::config_grammar,
+        words: CONFIG_WORDS,
+        run: vocabulary_files::config,
+    },
+    Target {
+        name: "vocab_txt",
+        seeds: vocabulary_files::vocab_txt_seeds,
+        grammar: |bytes| grammar::frames(bytes, &[json, lines]),
+        words: CONFIG_WORDS,
+        run: vocabulary_files::vocab_txt,
+    },
+    Target {
+        name: "vocab_json",
+        seeds: vocabulary_files::vocab_json_seeds,
+        grammar: |bytes| grammar::frames(bytes, &[json, json, lines]),
+        words: CONFIG_WORDS,
+        run: vocabulary_files::vocab_json,
+    },
+    Target {
+        name: "tiktoken",
+        seeds: vocabulary_files::tiktoken_seeds,
+        grammar: |bytes| grammar::frames(bytes, &[json, lines]),
+        words: RANKS_WORDS,
+        run: vocabulary_files::tiktoken,
+    },
+    Target {
+        name: "ice_text",
+        seeds: vocabulary_files::ice_text_seeds,
+        grammar: |bytes| grammar::frames(bytes, &[json, protobuf]),
+        words: CONFIG_WORDS,
+        run: vocabulary_files::ice_text,
+    },
+    Target {
+        name: "modules",
+        seeds: modules::seeds,
+        grammar: modules::grammar,
+        words: CONFIG_WORDS,
+        run: modules::run,
     },
     Target {
         name: "template",

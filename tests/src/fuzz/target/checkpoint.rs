@@ -92,7 +92,7 @@ pub fn flm(input: &[u8], folder: &Path) -> Result<Answer, String> {
 }
 
 /// What is converted is a model, and each of its tensors is what it was made of.
-fn converted(source: &dyn Checkpoint, folder: &Path) -> Result<Answer, String> {
+pub fn converted(source: &dyn Checkpoint, folder: &Path) -> Result<Answer, String> {
     for (number, tensor) in source.tensors().iter().enumerate() {
         let mut bytes = vec![0; tensor.bytes as usize];
         later(source.read(number, 0, &mut bytes), "a tensor of an accepted checkpoint cannot be read")?;

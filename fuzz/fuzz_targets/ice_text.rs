@@ -1,0 +1,4 @@
+//! `ice_text` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("ice_text");

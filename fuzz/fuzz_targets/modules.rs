@@ -1,0 +1,4 @@
+//! `modules` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("modules");

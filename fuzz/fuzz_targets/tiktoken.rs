@@ -1,0 +1,4 @@
+//! `tiktoken` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("tiktoken");

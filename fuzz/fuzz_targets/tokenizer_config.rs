@@ -1,0 +1,4 @@
+//! `tokenizer_config` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("tokenizer_config");

@@ -1,0 +1,4 @@
+//! `vocab_json` of tests/src/fuzz.
+#![no_main]
+
+trueup_fuzz::fuzz!("vocab_json");
