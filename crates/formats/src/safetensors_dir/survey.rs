@@ -3,7 +3,7 @@
 use super::file::SafetensorsFile;
 use super::index::WeightMap;
 use super::weights::{self, FolderOthers, SecondWeights, SetComparison, part_numbers};
-use super::{CONFIG, INDEX, SINGLE, SafetensorsDir, config, missing_config, tokenizer};
+use super::{CONFIG, INDEX, SINGLE, SafetensorsDir, config, missing_config, modules, tokenizer};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::fault::{Fault, FaultKind, FaultList};
@@ -50,7 +50,14 @@ impl SafetensorsDir {
         };
         let mut faults = FaultList::default();
         let mut others = Vec::new();
-        let config = read_config(folder, &mut others, &mut faults);
+        let mut config = read_config(folder, &mut others, &mut faults);
+        if let Some(config) = &mut config {
+            match modules::read(folder, &mut others) {
+                Ok(Some(modules)) => drop(config.insert(modules::MODULES.to_owned(), modules)),
+                Ok(None) => {}
+                Err(error) => faults.add(Fault::new(FaultKind::FileUnreadable, error)),
+            }
+        }
         let index = read_index(folder, &mut others, &mut faults);
         let weights = weights::choose(folder, name, index.as_ref());
         let by_index = index.as_ref().filter(|_| weights.by_index);
