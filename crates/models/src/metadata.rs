@@ -28,6 +28,10 @@ pub(crate) use writer::KeyWriter;
 /// The key with the architecture's name.
 const ARCHITECTURE: &str = "general.architecture";
 
+/// What to do about keys that are wrong.
+const HELP: &str =
+    "get the file again or convert the model again; if the file is correct, trueup does not support this model";
+
 /// The tokens; as many as the embedding has rows.
 const TOKENS: &str = "tokenizer.ggml.tokens";
 
@@ -97,7 +101,7 @@ impl ModelSpec {
             let key = |problem: &str| key_in_metadata(problem, architecture.gguf_name, metadata);
             diagnostics = diagnostics.with_keys(key);
         }
-        diagnostics.check(path, "metadata", "the model is not supported, or the file is damaged")?;
+        diagnostics.check(path, "metadata", HELP)?;
         Ok(spec)
     }
 

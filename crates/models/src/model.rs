@@ -134,7 +134,9 @@ fn check_unknown<'a>(
         }
     }
     let is_sound = diagnostics.list().is_empty();
-    let mut help = "the file is damaged, or this variant of the model is not supported".to_owned();
+    let mut help = "get the file again or convert the model again; if the file is correct, trueup does not support \
+                    this variant of the model"
+        .to_owned();
     for others in layers.others(of_other_layers) {
         let key = others.gguf_key(architecture.gguf_name);
         diagnostics.add(others.problem(&key));
