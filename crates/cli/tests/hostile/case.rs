@@ -37,6 +37,8 @@ pub enum Call {
     Quantize,
     /// `run -n 1`
     Run,
+    /// `run --logits FILE` of an encoder
+    Embed,
     /// `verify --steps 1`
     Verify,
     /// `chat -n 1` with one line of input.

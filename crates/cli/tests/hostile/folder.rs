@@ -8,6 +8,9 @@ use std::path::Path;
 /// The folder's name in a case.
 pub const FOLDER: &str = "model";
 
+/// What stands for Python's `Infinity` in a [`Value`].
+const QUOTED_INFINITY: &str = "\"Infinity\"";
+
 /// All of a folder. What stands in `files` replaces what would be written.
 #[derive(Clone)]
 pub struct Folder {
@@ -31,7 +34,11 @@ impl Folder {
     /// Takes a good folder apart.
     pub fn read(path: &Path) -> Folder {
         let read = |name: &str| fs::read(path.join(name)).expect("a fixture");
-        let json = |name: &str| serde_json::from_slice(&read(name)).expect("JSON of a fixture");
+        let json = |name: &str| {
+            // Python writes numbers that are not JSON.
+            let text = String::from_utf8(read(name)).expect("UTF-8 of a fixture").replace("Infinity", QUOTED_INFINITY);
+            serde_json::from_str(&text).expect("JSON of a fixture")
+        };
         let tensors = read("model.safetensors");
         let missing = if path.join("tokenizer.json").exists() { Vec::new() } else { vec!["tokenizer.json"] };
         let (length, rest) = tensors.split_first_chunk().expect("a header");
@@ -49,6 +56,24 @@ impl Folder {
         }
     }
 
+    /// As [`Folder::read`], with the other files of the folder, goldens excepted.
+    pub fn read_whole(path: &Path) -> Folder {
+        let mut folder = Folder::read(path);
+        let written = ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"];
+        let mut directories = vec![String::new()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(path.join(&directory)).expect("a fixture").map(|entry| entry.expect("an entry")) {
+                let name = format!("{directory}{}", entry.file_name().to_str().expect("a name in UTF-8"));
+                if entry.path().is_dir() {
+                    directories.push(format!("{name}/"));
+                } else if !written.contains(&name.as_str()) && !name.starts_with("golden.") {
+                    folder.put(&name, fs::read(entry.path()).expect("a fixture"));
+                }
+            }
+        }
+        folder
+    }
+
     /// The safetensors file.
     pub fn tensors(&self) -> Vec<u8> {
         let header = self.header_text.clone().unwrap_or_else(|| self.header.to_string().into_bytes());
@@ -58,7 +83,7 @@ impl Folder {
 
     /// The files of a case.
     pub fn files(&self) -> Files {
-        let text = |value: &Value| value.to_string().into_bytes();
+        let text = |value: &Value| value.to_string().replace(QUOTED_INFINITY, "Infinity").into_bytes();
         let mut written = vec![
             ("config.json", text(&self.config)),
             ("tokenizer.json", text(&self.tokenizer)),
@@ -74,6 +99,60 @@ impl Folder {
     /// What the header says of a tensor.
     pub fn tensor(&mut self, name: &str) -> &mut Value {
         self.header.get_mut(name).unwrap_or_else(|| panic!("no tensor {name}"))
+    }
+
+    /// Gives a tensor another shape. Its data is cut or extended by zeros.
+    pub fn reshape(&mut self, name: &str, shape: &[u64]) {
+        let dtype = self.tensor(name)["dtype"].clone();
+        let element_bytes = if dtype == "F32" { 4 } else { 2 };
+        self.resize(name, shape.iter().product::<u64>() as usize * element_bytes);
+        self.tensor(name)["shape"] = json!(shape);
+    }
+
+    /// Adds a tensor of zeros in bf16.
+    pub fn add_tensor(&mut self, name: &str, shape: &[u64]) {
+        let end = self.data.len();
+        self.header[name] = json!({"dtype": "BF16", "shape": shape, "data_offsets": [end, end]});
+        self.reshape(name, shape);
+    }
+
+    /// Removes a tensor and its data.
+    pub fn remove_tensor(&mut self, name: &str) {
+        self.resize(name, 0);
+        self.header.as_object_mut().expect("an object").remove(name);
+    }
+
+    /// Changes the size of a tensor's data, and moves the data that follows.
+    fn resize(&mut self, name: &str, bytes: usize) {
+        let offset = |tensor: &Value, side: usize| tensor["data_offsets"][side].as_u64().expect("an offset") as usize;
+        let [start, end] = [0, 1].map(|side| offset(self.tensor(name), side));
+        let mut data = self.data[start..end].to_vec();
+        data.resize(bytes, 0);
+        self.data.splice(start..end, data);
+        for (other, tensor) in self.header.as_object_mut().expect("an object") {
+            if other == "__metadata__" {
+                continue;
+            }
+            let [from, to] = [0, 1].map(|side| offset(tensor, side));
+            let moved = |place: usize| place + bytes - (end - start);
+            if other == name {
+                tensor["data_offsets"] = json!([start, start + bytes]);
+            } else if from >= end {
+                tensor["data_offsets"] = json!([moved(from), moved(to)]);
+            }
+        }
+    }
+
+    /// Replaces a file.
+    pub fn replace(&mut self, name: &str, text: &str) {
+        self.files.retain(|(other, _)| other != name);
+        self.put(name, text);
+    }
+
+    /// Removes a file.
+    pub fn remove(&mut self, name: &'static str) {
+        self.files.retain(|(other, _)| other != name);
+        self.missing.push(name);
     }
 
     /// Sets a file.

@@ -186,6 +186,39 @@ impl Parts {
         self.keys.push(Key { name: name.to_vec(), name_length: None, value_type, value: value.to_vec() });
     }
 
+    /// The value of `general.architecture`.
+    pub fn architecture(&self) -> &str {
+        let key = self.keys.iter().find(|key| key.name == b"general.architecture").expect("an architecture");
+        std::str::from_utf8(&key.value[8..]).expect("an architecture is UTF-8")
+    }
+
+    /// Gives a tensor another shape, and zeros of that size at the end of the data.
+    pub fn reshape(&mut self, name: &str, dimensions: &[u64]) {
+        let offset = self.data.len().next_multiple_of(self.alignment);
+        let tensor = self.tensor(name);
+        let element_bytes = match tensor.dtype {
+            0 => 4,
+            1 | 30 => 2,
+            other => panic!("{name} has type {other}"),
+        };
+        (tensor.dimensions, tensor.offset) = (dimensions.to_vec(), offset as u64);
+        let bytes = dimensions.iter().product::<u64>() as usize * element_bytes;
+        self.data.resize((offset + bytes).next_multiple_of(self.alignment), 0);
+    }
+
+    /// Adds a tensor of zeros in f32.
+    pub fn add_tensor(&mut self, name: &str, dimensions: &[u64]) {
+        let (name_bytes, none) = (name.as_bytes().to_vec(), Vec::new());
+        self.tensors.push(Tensor { name: name_bytes, dimension_count: None, dimensions: none, dtype: 0, offset: 0 });
+        self.reshape(name, dimensions);
+    }
+
+    /// Removes a tensor from the list; its data stays.
+    pub fn remove_tensor(&mut self, name: &str) {
+        self.tensor(name);
+        self.tensors.retain(|tensor| tensor.name != name.as_bytes());
+    }
+
     /// Takes a key away.
     pub fn remove(&mut self, name: &str) {
         self.key(name);

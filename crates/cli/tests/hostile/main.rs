@@ -23,6 +23,7 @@ mod gguf_model;
 mod gguf_parts;
 mod llama2c;
 mod npz;
+mod parts;
 mod random;
 mod runner;
 mod safetensors;
@@ -72,6 +73,7 @@ const FAMILIES: &[Family] = &[
             traces::cases(seed, &good, &printed)
         },
     },
+    Family { name: "parts", cases: |_| parts::cases() },
     Family { name: "templates", cases: |seed| templates::cases(seed, &converted("models/qwen2")) },
     Family {
         name: "tokenizers",

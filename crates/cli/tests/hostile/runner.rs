@@ -78,6 +78,7 @@ fn arguments(case: &Case, call: Call, folder: &Path, target: &Path) -> Vec<Strin
         Call::Tokenize => vec!["tokenize", model, "-p", TEXT, "--json"],
         Call::Convert => vec!["convert", model, target, "--json", "-t", "1"],
         Call::Quantize => vec!["quantize", model, target, "-b", "8", "--json", "-t", "1"],
+        Call::Embed => vec!["run", model, "-p", "the cat", "--logits", target, "--json", "-t", "1"],
         Call::Run => vec!["run", model, "-p", "the cat", "-n", "1", "--json", "-t", "1", "-c", "64"],
         Call::Verify => vec!["verify", model, "--ids", "1 5 9", "--steps", "1", "--json", "-", "-t", "1"],
         Call::Chat => vec!["chat", model, "-n", "1", "-t", "1", "-c", "256"],
@@ -139,7 +140,9 @@ fn check_acceptance(output: &Output, call: Call) -> Result<(), String> {
             Some(c) => Err(format!("the text has {}", c.escape_unicode())),
             None => Ok(()),
         },
-        Call::Inspect | Call::Tokenize | Call::Convert | Call::Quantize | Call::Run => check_json(&stdout),
+        Call::Inspect | Call::Tokenize | Call::Convert | Call::Quantize | Call::Run | Call::Embed => {
+            check_json(&stdout)
+        }
         Call::Verify | Call::Trace | Call::Diff => check_json(&stdout),
     }
 }
@@ -150,7 +153,7 @@ fn check_json(stdout: &str) -> Result<(), String> {
 }
 
 fn writes(call: Call) -> bool {
-    matches!(call, Call::Convert | Call::Quantize)
+    matches!(call, Call::Convert | Call::Quantize | Call::Embed)
 }
 
 fn check_old(target: &Path, call: Call) -> Result<(), String> {
@@ -159,7 +162,8 @@ fn check_old(target: &Path, call: Call) -> Result<(), String> {
 }
 
 fn check_new(target: &Path, call: Call) -> Result<(), String> {
-    let new = !writes(call) || fs::read(target).is_ok_and(|bytes| bytes.starts_with(b"GGUF"));
+    let is_new = |bytes: Vec<u8>| if call == Call::Embed { bytes != OLD } else { bytes.starts_with(b"GGUF") };
+    let new = !writes(call) || fs::read(target).is_ok_and(is_new);
     if new { Ok(()) } else { Err("there is no new output".to_owned()) }
 }
 
