@@ -7,8 +7,7 @@
 //! tokenizer.ggml.tokens          texts          .scores  f32          .token_type  i32         .merges  "a b"
 //! tokenizer.ggml.bos_token_id    and eos, eot, eom, unknown, padding, seperator, mask
 //! tokenizer.ggml.add_bos_token   and eos, sep   .add_space_prefix      .remove_extra_whitespaces
-//! tokenizer.ggml.precompiled_charsmap  u8
-//! tokenizer.chat_template
+//! tokenizer.ggml.precompiled_charsmap  u8    tokenizer.chat_template
 //!
 //! trueup.tokenizer.*             JSON text, only if the keys above would be read differently
 //! ```
