@@ -291,7 +291,7 @@ impl Vocabulary {
 
     /// Adds sentences about files that disagree or are incomplete. They come first.
     pub(crate) fn with_conflicts(mut self, conflicts: Vec<String>) -> Vocabulary {
-        self.conflicts += conflicts.len();
+        self.conflicts = self.conflicts.saturating_add(conflicts.len());
         self.notes.splice(..0, conflicts);
         self
     }
