@@ -13,6 +13,7 @@ mod quality;
 mod quantized;
 mod quantized_files;
 mod recurrent;
+mod rows;
 mod stories;
 mod texts;
 mod traces;
