@@ -459,7 +459,7 @@ fn a_folder_without_a_model_says_what_to_do() {
     write(path, "pytorch_model.bin", b"PK\x03\x04");
     faults.refused("pickle", open(), "", &["pickle files", "convert them to safetensors"]);
     write(path, "adapter.safetensors", b"");
-    faults.refused("other name", open(), "", &["pass the safetensors file"]);
+    faults.refused("other name", open(), "", &["adapter.safetensors holds the weights, pass it instead"]);
     std::fs::create_dir(path.join("model.safetensors")).unwrap();
     faults.refused("folder", open(), "model.safetensors", &["found a directory"]);
     faults.report();

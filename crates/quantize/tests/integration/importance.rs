@@ -132,7 +132,7 @@ fn bytes_of_every_type_do_not_depend_on_threads_with_and_without_importance() {
 #[test]
 fn entries_of_another_size_are_refused() {
     let scene = Scene::new();
-    let remedy = "; use the importance matrix of this model, compute it on more text, or pass --allow-partial-imatrix";
+    let remedy = "; use an importance matrix of this model; compute it with `trueup imatrix`";
     let cases: [(&str, Entry, &str); 5] = [
         // The same number of values, but three matrices for one, one for three, and two for three.
         (DENSE, (DENSE, 256, vec![1.0, 2.0, 3.0]), "blk.0.attn_q.weight (expected 768, found 3 x 256)"),
@@ -158,7 +158,7 @@ fn missing_entries_and_experts_without_tokens_are_refused_together() {
     let scene = Scene::new();
     let (refusal, note) = scene.refused(&entries()[1..]);
     assert!(
-        refusal.starts_with("expected an entry for every quantized tensor, found none for blk.0.attn_q.weight; use "),
+        refusal.starts_with("expected an entry for every quantized tensor, found none for blk.0.attn_q.weight; compute "),
         "{refusal}"
     );
     assert_eq!(note, "quantized without importance, because the importance matrix has no entry: blk.0.attn_q.weight");
