@@ -158,7 +158,8 @@ fn missing_entries_and_experts_without_tokens_are_refused_together() {
     let scene = Scene::new();
     let (refusal, note) = scene.refused(&entries()[1..]);
     assert!(
-        refusal.starts_with("expected an entry for every quantized tensor, found none for blk.0.attn_q.weight; compute "),
+        refusal
+            .starts_with("expected an entry for every quantized tensor, found none for blk.0.attn_q.weight; compute "),
         "{refusal}"
     );
     assert_eq!(note, "quantized without importance, because the importance matrix has no entry: blk.0.attn_q.weight");
