@@ -56,6 +56,32 @@ MODELS = {
         DEEPSEEK2, ep_size=1, n_group=1, topk_group=1, topk_method="greedy", q_lora_rank=None, routed_scaling_factor=1.0, max_position_embeddings=256)),
     "DeepSeek-V2": dict(source="deepseek-ai/DeepSeek-V2-Chat", tokenizer="gptneox", config=dict(
         DEEPSEEK2, ep_size=1, n_group=3, topk_group=2, topk_method="group_limited_greedy", q_lora_rank=40, routed_scaling_factor=16.0)),
+    "DeepSeek-V3": dict(source="deepseek-ai/DeepSeek-V3, a bf16 copy", tokenizer="gptneox", config=dict(
+        SMALL, **BYTES, architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", attention_bias=False, attention_dropout=0.0,
+        aux_loss_alpha=0.001, ep_size=1, first_k_dense_replace=1, hidden_act="silu", initializer_range=0.02, kv_lora_rank=24,
+        max_position_embeddings=256, moe_intermediate_size=32, moe_layer_freq=1, n_group=3, n_routed_experts=6, n_shared_experts=1,
+        norm_topk_prob=True, num_experts_per_tok=2, num_key_value_heads=4, num_nextn_predict_layers=1, pretraining_tp=1, q_lora_rank=40,
+        qk_nope_head_dim=16, qk_rope_head_dim=8, rms_norm_eps=1e-6, rope_theta=10000, routed_scaling_factor=2.5, scoring_func="sigmoid",
+        seq_aux=True, tie_word_embeddings=False, topk_group=2, topk_method="noaux_tc", torch_dtype="bfloat16",
+        transformers_version="4.33.1", use_cache=True, v_head_dim=12, rope_scaling={
+            "beta_fast": 32, "beta_slow": 1, "factor": 4, "mscale": 1.0, "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 64, "type": "yarn"})),
+    "Falcon-RW": dict(source="tiiuae/falcon-rw-1b", tokenizer="gptneox", attention="sdpa", config=dict(
+        BYTES, alibi=True, apply_residual_connection_post_layernorm=False, architectures=["FalconForCausalLM"], attention_dropout=0.0,
+        bias=True, hidden_dropout=0.0, hidden_size=96, initializer_range=0.02, layer_norm_epsilon=1e-5, model_type="falcon",
+        multi_query=False, new_decoder_architecture=False, num_attention_heads=6, num_hidden_layers=2, parallel_attn=False,
+        torch_dtype="bfloat16", use_cache=True)),
+    "MPT": dict(source="mosaicml/mpt-7b-instruct", tokenizer="gptneox", attention="eager", config=dict(
+        architectures=["MPTForCausalLM"], model_type="mpt", d_model=96, emb_pdrop=0, embedding_fraction=1.0, expansion_ratio=2,
+        attn_config={"alibi": True, "alibi_bias_max": 8, "attn_impl": "torch", "attn_pdrop": 0, "attn_type": "multihead_attention",
+                     "attn_uses_sequence_id": False, "clip_qkv": None, "prefix_lm": False, "qk_ln": False, "softmax_scale": None},
+        init_device="cpu", learned_pos_emb=True, logit_scale=None, max_seq_len=256, n_heads=6, n_layers=2, no_bias=True,
+        norm_type="low_precision_layernorm", resid_pdrop=0, torch_dtype="bfloat16", use_cache=False, verbose=0, vocab_size=382)),
+    "Refact": dict(source="smallcloudai/Refact-1_6B-fim", tokenizer="gptneox", remote="Refact", config=dict(
+        architectures=["GPTRefactForCausalLM"], model_type="gpt_refact", attention_bias_in_fp32=True, attention_softmax_in_fp32=True,
+        attn_pdrop=0.1, bos_token_id=-1, do_sample=True, eos_token_id=380, embd_pdrop=0.1, initializer_range=0.02,
+        layer_norm_epsilon=1e-5, multi_query=True, n_embd=80, n_head=5, n_inner=None, n_layer=2, n_positions=256, resid_pdrop=0.1,
+        scale_attention_softmax_in_fp32=True, scale_attn_weights=True, torch_dtype="bfloat16", use_cache=True, vocab_size=382)),
     "GraniteMoe": dict(source="ibm-granite/granite-3.0-1b-a400m-instruct", tokenizer="gptneox", config=dict(
         SMALL, **BYTES, architectures=["GraniteMoeForCausalLM"], model_type="granitemoe", attention_bias=False, attention_dropout=0.0,
         attention_multiplier=0.25, embedding_multiplier=6.0, hidden_act="silu", initializer_range=0.02, logits_scaling=0.5,
