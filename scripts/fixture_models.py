@@ -471,7 +471,7 @@ MODELS = {
     "olmoe": dict(kind="OlmoeConfig", tokenizer=digits_tokenizer, pad_rows=0, features=["router", "qk_norm", "norm_topk_prob"],
                   config=dict(SMALL, num_key_value_heads=4, intermediate_size=32, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False)),
     "deepseek2": dict(kind="DeepseekV2Config", tokenizer=digits_tokenizer, pad_rows=0, features=["router", "shared_expert", "expert_groups"],
-                      config=dict(LATENT, q_lora_rank=None, topk_method="group_limited_greedy", n_group=4, topk_group=2, num_experts_per_tok=3,
+                      config=dict(LATENT, kv_lora_rank=64, qk_nope_head_dim=16, v_head_dim=24, q_lora_rank=None, topk_method="group_limited_greedy", n_group=4, topk_group=2, num_experts_per_tok=3,
                                   n_shared_experts=1, routed_scaling_factor=1.5)),
     "deepseek3": dict(kind="DeepseekV3Config", tokenizer=digits_tokenizer, pad_rows=0,
                       features=["router", "shared_expert", "expert_groups", "selection_bias", "norm_topk_prob", "rope_scaling"],
