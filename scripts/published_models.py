@@ -72,7 +72,7 @@ MODELS = {
         multi_query=False, new_decoder_architecture=False, num_attention_heads=6, num_hidden_layers=2, parallel_attn=False,
         torch_dtype="bfloat16", use_cache=True)),
     "MPT": dict(source="mosaicml/mpt-7b-instruct", tokenizer="gptneox", attention="eager", config=dict(
-        architectures=["MPTForCausalLM"], model_type="mpt", d_model=96, emb_pdrop=0, embedding_fraction=1.0, expansion_ratio=2,
+        architectures=["MPTForCausalLM"], model_type="mpt", d_model=96, emb_pdrop=0, embedding_fraction=1.0, expansion_ratio=4,
         attn_config={"alibi": True, "alibi_bias_max": 8, "attn_impl": "torch", "attn_pdrop": 0, "attn_type": "multihead_attention",
                      "attn_uses_sequence_id": False, "clip_qkv": None, "prefix_lm": False, "qk_ln": False, "softmax_scale": None},
         init_device="cpu", learned_pos_emb=True, logit_scale=None, max_seq_len=256, n_heads=6, n_layers=2, no_bias=True,

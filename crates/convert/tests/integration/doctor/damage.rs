@@ -194,7 +194,7 @@ pub const CASES: &[Case] = &[
         &["tokenizer.ggml.token_type", "<\\|im_end\\|>", "type 4, expected 3"],
         gguf_files::end_type,
     ),
-    case("template-writes-bos", &["bos"], |s| s.fixture("llama3")),
+    case("template-writes-bos", &["BOS"], |s| s.fixture("llama3")),
     case("not-finite", &["blk.0.ffn_up.weight", "element [3, 2]", "2 values"], gguf_files::not_finite),
     case("not-finite", &["blk.0.ffn_up.weight", "element [32, 1]", "1 block"], gguf_files::scale_not_finite),
     case("not-finite", &["model.norm.weight", "element [1]", "1 value"], folders::not_finite),
