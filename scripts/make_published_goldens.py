@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Write models whose config.json is a published one with smaller sizes, and what other software computes for them.
+"""Write models whose config.json is a published one with smaller sizes, and their reference logits.
 
     OMP_NUM_THREADS=1 python scripts/make_published_goldens.py [fixtures/published.json]
 
 Many published models share a class with others, so no checkpoint of fixtures/models has their name and their keys.
-published_models.py lists them. A model here has no stored weights: `values` gives each element from the seed, the names
-of the model and the tensor, and the index. transformers computes the logits in float64; for classes that it does not have, the class
-of the same layers or remote_models.py does. The seed is the first that is clear, as in make_fixtures.py.
+published_models.py lists them. A model here has no stored weights: `values` computes each element from the seed, the
+names of the model and the tensor, and the index. transformers computes the logits in float64; for classes that it does
+not have, the class with the same layers or remote_models.py computes them. The seed is the first one with clear greedy
+tokens, as in make_fixtures.py.
 """
 import argparse
 import json

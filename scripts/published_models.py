@@ -1,7 +1,7 @@
 """Models that share a class with others: the keys of the published config.json, with smaller sizes and vocabularies.
 
-`source` is the repository of Hugging Face that publishes the keys. `tokenizer` is the fixture whose tokenizer the test
-uses. `oracle` replaces keys if transformers lacks the class; `remote` is a class of remote_models.py.
+`source` is the Hugging Face repository of the model. The keys were written without access to the published files: they
+are not copies of them. `tokenizer` is the fixture whose tokenizer the test uses. `oracle` replaces keys if transformers lacks the class; `remote` is a class of remote_models.py.
 """
 
 SMALL = dict(hidden_size=64, intermediate_size=96, num_attention_heads=4, num_hidden_layers=2)

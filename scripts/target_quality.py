@@ -5,8 +5,8 @@
 
 Quantizes the model as the fixed type, then again with `--target` and the size of that file. Both results are compared
 with the source on a text that was not used to choose the types. With --imatrix, both use an importance matrix of the
-text in --corpus. Prints a Markdown row for each file; exit code 1 if the file of --target is larger, or not clearly
-closer to the source: by twice the standard errors of both figures.
+text in --corpus. Prints a Markdown row for each file. Exits with 1 if the --target file is larger, or if its KL
+divergence is not lower by at least twice the combined standard error.
 """
 import argparse
 import json

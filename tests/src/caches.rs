@@ -1,5 +1,4 @@
-//! KV caches on any device: what one holds stays when it grows and when it is copied, and it may lie in the host's
-//! memory.
+//! KV caches on any device: contents survive growth and copies, and the cache may be in host memory.
 
 use crate::fixture::fixture;
 use crate::way::convert;
@@ -14,6 +13,9 @@ use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
 
 /// A fixture with heads of whole blocks of a cache.
 const FIXTURE: &str = "qwen3";
+
+/// A fixture with recurrent states.
+const RECURRENT: &str = "mamba2";
 
 /// Tokens that its sequences can hold here: more than a cache has room for at first.
 const CONTEXT: usize = 2 * ROOM_FIRST;
@@ -30,7 +32,11 @@ pub fn caches(name: &str, device: &Arc<dyn Device>) -> Vec<String> {
         .filter(|kv| grown(&model, device, *kv, false) != grown(&model, device, *kv, true))
         .map(|kv| format!("a cache of {kv} on {name} changes when it grows"))
         .collect();
-    let copies = [DType::F16, DType::Q8_0].into_iter().filter_map(|kv| copied(&model, device, kv));
+    let recurrent = scratch.path().join("recurrent.gguf");
+    convert(&fixture(RECURRENT).folder, &recurrent, Some(DType::F16), None);
+    let recurrent = Arc::new(ModelFile::open(recurrent).unwrap_or_else(|error| panic!("{error}")));
+    let copies = [(&model, DType::F16), (&model, DType::Q8_0), (&recurrent, DType::F16)];
+    let copies = copies.into_iter().filter_map(|(model, kv)| copied(model, device, kv));
     wrong.extend(copies.map(|problem| format!("{name}: {problem}")));
     let cacheless: Arc<dyn Device> = Arc::new(Cacheless::new(Arc::clone(device)));
     for (device, place) in [(device, "the device"), (&cacheless, "the host")] {
@@ -77,7 +83,8 @@ fn grown(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType, before: bo
 }
 
 fn session(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType) -> Session {
-    let options = SessionOptions { context: Some(CONTEXT), sequences: 2, kv: Some(kv), ..SessionOptions::default() };
+    let context = Some(CONTEXT.min(model.model().spec().context_max()));
+    let options = SessionOptions { context, sequences: 2, kv: Some(kv), ..SessionOptions::default() };
     let fallback = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let weights = Weights::new(Arc::clone(model), Arc::clone(device), Some(fallback));
     Session::new(Arc::new(weights), &options).unwrap_or_else(|error| panic!("{error}"))
@@ -91,17 +98,24 @@ fn computed(session: &mut Session, tokens: std::ops::Range<usize>, sequence: usi
     (0..logits.rows()).flat_map(|row| logits.row(row).to_vec()).map(f64::to_bits).collect()
 }
 
-/// What is not right when a sequence continues a copy of another one, and a snapshot of itself.
+/// What is not right when a sequence continues a copy of another one, or a snapshot that replaced other contents.
 fn copied(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType) -> Option<String> {
     let mut session = session(model, device, kv);
     computed(&mut session, 0..12, 1);
     let snapshot = session.snapshot(1).unwrap_or_else(|error| panic!("{error}"));
     let expected = computed(&mut session, 12..20, 1);
     session.fork(1, 0, 12).unwrap_or_else(|error| panic!("{error}"));
+    session.truncate(1, 0);
+    computed(&mut session, 100..120, 1);
+    session.fork(0, 1, 12).unwrap_or_else(|error| panic!("{error}"));
+    let back = computed(&mut session, 12..20, 1);
     let forked = computed(&mut session, 12..20, 0);
+    session.truncate(1, 0);
+    computed(&mut session, 100..120, 1);
     session.restore(1, &snapshot).unwrap_or_else(|error| panic!("{error}"));
     let restored = computed(&mut session, 12..20, 1);
-    let what = [("a fork", forked), ("a snapshot", restored)].into_iter().find(|(_, bits)| *bits != expected)?.0;
+    let copies = [("a fork", forked), ("a fork of a fork", back), ("a snapshot", restored)];
+    let what = copies.into_iter().find(|(_, bits)| *bits != expected)?.0;
     Some(format!("{what} of a sequence with a cache of {kv} has other bits"))
 }
 

@@ -253,7 +253,7 @@ fn read_legacy(source: SourceFile) -> Result<Importance> {
             0..LEGACY_ENTRIES_PLAUSIBLE => {
                 format!("expected an importance matrix, found a file too small for its {count} entries")
             }
-            _ => "expected an importance matrix (GGUF or .dat), found a file of another kind".to_owned(),
+            _ => "expected an importance matrix (GGUF or .dat), found a file in another format".to_owned(),
         };
         return Err(Error::new(source.path(), problem).help(HELP));
     }
@@ -335,7 +335,7 @@ mod tests {
             (b"GGUF".to_vec(), ""),
             (0i32.to_le_bytes().to_vec(), "expected a positive number, found 0"),
             ((-1i32).to_le_bytes().to_vec(), "expected a positive number, found -1"),
-            (many, "expected an importance matrix (GGUF or .dat), found a file of another kind"),
+            (many, "expected an importance matrix (GGUF or .dat), found a file in another format"),
             (whole[..whole.len() - 1].to_vec(), "values"),
             (twice, "expected each name once, found a.weight twice"),
             (legacy(&[("a.weight", 1, &[1.0, f32::NAN])], &[]), "expected finite importance of 0 or more, found NaN"),

@@ -164,7 +164,9 @@ fn bytes_of(numbers: impl Iterator<Item = f32>) -> Vec<u8> {
 
 /// The elements of an f32 tensor.
 fn floats(file: &Gguf, number: usize) -> Result<Vec<f32>> {
-    let Some(tensor) = file.tensors().get(number) else { return Ok(Vec::new()) };
+    let Some(tensor) = file.tensors().get(number) else {
+        return Err(Error::new(file.path(), format!("expected a tensor with number {number}, found none")).help(HELP));
+    };
     if tensor.dtype != DType::F32 {
         let problem = format!("expected f32, found {}", tensor.dtype);
         return Err(Error::new(file.path(), problem).at(format!("tensor {}", quote(&tensor.name))).help(HELP));

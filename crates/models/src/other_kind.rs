@@ -9,7 +9,7 @@ use trueup_formats::{Error, quote};
 pub struct OtherKind {
     what: String,
     help: &'static str,
-    has_matrices: bool,
+    can_be_quantized: bool,
 }
 
 impl OtherKind {
@@ -34,7 +34,7 @@ impl OtherKind {
             ("", "") if has("imatrix.") => importance_matrix(),
             _ => return None,
         };
-        Some(OtherKind { what, help, has_matrices: false })
+        Some(OtherKind { what, help, can_be_quantized: false })
     }
 
     /// What was found, for people: `a LoRA adapter of NAME`.
@@ -42,9 +42,9 @@ impl OtherKind {
         &self.what
     }
 
-    /// Whether the file has matrices that can be quantized, as a projector has.
-    pub fn has_matrices(&self) -> bool {
-        self.has_matrices
+    /// Whether the file can be quantized like a model: a projector.
+    pub fn can_be_quantized(&self) -> bool {
+        self.can_be_quantized
     }
 
     /// As the error that using the file as a model ends with.
@@ -60,7 +60,7 @@ fn importance_matrix() -> (String, &'static str) {
 
 fn projector() -> OtherKind {
     let what = "the image or audio encoder of a multimodal model (mmproj)".to_owned();
-    OtherKind { what, help: "pass the GGUF file with the language model", has_matrices: true }
+    OtherKind { what, help: "pass the GGUF file with the language model", can_be_quantized: true }
 }
 
 #[cfg(test)]

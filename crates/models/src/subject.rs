@@ -1,10 +1,10 @@
-//! Keys of the numbers that are checked together with the rest of a model. A check does not know where a number comes
-//! from; here its message gets the key.
+//! Adds keys to the messages of checks. A check of a model sees only numbers; this table maps the first words of its
+//! message to the key in GGUF or `config.json`.
 
 use crate::config::Object;
 use trueup_formats::gguf::Metadata;
 
-/// A number that checks report.
+/// A checked number and its keys.
 struct Subject {
     /// The words that its messages begin with.
     words: &'static str,

@@ -92,12 +92,12 @@ pub trait Device: Send + Sync {
         Ok(None)
     }
 
-    /// Copies host bytes, laid out as in GGUF, into a tensor, which is no view, or into neighboring rows of a state.
-    /// The device may keep them in another layout.
+    /// Copies host bytes in GGUF layout into a tensor that is not a view, or into consecutive rows of a state. The
+    /// device may keep them in another layout.
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()>;
 
-    /// The tensor's bytes as in GGUF, bit for bit what was uploaded or computed; of a view those of the elements that
-    /// it shows, of neighboring rows of a state theirs. Fails for a weight that is stored as another type.
+    /// Reads the tensor's bytes in GGUF layout, bit for bit as uploaded or computed. For a view or consecutive rows of a
+    /// state, reads only their elements. Fails for a weight that is stored as another type.
     fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()>;
 
     /// Copies a tensor of the same type from another device, or rows of a state to others, by default through the host.
@@ -234,8 +234,8 @@ impl fmt::Debug for Buffer {
 pub struct Tensor {
     /// The memory it lies in.
     pub buffer: Buffer,
-    /// Where in the buffer; 0 unless the buffer is an arena, or the tensor is some rows of a state, which can be
-    /// uploaded, downloaded and copied, but not computed with.
+    /// Offset in the buffer: 0, except in an arena or for consecutive rows of a state. Such rows can be uploaded,
+    /// downloaded and copied, but not used in computation.
     pub offset_bytes: usize,
     /// Shape and data type.
     pub ty: TensorType,

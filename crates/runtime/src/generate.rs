@@ -42,8 +42,8 @@ pub struct GenerateOptions {
     pub sampling: Sampling,
     /// Whether logits are kept: of all positions of the prompts, and those that each token was chosen by.
     pub keep_logits: bool,
-    /// Whether the beginning of a prompt that a sequence holds already is not computed again, but copied if the
-    /// sequence is another one. Changes no bit. Without effect where logits are kept.
+    /// Whether to reuse a prompt prefix that a sequence has already computed. A prefix of another sequence is copied.
+    /// The results are bit-identical. Has no effect if logits are kept.
     pub reuse: bool,
     /// How a text goes on when its sequence is full; `None` ends it there.
     pub context_shift: Option<ContextShift>,

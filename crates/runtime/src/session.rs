@@ -343,10 +343,8 @@ impl Session {
         let mut lengths: Vec<usize> = self.tokens.iter().map(Vec::len).collect();
         for entry in entries {
             self.model().expect_token(entry.token)?;
-            let Some(length) = lengths.get_mut(entry.sequence) else {
-                let (sequence, count) = (entry.sequence, self.sequences());
-                return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));
-            };
+            self.expect_sequence(entry.sequence)?;
+            let length = &mut lengths[entry.sequence];
             if self.sizes.has_encoder && self.sources[entry.sequence] == 0 {
                 let sequence = entry.sequence;
                 return Err(Error::Request(format!(

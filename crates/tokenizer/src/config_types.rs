@@ -81,7 +81,7 @@ fn check_tokens(listed: &Map<String, Value>, path: &Path) -> Result<()> {
     for (id, token) in listed {
         let place = format!("added_tokens_decoder: {}", quote(id));
         if id.parse::<u32>().is_err() {
-            return Err(wrong(path, &place, "the ID of a token as the key", token));
+            return Err(wrong(path, "added_tokens_decoder", "token IDs as keys", &Value::from(id.as_str())));
         }
         if !token.get("content").is_some_and(Value::is_string) {
             return Err(wrong(path, &place, "an object with the string \"content\"", token));
@@ -126,7 +126,7 @@ mod tests {
             (json!({ "added_tokens_decoder": [] }), "added_tokens_decoder: expected an object, found []"),
             (
                 json!({ "added_tokens_decoder": { "x": { "content": "a" } } }),
-                "x: expected the ID of a token as the key",
+                "added_tokens_decoder: expected token IDs as keys, found \"x\"",
             ),
             (tokens(json!("a")), "added_tokens_decoder: 7: expected an object with the string \"content\""),
             (tokens(json!({ "content": "a", "special": 1 })), "7: special: expected true or false, found 1"),

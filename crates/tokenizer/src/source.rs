@@ -60,7 +60,7 @@ impl Vocabulary {
     /// Reads the vocabulary of a model at `path`. Fails when there is no file, when one lies, or when it needs what is
     /// not supported; the message names the file and the place.
     pub fn from_files(files: &TokenizerFiles, model: &ModelTokens, path: &Path) -> Result<Vocabulary> {
-        let mut notes = Vec::new();
+        let mut notes = Notes::default();
         refuse_stand_ins(files, path)?;
         config_types::check(files, path)?;
         let mut names = match sentinels::is_here(files, model) {
@@ -71,7 +71,7 @@ impl Vocabulary {
         let mut parts = if let Some(bytes) = &files.tokenizer_json {
             from_tokenizer_json(bytes, files, model, path, &mut notes)?
         } else if let Some(two_files) = two_files.filter(|_| vocab_json::is_named(files, model)) {
-            from_vocab_json(two_files, files, model, path, &mut names, &mut notes)?
+            from_vocab_json(two_files, files, model, path, &mut names, &mut notes.conflicts)?
         } else if let Some(bytes) = &files.tokenizer_model {
             from_tokenizer_model(bytes, files, model, path, &mut notes)?
         } else if let Some(bytes) = &files.ice_text {
@@ -80,28 +80,29 @@ impl Vocabulary {
             ranked::check_name(ranks, files, path)?;
             ranked::qwen_parts(&ranks.bytes, path)?
         } else if let Some(two_files) = two_files {
-            from_vocab_json(two_files, files, model, path, &mut names, &mut notes)?
+            from_vocab_json(two_files, files, model, path, &mut names, &mut notes.conflicts)?
         } else if let Some(bytes) = &files.vocab_txt {
-            from_vocab_txt(bytes, files, model, path, &mut names, &mut notes)?
+            from_vocab_txt(bytes, files, model, path, &mut names, &mut notes.conflicts)?
         } else if let Some(file) = &files.llama2c {
             llama2c_vocabulary::parts(file, path)?
         } else if let Some(file) = &files.flm {
-            flm_vocabulary::parts(file, model, path, &mut notes)?
+            flm_vocabulary::parts(file, model, path, &mut notes.others)?
         } else {
             return Err(no_vocabulary(files, path));
         };
-        note_split(files, &mut notes);
+        note_split(files, &mut notes.others);
         if files.is_replaced {
-            note_replaced(&parts, files, &mut notes);
+            note_replaced(&parts, files, &mut notes.others);
         }
-        assign(&mut parts, files, model, path, &names, &mut notes)?;
+        assign(&mut parts, files, model, path, &names, &mut notes.conflicts)?;
         vocab_txt::settle_accents(parts.normalizer.as_mut());
         pad(&mut parts.tokens, model.vocab_size, path)?;
         if let Some(file) = &files.flm {
             flm_vocabulary::read_own(&mut parts, file, path)?;
         }
         parts.chat_template = chat_template(files).or_else(|| template_of_kind(files, &mut parts));
-        Ok(Vocabulary::new(parts, path)?.with_conflicts(notes).with_notes(unread(files, model)))
+        notes.others.extend(unread(files, model));
+        Ok(Vocabulary::new(parts, path)?.with_conflicts(notes.conflicts).with_notes(notes.others))
     }
 
     /// Reads the vocabulary of a `.flm` file, as [`Vocabulary::from_files`].
@@ -113,6 +114,15 @@ impl Vocabulary {
             path,
         )
     }
+}
+
+/// Sentences about the files.
+#[derive(Default)]
+struct Notes {
+    /// Files that disagree or are incomplete.
+    conflicts: Vec<String>,
+    /// Settings that are not applied, files that are not read.
+    others: Vec<String>,
 }
 
 /// Prompts where no file has a template: the pieces of a `.flm` file, else those of the program that belongs to such
@@ -181,7 +191,7 @@ fn other_pieces(pieces: &Parts, parts: &Parts) -> String {
     let place = differing.map(|((id, piece), token)| {
         let token = token.map_or_else(|| "missing".to_owned(), |token| format!("\"{}\"", quote(&token.text)));
         format!(
-            "; they differ, first in id {id}, which is {token} in tokenizer.json and \"{}\" in tokenizer.model",
+            "; the first difference is at ID {id}: {token} in tokenizer.json, \"{}\" in tokenizer.model",
             quote(&piece.text)
         )
     });
@@ -194,12 +204,13 @@ fn from_tokenizer_json(
     files: &TokenizerFiles,
     model: &ModelTokens,
     path: &Path,
-    notes: &mut Vec<String>,
+    notes: &mut Notes,
 ) -> Result<Parts> {
     let tokenizer_json::Read { mut parts, beyond } = {
         let file = files.replacement.as_deref().unwrap_or(path);
-        tokenizer_json::read(bytes, model.vocab_size, file, notes)?
+        tokenizer_json::read(bytes, model.vocab_size, file, &mut notes.others)?
     };
+    let notes = &mut notes.conflicts;
     if let Some((text, id, other)) = files.vocab_json.as_deref().and_then(|bytes| first_difference(bytes, &parts)) {
         let other = other.map_or_else(|| "none".to_owned(), |other| other.to_string());
         notes.push(format!(
@@ -296,7 +307,7 @@ fn from_tokenizer_model(
     files: &TokenizerFiles,
     model: &ModelTokens,
     path: &Path,
-    notes: &mut Vec<String>,
+    notes: &mut Notes,
 ) -> Result<Parts> {
     let mut parts = match ranked::is_ranks(bytes) {
         true => chatglm::ranked_parts(bytes, files, path)?,
@@ -320,7 +331,7 @@ fn from_tokenizer_model(
         // Its program knows more tokens, and names them itself.
         let mut listed = if files.is_replaced { Listed::none() } else { Listed::read(files) };
         listed.tokens.extend(chatglm::behind(parts.tokens.len(), &listed.tokens));
-        merge(&mut parts, listed, (files, &SpecialNames::none()), target, notes)?;
+        merge(&mut parts, listed, (files, &SpecialNames::none()), target, &mut notes.conflicts)?;
     } else if sentinels::is_here(files, model) {
         let (mut listed, names) = match files.is_replaced {
             true => (Listed::none(), SpecialNames::none()),
@@ -328,10 +339,10 @@ fn from_tokenizer_model(
         };
         let ids: HashSet<u32> = listed.tokens.iter().map(|token| token.id).collect();
         listed.tokens.extend(sentinels.into_iter().filter(|token| !ids.contains(&token.id)));
-        notes.extend(sentinels::note(files));
-        merge(&mut parts, listed, (files, &names), target, notes)?;
+        notes.others.extend(sentinels::note(files));
+        merge(&mut parts, listed, (files, &names), target, &mut notes.conflicts)?;
     } else {
-        merge_files(&mut parts, files, &SpecialNames::of(files), target, notes)?;
+        merge_files(&mut parts, files, &SpecialNames::of(files), target, &mut notes.conflicts)?;
     }
     if matches!(parts.normalizer, Some(Normalizer::Sentencepiece { .. })) {
         // They are found in raw text: the normalizer of the model does not know them.
@@ -378,8 +389,8 @@ fn note_split(files: &TokenizerFiles, notes: &mut Vec<String>) {
     let key = files.tokenizer_config.as_ref().and_then(|config| config.get("split_special_tokens"));
     if key.and_then(serde_json::Value::as_bool) == Some(true) && !files.is_replaced {
         notes.push(
-            "split_special_tokens in tokenizer_config.json is ignored, because GGUF has no key for it: the text of a special \
-             token in a prompt becomes this token, while transformers divides it into ordinary tokens"
+            "split_special_tokens in tokenizer_config.json is ignored, because GGUF has no key for it: text in a \
+             prompt that spells a special token is encoded as that token; transformers splits it into ordinary tokens"
                 .to_owned(),
         );
     }

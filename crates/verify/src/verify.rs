@@ -206,7 +206,7 @@ fn check(model: &ModelFile, options: &VerifyOptions, sources: &[Vec<u32>]) -> Re
     }
     if longest.checked_add(options.steps).is_none_or(|tokens| tokens > room) {
         return Err(Error::Request(format!(
-            "the longest prompt of {} and {} exceed the context of {room}; {}use a shorter prompt or fewer steps (--steps)",
+            "the longest prompt ({}) plus {} exceeds the context of {room}; {}use a shorter prompt or fewer steps (--steps)",
             counted(longest, "token"),
             counted(options.steps, "step"),
             if room < model.model().spec().context_max() { "increase -c, or " } else { "" },

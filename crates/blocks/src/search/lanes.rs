@@ -405,19 +405,25 @@ mod tests {
 
     fn check_quotients<V: Lanes>() {
         let divisors = [1.0, 3.0, 7.1e-9, 1.3e-37, 2e-39, 1e-45, 1.7e29, 3.1e30, f32::MAX, f32::INFINITY, 5e20];
-        for divisor in divisors {
-            let near = near_halves::<V>(-9.0, 9.0).concat();
-            let far = [0.0, -0.0, 1e5, -1e5, 3e6, 5e6, -5e6, 1e30, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
-            let quotients = near.iter().copied().chain(far);
-            let mut dividends: Vec<f32> =
-                quotients.flat_map(|number| [(number * divisor).next_down(), number * divisor]).collect();
-            dividends.resize(dividends.len().next_multiple_of(V::LANES), 0.0);
-            for dividends in dividends.chunks(V::LANES) {
-                for levels in [4, 8] {
-                    let code = |dividend: &f32| nearest(dividend / divisor).clamp(-levels, levels - 1) as f32;
-                    let expected: Vec<f32> = dividends.iter().map(code).collect();
-                    let found = numbers(descent::nearest_quotient(V::load(dividends), V::splat(divisor), levels));
-                    assert_eq!(found, expected, "{dividends:?} / {divisor}");
+        let near = near_halves::<V>(-9.0, 9.0).concat();
+        let clear: Vec<f32> = (-95..95).map(|step| 0.1 * step as f32).collect();
+        let far = [0.0, -0.0, 1e5, -1e5, 3e6, 5e6, -5e6, 1e30, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
+        let quotients = || near.iter().chain(&clear).chain(&far).copied();
+        for (divisor, levels) in divisors.iter().flat_map(|divisor| [(*divisor, 4), (*divisor, 8)]) {
+            let code = |dividend: f32| nearest(dividend / divisor).clamp(-levels, levels - 1) as f32;
+            for dividend in quotients().flat_map(|number| [(number * divisor).next_down(), number * divisor]) {
+                // Alone, with a lane that is dropped, and with one that needs a division.
+                for other in [dividend, 0.5 * divisor, f32::NAN] {
+                    let mut dividends = [dividend; LANES_MAX];
+                    dividends[0] = other;
+                    let mut divisors = [divisor; LANES_MAX];
+                    divisors[1] = [0.0, -1.0, f32::NEG_INFINITY][levels as usize % 3];
+                    let found = numbers(descent::nearest_quotient(V::load(&dividends), V::load(&divisors), levels));
+                    assert_eq!(found[0], code(other), "{other} / {divisor} next to {dividend}");
+                    assert!(
+                        found[2..].iter().all(|found| *found == code(dividend)),
+                        "{dividend} / {divisor}: {found:?}"
+                    );
                 }
             }
         }

@@ -148,10 +148,10 @@ pub fn run(arguments: Arguments) -> Result {
     Ok(Code::Done)
 }
 
-/// Refuses adapters, importance matrices and control vectors, which have no matrices to quantize.
+/// Refuses adapters, importance matrices and control vectors, which are not models.
 fn refuse_other_kinds(source: &dyn Checkpoint) -> Result<()> {
     let Description::Gguf(metadata) = source.description() else { return Ok(()) };
-    match OtherKind::of_metadata(metadata).filter(|kind| !kind.has_matrices()) {
+    match OtherKind::of_metadata(metadata).filter(|kind| !kind.can_be_quantized()) {
         Some(kind) => Err(kind.error(source.path()).into()),
         None => Ok(()),
     }

@@ -46,7 +46,7 @@ static TOKENIZER_FAILS: Rule = Rule::error(
 );
 static TOKENIZER_FILES: Rule = Rule::note(
     "tokenizer-files-disagree",
-    "programs that use other files, or another rule, can produce other token IDs",
+    "programs that read a different one of these files can produce different token IDs",
     "compare the token IDs of a text with those of the original model; correct or remove the wrong file",
 );
 static PRE_TOKENIZER_MISSING: Rule = Rule::warning(

@@ -276,13 +276,13 @@ fn check_shared_head(keys: &mut Keys, decoder: &Decoder, latent: &Latent) {
         (
             "attention.key_length",
             key_size,
-            format!("attention.kv_lora_rank is {rank} and rope.dimension_count is {rotated}"),
+            format!("attention.kv_lora_rank {rank} + rope.dimension_count {rotated}"),
             decoder.key_size,
         ),
-        ("attention.value_length", rank, "this is attention.kv_lora_rank".to_owned(), decoder.value_size),
+        ("attention.value_length", rank, "equal to attention.kv_lora_rank".to_owned(), decoder.value_size),
     ] {
         if keys.has(key) && found != expected {
-            keys.wrong(key, &format!("expected {expected}, because {why}, found {found}"));
+            keys.wrong(key, &format!("expected {expected} ({why}), found {found}"));
         }
     }
 }
@@ -293,7 +293,7 @@ fn check_dense_layers(keys: &mut Keys, is_sparse: &[bool]) {
     let dense = is_sparse.iter().take_while(|is_sparse| !**is_sparse).count();
     if let Some(found) = keys.count_if_present(key).filter(|found| usize::try_from(*found) != Ok(dense)) {
         let why = format!("layer {dense} is the first one with tensors of experts");
-        keys.wrong(key, &format!("expected {dense}, because {why}, found {found}"));
+        keys.wrong(key, &format!("expected {dense} ({why}), found {found}"));
     }
 }
 

@@ -53,10 +53,7 @@ pub static MAMBA: Architecture = Architecture {
     from_metadata: |keys| {
         let layers = keys.layers();
         if keys.flag_or("ssm.dt_b_c_rms", false) {
-            keys.wrong(
-                "ssm.dt_b_c_rms",
-                "expected false, found true, and norms of the scan's inputs are not supported",
-            );
+            keys.wrong("ssm.dt_b_c_rms", "expected false (normalized dt, B and C are not supported), found true");
         }
         let mixer = StateSpace::from_keys(keys, Rates::Channels { rank: 1 });
         let numbers = Numbers::from_keys(keys);

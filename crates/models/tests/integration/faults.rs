@@ -867,7 +867,7 @@ fn files_with_wrong_keys_of_latent_attention_are_refused() {
             ),
             (
                 |m, _| drop(m.insert("deepseek2.attention.kv_lora_rank", 64u32)),
-                "attention.key_length: expected 80, because attention.kv_lora_rank is 64 and rope.dimension_count is 16",
+                "attention.key_length: expected 80 (attention.kv_lora_rank 64 + rope.dimension_count 16)",
             ),
             (
                 |m, _| drop(m.insert("deepseek2.attention.key_length_mla", 16u32)),

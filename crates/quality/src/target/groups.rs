@@ -70,9 +70,10 @@ impl Group {
         if self.candidates.contains(&DType::Q8_0) { DType::Q8_0 } else { self.source }
     }
 
-    /// The types whose costs are measured: all of them, or [`Group::anchors`].
+    /// The types whose costs are measured: all quantized ones, or [`Group::anchors`].
     pub fn measured_types(&self, all: bool) -> Vec<DType> {
-        if all { self.measurable().copied().collect() } else { self.anchors() }
+        let quantized: Vec<DType> = self.measurable().copied().filter(DType::is_quantized).collect();
+        if all && !quantized.is_empty() { quantized } else { self.anchors() }
     }
 
     /// All candidates except the types of the source and of the base.

@@ -168,6 +168,14 @@ mod tests {
         let measured = measured(&errors, &kl);
         assert!(measured.is_complete(&group, true));
         assert_eq!(measured.costs(&group), [0.5, 0.75, 0.125, 0.0, 0.0]);
+        // f16 is smaller than the source, and better than the base.
+        let mut measured = measured;
+        measured.errors.insert("q8_0".to_owned(), 0.1);
+        measured.errors.insert("f16".to_owned(), 1e-6);
+        let group = Group { source: DType::F32, ..group };
+        assert!(measured.is_complete(&group, true));
+        let costs = measured.costs(&group);
+        assert!(costs[3] == 0.0 && costs[4] < 0.0, "{costs:?}");
     }
 
     #[test]

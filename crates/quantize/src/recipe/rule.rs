@@ -35,7 +35,7 @@ impl Rule {
     pub fn new(pattern: &str, dtype: DType) -> Result<Rule, RuleError> {
         let pattern = Regex::new(pattern).map_err(|error| {
             let reason = regex_reason(&error.to_string());
-            RuleError(format!("expected a valid regular expression before the last =: {reason}"))
+            RuleError(format!("invalid regular expression before the last `=`: {reason}"))
         })?;
         Ok(Rule { pattern, dtype })
     }

@@ -182,8 +182,8 @@ fn rules_that_cannot_be_read_say_why() {
     for (text, reason) in [
         ("abc", "expected REGEX=TYPE, such as ffn_down=q8_0"),
         ("a=q9", unknown.as_str()),
-        ("ab(c=q8_0", "expected a valid regular expression before the last =: unclosed group at character 3"),
-        ("a\n(=q8_0", "expected a valid regular expression before the last =: unclosed group"),
+        ("ab(c=q8_0", "invalid regular expression before the last `=`: unclosed group at character 3"),
+        ("a\n(=q8_0", "invalid regular expression before the last `=`: unclosed group"),
     ] {
         assert_eq!(text.parse::<Rule>().unwrap_err().0, reason);
     }

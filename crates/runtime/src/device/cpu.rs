@@ -240,7 +240,7 @@ fn buffer(tensor: &Tensor) -> std::result::Result<&Memory, String> {
     memory.ok_or_else(|| format!("{} is in the memory of another device; copy it to this device first", tensor.ty))
 }
 
-/// Fails where nothing can be written to the memory of a tensor.
+/// Fails if the memory of the tensor is not writable.
 fn expect_writable(tensor: &Tensor, memory: &Memory) -> std::result::Result<(), String> {
     match memory.is_mapped() {
         false => Ok(()),

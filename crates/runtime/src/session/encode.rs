@@ -31,13 +31,11 @@ impl Session {
     /// The model has no encoder; the text is empty, longer than the context or has unknown tokens; or as
     /// [`Session::compute`].
     pub fn encode(&mut self, sequence: usize, ids: &[u32], observer: Option<&mut dyn Observer>) -> Result<()> {
-        let (most, count) = (self.context(), self.sequences());
+        let most = self.context();
         if !self.sizes.has_encoder {
             return Err(Error::Request("this model has no encoder that reads a text first".to_owned()));
         }
-        if sequence >= count {
-            return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));
-        }
+        self.expect_sequence(sequence)?;
         if ids.is_empty() {
             return Err(Error::Request("expected at least one token, found an empty text".to_owned()));
         }

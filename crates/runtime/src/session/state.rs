@@ -67,21 +67,22 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Session {
-    /// Copies the first `len` tokens of sequence `from` with their states to sequence `to`, which forgets what it
-    /// holds. Both then continue independently, with the bits that they would have if each had computed all its tokens.
+    /// Copies the first `len` tokens of sequence `from` and their states to sequence `to`, replacing its contents. Both
+    /// then continue independently, and their results are bit-identical to computing all tokens in each.
     /// What the encoder has read is copied too. A recurrent state of fewer tokens than `from` holds is computed again
     /// by the next computation, as after [`Session::truncate`].
     ///
     /// # Errors
     /// A sequence does not exist; `from` holds fewer tokens; the model is an encoder, which keeps no states; or the
-    /// device fails, and `to` is empty then.
+    /// device fails; `to` may be empty then.
     pub fn fork(&mut self, from: usize, to: usize, len: usize) -> Result<()> {
         self.expect_kept(from)?;
         self.expect_kept(to)?;
         let held = self.len(from);
         if len > held {
-            let held = counted(held, "token");
-            return Err(Error::Request(format!("sequence {from} holds {held}, expected at least {len} to copy")));
+            return Err(Error::Request(format!(
+                "sequence {from}: expected at least {len} tokens to copy, found {held}"
+            )));
         }
         if from == to {
             self.truncate(to, len);
@@ -122,8 +123,8 @@ impl Session {
         Ok(Snapshot { weights: Arc::downgrade(&self.weights), facts, parts })
     }
 
-    /// Replaces what a sequence holds by a snapshot of this or another sequence, also of another session on the same
-    /// weights. It then continues with the bits that it would have if it had computed these tokens.
+    /// Replaces the contents of a sequence with a snapshot of any sequence of any session on the same weights. Later
+    /// results are bit-identical to computing these tokens in the sequence.
     ///
     /// # Errors
     /// The sequence does not exist; the snapshot is of other weights, exceeds the context or has other types of states;
@@ -132,7 +133,8 @@ impl Session {
         self.expect_kept(sequence)?;
         let Snapshot { weights, facts, parts } = snapshot;
         if !std::ptr::eq(weights.as_ptr(), Arc::as_ptr(&self.weights)) {
-            let problem = "the snapshot is of other weights; restore it into a session on the weights that it is of";
+            let problem =
+                "the snapshot was taken with other weights; restore it into a session that uses the same weights";
             return Err(Error::Request(problem.to_owned()));
         }
         let (rows, context) = (facts.rows(), self.context());
@@ -149,7 +151,7 @@ impl Session {
             let Some((_, bytes)) = parts.get(key).filter(|(ty, _)| *ty == part.ty) else {
                 let (name, ty) = (&key.1, part.ty);
                 return Err(Error::Request(format!(
-                    "the snapshot has no state {name} of {ty}; take it with the same types of KV cache and activations"
+                    "the snapshot has no state {name} of type {ty}; take it in a session with the same KV cache and activation types"
                 )));
             };
             targets.push((key.0, part, bytes));
@@ -162,8 +164,8 @@ impl Session {
         Ok(())
     }
 
-    /// Makes a sequence hold as much of the beginning of a text as it or another sequence holds already, computed as it
-    /// would be for this text (see [`Session::common`]), and nothing else. How many tokens these are.
+    /// Sets a sequence to the longest prefix of a text that it or another sequence has already computed as it would be
+    /// for this text (see [`Session::common`]). Returns the length of the prefix.
     ///
     /// # Errors
     /// As [`Session::fork`].
@@ -186,15 +188,22 @@ impl Session {
 
     /// Fails unless the sequence exists and its model keeps states.
     fn expect_kept(&self, sequence: usize) -> Result<()> {
-        let count = self.sequences();
-        if sequence >= count {
-            return Err(Error::Request(format!("sequence {sequence} does not exist, the session has {count}")));
-        }
+        self.expect_sequence(sequence)?;
         if self.model().model().spec().is_bidirectional() {
             let problem = "an encoder keeps no states that could be copied; compute the text again";
             return Err(Error::Request(problem.to_owned()));
         }
         Ok(())
+    }
+
+    /// Fails unless the sequence exists.
+    pub(super) fn expect_sequence(&self, sequence: usize) -> Result<()> {
+        let count = self.sequences();
+        if sequence < count {
+            return Ok(());
+        }
+        let has = counted(count, "sequence");
+        Err(Error::Request(format!("sequence {sequence} does not exist; the session has {has}, numbered from 0")))
     }
 
     /// Forgets all that a sequence holds, and the text of its encoder.

@@ -191,7 +191,7 @@ fn special_tokens_that_transformers_splits_are_noted() {
         let mut files = json_files(&case);
         let config = files.entry("tokenizer_config.json").or_insert_with(|| json!({}));
         put(config, "/split_special_tokens", &value);
-        open(&files, case["split"] == true, None).expect("it opens").conflicts().join("\n")
+        open(&files, case["split"] == true, None).expect("it opens").notes().join("\n")
     };
     assert!(notes(json!(true)).contains("split_special_tokens in tokenizer_config.json is ignored"));
     assert!(!notes(json!(false)).contains("split_special_tokens"));

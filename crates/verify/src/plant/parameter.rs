@@ -36,7 +36,7 @@ impl ParameterFault {
 
     /// What else the node needs, for a message.
     pub fn needs(self) -> &'static str {
-        if self == ParameterFault::OtherBase { " of a model with bases of 10000 and 1000000" } else { "" }
+        if self == ParameterFault::OtherBase { " in a model with RoPE bases 10000 and 1000000" } else { "" }
     }
 
     /// The operator with the wrong parameter; `None` where it has no such one.

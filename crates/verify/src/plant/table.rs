@@ -179,7 +179,7 @@ pub const PLANTS: &[Plant] = &[
         "rope-base-of-other-layers",
         ROPE,
         Fault::Parameter(ParameterFault::OtherBase),
-        "the base of the frequencies is that of the other kind of layer: with or without a sliding window",
+        "layers with a sliding window use the RoPE base of layers without one, or vice versa",
     ),
     plant(
         "rope-partial",
@@ -254,7 +254,7 @@ pub const PLANTS: &[Plant] = &[
         "state-not-carried",
         STATES,
         Fault::Input(InputFault::EmptySlot),
-        "every computation starts from the empty recurrent state",
+        "the recurrent state is reset to zero before every computation",
     ),
     plant(
         "state-of-first-sequence",

@@ -5,7 +5,7 @@ use crate::search::TINY;
 
 /// Tries that are computed together: each weight is loaded once for them.
 const TOGETHER: usize = 3;
-/// The tries in their order. The first three rows need no lower limit.
+/// The tries in their order. The first four rows need no lower limit.
 const TRIES: [[i32; TOGETHER]; 6] = [[-9, -8, -7], [-6, -5, -4], [-3, -2, -1], [1, 2, 3], [4, 5, 6], [7, 8, 9]];
 
 /// A scale for each lane.

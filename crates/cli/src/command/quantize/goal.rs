@@ -43,9 +43,9 @@ pub struct GoalArguments {
     /// Measure on at most N chunks of 512 tokens of the text [default: 4]
     #[arg(long, value_name = "N", value_parser = value::tokens, requires = "corpus", allow_negative_numbers = true)]
     chunks: Option<usize>,
-    /// Measure every candidate type of each group of tensors, instead of two
+    /// Measure every candidate type of each group of tensors [default: one or two types]
     ///
-    /// The prediction becomes more accurate, and measuring takes several times as long.
+    /// This makes the prediction more accurate, but measuring takes several times as long.
     #[arg(long, requires = "corpus")]
     measure_all: bool,
     /// File that stores the measurements for later runs [default: MODEL-HASH.measurements.json next to the output]

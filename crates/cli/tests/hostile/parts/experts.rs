@@ -44,7 +44,7 @@ const FILES: &[Row] = &[
     (DEEPSEEK3, Key("expert_group_count", U32(3)), "expert_group_count: number of expert groups: expected a divisor"),
     (DEEPSEEK3, Key("expert_group_used_count", U32(3)), "group_used_count: expert groups per token: expected 1 to 2"),
     (DEEPSEEK3, NoTensor("blk.1.exp_probs_b.bias"), "tensor blk.1.exp_probs_b.bias is missing"),
-    (DEEPSEEK3, Key("leading_dense_block_count", U32(2)), "leading_dense_block_count: expected 1, because layer 1"),
+    (DEEPSEEK3, Key("leading_dense_block_count", U32(2)), "leading_dense_block_count: expected 1 (layer 1 is"),
     (DEEPSEEK3, Key("expert_shared_count", Bool(true)), "expert_shared_count: expected a non-negative integer"),
 ];
 

@@ -23,7 +23,7 @@ const FILES: &[Row] = &[
     (DEEPSEEK3, NoKey("attention.kv_lora_rank"), "attention.kv_lora_rank: expected a non-negative integer"),
     (DEEPSEEK3, Key("attention.kv_lora_rank", U32(0)), "attention.kv_lora_rank: expected 1 to 4194304, found 0"),
     (DEEPSEEK3, Key("attention.kv_lora_rank", U32(1 << 31)), "kv_lora_rank: expected 1 to 4194304, found 2147483648"),
-    (DEEPSEEK3, Key("attention.kv_lora_rank", U32(64)), "because attention.kv_lora_rank is 64"),
+    (DEEPSEEK3, Key("attention.kv_lora_rank", U32(64)), "(attention.kv_lora_rank 64 + "),
     (DEEPSEEK3, Key("attention.q_lora_rank", U32(0)), "attention.q_lora_rank: expected 1 to 4194304, found 0"),
     (DEEPSEEK3, Key("attention.q_lora_rank", U32(47)), "blk.0.attn_q_a.weight: expected shape [64, 47], found [64"),
     (DEEPSEEK3, NoKey("attention.key_length_mla"), "attention.key_length_mla: expected a non-negative integer"),
@@ -36,7 +36,7 @@ const FILES: &[Row] = &[
     (DEEPSEEK3, Key("attention.head_count", U32s(&[4, 4, 4])), "expected 2 integers, one for each layer, found 3"),
     (DEEPSEEK3, Key("rope.dimension_count", U32(31)), "rope.dimension_count: RoPE dimensions: expected an even"),
     (DEEPSEEK3, Key("rope.dimension_count", U32(64)), "rope.dimension_count: RoPE dimensions of a key of 64 elements"),
-    (DEEPSEEK3, Key("rope.scaling.yarn_log_multiplier", F32(f32::NAN)), "metadata: key"),
+    (DEEPSEEK3, Key("rope.scaling.yarn_log_multiplier", F32(f32::NAN)), "yarn_log_multiplier"),
     (DEEPSEEK3, Key("attention.latent_norm_epsilon", F32(-1.0)), "latent_norm_epsilon: expected a positive number"),
     (DEEPSEEK3, Key("nextn_predict_layers", U32(1)), "key deepseek2.nextn_predict_layers: expected 0, found 1"),
 ];

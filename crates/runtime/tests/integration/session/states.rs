@@ -50,7 +50,7 @@ fn a_fork_continues_with_the_bits_of_a_sequence_computed_alone() {
 }
 
 #[test]
-fn a_snapshot_brings_back_what_a_sequence_held() {
+fn restoring_a_snapshot_restores_the_sequence() {
     for (kind, name) in KINDS.into_iter().flat_map(|kind| DEVICES.map(|name| (kind, name))) {
         let (_folder, model) = model_of(kind, CONTEXT, DType::F32);
         let expected = anew(&model, name, &[&TEXT[..], &OTHER].concat(), OTHER.len());
@@ -73,7 +73,7 @@ fn a_snapshot_brings_back_what_a_sequence_held() {
 }
 
 #[test]
-fn copies_of_a_cache_in_blocks_and_of_one_that_grew_keep_their_bits() {
+fn copies_of_quantized_and_grown_caches_are_bit_identical() {
     let (_folder, model) = model_of(Kind::Wide, 700, DType::F32);
     let text: Vec<u32> = (0..300).map(|place| place * 7 % VOCABULARY as u32).collect();
     for kv in [DType::F16, DType::F32, DType::Q8_0] {
@@ -94,13 +94,13 @@ fn copies_of_a_cache_in_blocks_and_of_one_that_grew_keep_their_bits() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_refused_in_words_and_changes_nothing() {
+fn invalid_copies_are_refused_and_change_nothing() {
     let (_folder, model) = model_of(Kind::Llama, CONTEXT, DType::F32);
     let weights = Arc::new(Weights::new(model.clone(), device("cpu"), None));
     let mut session = Session::new(weights.clone(), &sized(2)).unwrap();
     bits(&mut session, &[of(0, &TEXT), of(1, &OTHER)].concat());
-    refused(session.fork(0, 1, 25), "sequence 0 holds 24 tokens, expected at least 25 to copy");
-    refused(session.fork(0, 2, 3), "sequence 2 does not exist, the session has 2");
+    refused(session.fork(0, 1, 25), "sequence 0: expected at least 25 tokens to copy, found 24");
+    refused(session.fork(0, 2, 3), "sequence 2 does not exist; the session has 2 sequences");
     refused(session.fork(5, 1, 3), "sequence 5 does not exist");
     refused(session.snapshot(2), "sequence 2 does not exist");
     let snapshot = session.snapshot(0).unwrap();
@@ -108,7 +108,7 @@ fn what_cannot_be_copied_is_refused_in_words_and_changes_nothing() {
         Session::new(weights.clone(), &options).unwrap().restore(0, snapshot)
     };
     let again = Arc::new(Weights::new(model, device("cpu"), None));
-    refused(other(&again, sized(1), &snapshot), "the snapshot is of other weights");
+    refused(other(&again, sized(1), &snapshot), "the snapshot was taken with other weights");
     let short = SessionOptions { context: Some(20), ..sized(1) };
     refused(other(&weights, short, &snapshot), "the snapshot of 24 tokens exceeds the context of 20");
     let wide = SessionOptions { kv: Some(DType::F32), ..sized(1) };
