@@ -171,7 +171,7 @@ fn unusable_texts_are_refused_by_compare_and_imatrix() {
     let too_short = "expected at least 64 tokens (2 chunks of 32), found ";
     let utf16: Vec<u8> = "Once upon a time ".repeat(40).encode_utf16().flat_map(u16::to_le_bytes).collect();
     let cases: [(&str, Vec<u8>, &str); 6] = [
-        ("empty.txt", Vec::new(), too_short),
+        ("empty.txt", Vec::new(), "expected a text, found an empty file"),
         ("space.txt", b" ".to_vec(), too_short),
         ("tiny.txt", b"Once".to_vec(), too_short),
         ("nul.txt", vec![0; 4096], "byte 0: expected text, found a NUL character; pass a text file in UTF-8"),

@@ -72,7 +72,7 @@ impl Group {
 
     /// The types whose costs are measured: all quantized ones, or [`Group::anchors`].
     pub fn measured_types(&self, all: bool) -> Vec<DType> {
-        let quantized: Vec<DType> = self.measurable().copied().filter(DType::is_quantized).collect();
+        let quantized: Vec<DType> = self.measurable().copied().filter(|dtype| dtype.is_quantized()).collect();
         if all && !quantized.is_empty() { quantized } else { self.anchors() }
     }
 
