@@ -35,7 +35,7 @@ pub fn caches(name: &str, device: &Arc<dyn Device>) -> Vec<String> {
     let recurrent = scratch.path().join("recurrent.gguf");
     convert(&fixture(RECURRENT).folder, &recurrent, Some(DType::F16), None);
     let recurrent = Arc::new(ModelFile::open(recurrent).unwrap_or_else(|error| panic!("{error}")));
-    let copies = [(&model, DType::F16), (&model, DType::Q8_0), (&recurrent, DType::F16)];
+    let copies = [(&model, Some(DType::F16)), (&model, Some(DType::Q8_0)), (&recurrent, None)];
     let copies = copies.into_iter().filter_map(|(model, kv)| copied(model, device, kv));
     wrong.extend(copies.map(|problem| format!("{name}: {problem}")));
     let cacheless: Arc<dyn Device> = Arc::new(Cacheless::new(Arc::clone(device)));
@@ -67,7 +67,7 @@ fn long_model(folder: &Path) -> PathBuf {
 /// Bits of the logits of two sequences, of which one outgrows the first room of the cache; with `before`, the cache has
 /// grown for others.
 fn grown(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType, before: bool) -> Vec<u64> {
-    let mut session = session(model, device, kv);
+    let mut session = session(model, device, Some(kv));
     let mut bits = |tokens: std::ops::Range<usize>, sequence: usize, truncated: bool| -> Vec<u64> {
         let bits = computed(&mut session, tokens, sequence);
         if truncated {
@@ -82,9 +82,9 @@ fn grown(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType, before: bo
     ends.into_iter().flat_map(|(tokens, sequence)| bits(tokens, sequence, false)).collect()
 }
 
-fn session(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType) -> Session {
+fn session(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: Option<DType>) -> Session {
     let context = Some(CONTEXT.min(model.model().spec().context_max()));
-    let options = SessionOptions { context, sequences: 2, kv: Some(kv), ..SessionOptions::default() };
+    let options = SessionOptions { context, sequences: 2, kv, ..SessionOptions::default() };
     let fallback = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     let weights = Weights::new(Arc::clone(model), Arc::clone(device), Some(fallback));
     Session::new(Arc::new(weights), &options).unwrap_or_else(|error| panic!("{error}"))
@@ -99,7 +99,7 @@ fn computed(session: &mut Session, tokens: std::ops::Range<usize>, sequence: usi
 }
 
 /// What is not right when a sequence continues a copy of another one, or a snapshot that replaced other contents.
-fn copied(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType) -> Option<String> {
+fn copied(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: Option<DType>) -> Option<String> {
     let mut session = session(model, device, kv);
     computed(&mut session, 0..12, 1);
     let snapshot = session.snapshot(1).unwrap_or_else(|error| panic!("{error}"));
@@ -116,7 +116,8 @@ fn copied(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: DType) -> Option
     let restored = computed(&mut session, 12..20, 1);
     let copies = [("a fork", forked), ("a fork of a fork", back), ("a snapshot", restored)];
     let what = copies.into_iter().find(|(_, bits)| *bits != expected)?.0;
-    Some(format!("{what} of a sequence with a cache of {kv} has other bits"))
+    let state = kv.map_or_else(|| "recurrent states".to_owned(), |kv| format!("a cache of {kv}"));
+    Some(format!("{what} of a sequence with {state} has other bits"))
 }
 
 /// What is not right with a text during which the cache grows.

@@ -29,7 +29,11 @@ const FILES: &[Row] = &[
     (DEEPSEEK3, NoKey("attention.key_length_mla"), "attention.key_length_mla: expected a non-negative integer"),
     (DEEPSEEK3, Key("attention.key_length_mla", U32(32)), "RoPE dimensions of a key of 32 elements: expected 1"),
     (DEEPSEEK3, Key("attention.value_length_mla", U32(16)), "attn_v_b.weight: expected shape [32, 16, 4], found [32"),
-    (DEEPSEEK3, Key("attention.key_length", U32(48)), "key deepseek2.attention.key_length: expected 64, because"),
+    (
+        DEEPSEEK3,
+        Key("attention.key_length", U32(48)),
+        "key deepseek2.attention.key_length: expected 64 (attention.kv_lora_rank 32 + ",
+    ),
     (DEEPSEEK3, Key("attention.value_length", U32(99)), "key deepseek2.attention.value_length: expected 32"),
     (DEEPSEEK3, Key("attention.head_count_kv", U32(4)), "key deepseek2.attention.head_count_kv: expected 1"),
     (DEEPSEEK3, Key("attention.head_count", U32(8)), "attn_q_b.weight: expected shape [48, 512], found [48, 256]"),

@@ -29,7 +29,7 @@ const FILES: &[Row] = &[
     (MAMBA, Key("ssm.state_size", U32(1 << 22)), "key mamba.ssm.state_size: state space: expected at most 16777216"),
     (MAMBA, Key("ssm.state_size", I32(-8)), "key mamba.ssm.state_size: expected a non-negative integer, found i32 -8"),
     (MAMBA, Key("ssm.time_step_rank", U32(5)), "blk.0.ssm_x.weight: expected shape [128, 21], found [128, 20]"),
-    (MAMBA, Key("ssm.dt_b_c_rms", Bool(true)), "key mamba.ssm.dt_b_c_rms: expected false, found true"),
+    (MAMBA, Key("ssm.dt_b_c_rms", Bool(true)), "key mamba.ssm.dt_b_c_rms: expected false (normalized dt"),
     (MAMBA, Key("ssm.dt_b_c_rms", U32(1)), "key mamba.ssm.dt_b_c_rms: expected a bool, found u32 1"),
     (MAMBA, Key("block_count", U32(3)), "tensor blk.2.attn_norm.weight is missing"),
     (MAMBA2, NoTensor("blk.1.ssm_norm.weight"), "tensor blk.1.ssm_norm.weight is missing"),
