@@ -96,8 +96,8 @@ pub trait Device: Send + Sync {
     /// device may keep them in another layout.
     fn upload(&self, source: &[u8], target: &Tensor) -> Result<()>;
 
-    /// Reads the tensor's bytes in GGUF layout, bit for bit as uploaded or computed. For a view or consecutive rows of a
-    /// state, reads only their elements. Fails for a weight that is stored as another type.
+    /// Reads the tensor's bytes in GGUF layout, bit for bit as uploaded or computed. For a view or consecutive rows of
+    /// a state, reads only their elements. Fails for a weight that is stored as another type.
     fn download(&self, source: &Tensor, target: &mut [u8]) -> Result<()>;
 
     /// Copies a tensor of the same type from another device, or rows of a state to others, by default through the host.

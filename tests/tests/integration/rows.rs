@@ -1,5 +1,5 @@
-//! The table of supported models: each row has models with reference results, and a chat template and a tokenizer or the
-//! reason for lacking one.
+//! The table of supported models: each row has models with reference results, and a chat template and a tokenizer or
+//! the reason for lacking one.
 
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
