@@ -145,6 +145,8 @@ fn scenes() -> Vec<Scene> {
     all.extend([fused_attention(), experts()]);
     all.extend([blocks(DType::Q4_0, LANES), blocks(DType::Q5_1, LANES), rope(2e4, false)]);
     all.extend([rope(1e4, false), rope(1e4, true), norm(1.0), norm(0.01), rows(&[4, 1, 7])]);
+    let state = Given { usage: Usage::State, ..floats(&[32, 4], 21) };
+    all.push(scene(Op::get_rows(DType::F32), Profile::F32, vec![state, integers(&[2, 1, 3])]));
     let pair = || vec![floats(&[70, 2], 16), floats(&[70, 2], 17)];
     all.extend([
         scene(Op::Gated(Gated::Swiglu), Profile::F32, pair()),

@@ -333,5 +333,5 @@ fn what_cannot_be_run_is_an_error() {
     }
     let options = VerifyOptions { prompts: vec![vec![1]], steps: usize::MAX, ..VerifyOptions::default() };
     let error = verify(model.clone(), device("cpu"), Reference::Oracle, &options, &mut |_| {}).unwrap_err();
-    assert!(error.to_string().contains("exceed the context"), "{error}");
+    assert!(error.to_string().contains("exceeds the context"), "{error}");
 }
