@@ -132,14 +132,6 @@ impl Lanes for Avx512 {
         }
     }
 
-    const HAS_RECIPROCAL: bool = true;
-
-    #[inline(always)]
-    fn reciprocal(self) -> Avx512 {
-        // SAFETY: the type is used only where AVX-512 was found.
-        Avx512(unsafe { _mm512_rcp14_ps(self.0) })
-    }
-
     #[inline(always)]
     fn is_below(self, other: Avx512) -> __mmask16 {
         // SAFETY: the type is used only where AVX-512 was found.

@@ -56,14 +56,6 @@ pub(crate) trait Lanes:
     fn nearest_in_table(self, high: i32) -> Self {
         self.nearest(0, high)
     }
-    /// Whether [`Lanes::reciprocal`] is much faster than a division.
-    const HAS_RECIPROCAL: bool = false;
-    /// `1 / self` for a normal number below 1e30 in magnitude, with a relative error of at most 2^-14; any number for
-    /// others.
-    #[inline(always)]
-    fn reciprocal(self) -> Self {
-        Self::splat(1.0) / self
-    }
     /// `self < other`, false for NaN.
     fn is_below(self, other: Self) -> Self::Mask;
     fn is_equal(self, other: Self) -> Self::Mask;
@@ -285,7 +277,6 @@ mod tests {
         conditions_select_lanes = check_conditions;
         integers_are_nearest_and_limited = check_nearest;
         limits_of_small_numbers_change_no_code = check_limits;
-        quotients_have_the_nearest_integer = check_quotients;
         integers_from_a_table_are_nearest_and_limited = check_table;
     }
 
@@ -399,32 +390,6 @@ mod tests {
                 let expected: Vec<f32> = vector.iter().map(|number| nearest(*number).clamp(0, high) as f32).collect();
                 let found = numbers(V::load(&vector).nearest_in_table(high));
                 assert_eq!(found, expected, "{vector:?} up to {high}");
-            }
-        }
-    }
-
-    fn check_quotients<V: Lanes>() {
-        let divisors = [1.0, 3.0, 7.1e-9, 1.3e-37, 2e-39, 1e-45, 1.7e29, 3.1e30, f32::MAX, f32::INFINITY, 5e20];
-        let near = near_halves::<V>(-9.0, 9.0).concat();
-        let clear: Vec<f32> = (-95..95).map(|step| 0.1 * step as f32).collect();
-        let far = [0.0, -0.0, 1e5, -1e5, 3e6, 5e6, -5e6, 1e30, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
-        let quotients = || near.iter().chain(&clear).chain(&far).copied();
-        for (divisor, levels) in divisors.iter().flat_map(|divisor| [(*divisor, 4), (*divisor, 8)]) {
-            let code = |dividend: f32| nearest(dividend / divisor).clamp(-levels, levels - 1) as f32;
-            for dividend in quotients().flat_map(|number| [(number * divisor).next_down(), number * divisor]) {
-                // Alone, with a lane that is dropped, and with one that needs a division.
-                for other in [dividend, 0.5 * divisor, f32::NAN] {
-                    let mut dividends = [dividend; LANES_MAX];
-                    dividends[0] = other;
-                    let mut divisors = [divisor; LANES_MAX];
-                    divisors[1] = [0.0, -1.0, f32::NEG_INFINITY][levels as usize % 3];
-                    let found = numbers(descent::nearest_quotient(V::load(&dividends), V::load(&divisors), levels));
-                    assert_eq!(found[0], code(other), "{other} / {divisor} next to {dividend}");
-                    assert!(
-                        found[2..].iter().all(|found| *found == code(dividend)),
-                        "{dividend} / {divisor}: {found:?}"
-                    );
-                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! [`descent`](crate::search::descent) in lanes.
 
 use super::signed::{Group, peak};
-use super::{Columns, Lanes, limits, nearest_of_small};
+use super::{Columns, Lanes, limits};
 use crate::search::TINY;
 use crate::search::descent::SWEEPS;
 
@@ -53,27 +53,6 @@ pub(crate) fn descent<V: Lanes, const LEN: usize, const N: usize>(
     scales
 }
 
-/// The integer nearest to a quotient, limited to `-levels .. levels`, in the lanes whose divisor is above 0. `levels`
-/// is 8 at most.
-///
-/// Products with an approximate reciprocal are used if its error cannot make another integer the nearest one: below 8,
-/// product and quotient differ by less than 8 * 2^-13, which is less than 1e-3. From 8 on, both are limited.
-#[inline(always)]
-pub(super) fn nearest_quotient<V: Lanes>(dividend: V, divisor: V, levels: i32) -> V {
-    if V::HAS_RECIPROCAL {
-        let number = dividend * divisor.reciprocal();
-        let integer = nearest_of_small(number);
-        let is_normal = V::both(V::splat(1e-37).is_below(divisor), divisor.is_below(V::splat(1e30)));
-        let is_near = (number - integer).abs().is_below(V::splat(0.499));
-        let is_sure = V::both(V::both(is_near, number.abs().is_below(V::splat(1e6))), is_normal);
-        let is_dropped = divisor.is_below(V::splat(f32::from_bits(1)));
-        if V::all(V::either(is_sure, is_dropped)) {
-            return integer.max(V::splat(-levels as f32)).min(V::splat((levels - 1) as f32));
-        }
-    }
-    (dividend / divisor).nearest(-levels, levels - 1)
-}
-
 /// A step of a descent: the code of an element, the sums of products and of squares, and 1 in the lanes whose code
 /// became a better one.
 #[inline(always)]
@@ -86,7 +65,7 @@ fn better_code<V: Lanes>(
     let zero = V::splat(0.0);
     let others_product = product - counted * code;
     let others_square = square - count * code * code;
-    let new = nearest_quotient(weight * others_square, others_product, levels);
+    let new = (weight * others_square / others_product).nearest(-levels, levels - 1);
     let new_product = others_product + counted * new;
     let new_square = others_square + count * new * new;
     // With the old code as the new one, the sums may be rounded differently.
