@@ -82,9 +82,9 @@ pub fn convert_with(
     let encoding = Encoding::new(source, &mapping, (&plain, &choices), importance, options.threads)?;
     let tensors = targets(&mapping, &choices)?;
     let (mut metadata, mut notes) = describe(source, &mapping, (&tensors, &options.recipe), &options.overrides)?;
-    let used = importance.filter(|_| encoding.importance.is_used());
+    let used = importance.filter(|_| encoding.importance.is_used(&encoding.on_grid));
     used.iter().for_each(|importance| importance.describe(&mut metadata));
-    notes.extend(encoding.importance.notes.iter().cloned().chain(encoding.on_grid.notes()));
+    notes.extend(encoding.importance.notes(&encoding.on_grid).into_iter().chain(encoding.on_grid.notes()));
     let plan = GgufPlan::new(output, &metadata, &tensors, options.split)?;
     let files = plan.files().iter().map(|file| file.path.clone()).collect();
     let bytes = plan.bytes();

@@ -109,7 +109,7 @@ pub struct TargetPlan {
 pub struct Tuner {
     input: TargetInput,
     groups: Vec<Group>,
-    /// Size of the parts of the file that do not depend on the types, in bytes.
+    /// Size of the parts of the file that do not depend on the types, in bytes; at most, because some keys do.
     fixed_bytes: u64,
     reference: Option<Vec<Prediction>>,
 }
@@ -146,12 +146,15 @@ impl Tuner {
         }
         let mut tuner = Tuner { input, groups, fixed_bytes: 0, reference: None };
         let smallest = vec![0; tuner.groups.len()];
-        // Refuses an importance matrix that does not fit before anything is measured.
-        tuner.bytes_of_file(tuner.types(&tuner.weighted()))?;
-        let (whole, of_groups) = (tuner.bytes_of_file(tuner.types(&smallest))?, tuner.group_bytes(&smallest));
-        tuner.fixed_bytes = whole.checked_sub(of_groups).ok_or_else(|| {
-            Error::Request(format!("expected a file of at least {of_groups} bytes, found {whole}; use --type"))
-        })?;
+        // Types that use importance come first: an importance matrix that does not fit is refused before anything is
+        // measured, and one that is used adds keys.
+        for numbers in [tuner.weighted(), smallest] {
+            let (whole, of_groups) = (tuner.bytes_of_file(tuner.types(&numbers))?, tuner.group_bytes(&numbers));
+            let fixed = whole.checked_sub(of_groups).ok_or_else(|| {
+                Error::Request(format!("expected a file of at least {of_groups} bytes, found {whole}; use --type"))
+            })?;
+            tuner.fixed_bytes = tuner.fixed_bytes.max(fixed);
+        }
         Ok(tuner)
     }
 
@@ -331,7 +334,8 @@ impl Tuner {
             Goal::Bytes(bytes) => self.plan_of_size(known, &costs, bytes)?,
             Goal::Divergence(most) => self.plan_of_divergence(known, &costs, most, tell)?,
         };
-        // The size can differ by a key: files without quantized tensors lack `general.quantization_version`.
+        // The size can differ by keys: files without quantized tensors lack `general.quantization_version`, and those
+        // without types that use importance lack the keys of the importance matrix.
         let (bytes, planned) = (self.bytes_of_file(plan.types.clone())?, plan.bytes);
         if bytes > planned {
             return Err(Error::Request(format!(

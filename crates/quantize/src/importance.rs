@@ -3,6 +3,7 @@
 //! Columns without importance get zeros. Some formats would then decode a whole group of weights to zero, whatever the
 //! weights are: unless the bytes of the reference are asked for, such a group counts as unweighted.
 
+use crate::exact::OnGrid;
 use crate::recipe::{Choice, is_end};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -26,8 +27,10 @@ pub struct ImportanceOptions {
 pub struct TensorImportance<'a> {
     /// In the order of the tensors; `None` for a tensor that is encoded without.
     weights: Vec<Option<Cow<'a, [f32]>>>,
-    /// What a user should know: one sentence each.
-    pub notes: Vec<String>,
+    /// Whether a tensor changes to a type that uses importance, even if the file has no usable entry for it.
+    is_wanted: bool,
+    /// Notes about the entries, one sentence each.
+    notes: Vec<String>,
 }
 
 impl TensorImportance<'_> {
@@ -36,9 +39,24 @@ impl TensorImportance<'_> {
         self.weights.get(tensor)?.as_deref()
     }
 
-    /// Whether a tensor is encoded by its importance.
-    pub fn is_used(&self) -> bool {
-        self.weights.iter().any(Option::is_some)
+    /// Whether a tensor is encoded by its importance. Tensors on a grid are encoded without loss instead.
+    pub fn is_used(&self, on_grid: &OnGrid) -> bool {
+        self.weights.iter().enumerate().any(|(tensor, weights)| weights.is_some() && !on_grid.is_exact(tensor))
+    }
+
+    /// Notes for the user, one sentence each.
+    pub fn notes(&self, on_grid: &OnGrid) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        // Without tensors, or without a matrix, there is nothing to note.
+        if !self.weights.is_empty() && !self.is_used(on_grid) {
+            let reason = match (self.is_wanted, self.weights.iter().any(Option::is_some)) {
+                (false, _) => "no tensor changes to a type that uses importance",
+                (true, false) => "no tensor that changes to a type that uses importance has a usable entry",
+                (true, true) => "the tensors that it covers are stored without loss",
+            };
+            notes.push(format!("the importance matrix was not used: {reason}"));
+        }
+        notes
     }
 }
 
@@ -65,12 +83,14 @@ impl ImportanceOptions {
         let mut findings = Findings::default();
         let weights =
             tensors.iter().zip(choices).map(|(tensor, choice)| self.prepare_one(tensor, choice, &mut findings));
-        let weights = weights.collect();
+        let weights: Vec<Option<Cow<[f32]>>> = weights.collect();
+        let without = [&findings.without, &findings.missing, &findings.wrong_size];
+        let is_wanted = weights.iter().any(Option::is_some) || without.iter().any(|names| !names.is_empty());
         let faults = findings.faults();
         if !self.allow_partial && !faults.is_empty() {
             return Err(Error::new(self.file.source().path(), faults.join("; ")).help(findings.help()));
         }
-        Ok(TensorImportance { weights, notes: findings.notes() })
+        Ok(TensorImportance { weights, is_wanted, notes: findings.notes() })
     }
 
     /// The importance by which a tensor is encoded as `dtype`; `None` if it is encoded without.
@@ -156,7 +176,7 @@ impl Findings {
         }
     }
 
-    /// What a user should know of an importance matrix that is used.
+    /// Notes about the entries, one sentence for each kind.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         let mut note = |names: &[String], text: &str| {

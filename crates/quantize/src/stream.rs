@@ -79,12 +79,13 @@ pub fn quantize_with(
     let is_reference = importance.is_some_and(|importance| importance.exact);
     let on_grid = if is_reference { OnGrid::default() } else { look_for_grids(source, &targets, options.threads)? };
     let mut report = report_of(&targets, options);
-    report.notes.extend_from_slice(&columns.notes);
+    report.notes.extend(columns.notes(&on_grid));
     report.notes.extend(on_grid.notes());
     if options.dry_run {
         return Ok(report);
     }
-    let metadata = describe(metadata, &report, options, importance);
+    let used = importance.filter(|_| columns.is_used(&on_grid));
+    let metadata = describe(metadata, &report, options, used);
     let infos: Vec<TensorInfo> = targets.iter().flat_map(|target| target.infos.iter().cloned()).collect();
     let plan = GgufPlan::new(output, &metadata, &infos, None)?;
     let inputs: Vec<&SourceFile> =
@@ -130,7 +131,8 @@ pub(crate) fn expect_gguf(source: &dyn Checkpoint) -> Result<&Metadata> {
     Ok(metadata)
 }
 
-/// Bytes of the file that [`quantize_with`] would write, with its keys and padding.
+/// Bytes of the file that [`quantize_with`] would write, with its keys and padding. The file is smaller by the keys of
+/// the importance matrix if all tensors that use it are on a grid: weights are not read here.
 ///
 /// # Errors
 /// As [`quantize_with`], before it writes.
@@ -141,10 +143,9 @@ pub fn file_bytes(source: &dyn Checkpoint, options: &Options, importance: Option
     let targets: Vec<Target> =
         tensors.iter().zip(&choices).map(|(tensor, choice)| Target::new(tensor, choice, options)).collect();
     refuse_unreadable(source, &targets)?;
-    if let Some(importance) = importance {
-        importance.prepare(tensors, &choices)?;
-    }
-    let metadata = describe(metadata, &report_of(&targets, options), options, importance);
+    let columns = importance.map_or_else(|| Ok(TensorImportance::default()), |file| file.prepare(tensors, &choices))?;
+    let used = importance.filter(|_| columns.is_used(&OnGrid::default()));
+    let metadata = describe(metadata, &report_of(&targets, options), options, used);
     let infos: Vec<TensorInfo> = targets.iter().flat_map(|target| target.infos.iter().cloned()).collect();
     Ok(GgufPlan::new(source.path(), &metadata, &infos, None)?.bytes())
 }
@@ -264,7 +265,7 @@ fn report_of(targets: &[Target], options: &Options) -> Report {
     }
 }
 
-/// The source's metadata with what is new about the file.
+/// The source's metadata with what is new about the file. `importance` is the importance matrix, if a tensor uses it.
 fn describe(
     metadata: &Metadata,
     report: &Report,

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use trueup_blocks::DType;
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Metadata};
-use trueup_formats::{Importance, TensorInfo};
+use trueup_formats::{Gguf, Importance, TensorInfo};
 use trueup_quantize::{ImportanceOptions, Layout, NoProgress, Options, Recipe, Report, quantize_with};
 
 /// The types with blocks that are no copies of the older ones.
@@ -127,6 +127,36 @@ fn bytes_of_every_type_do_not_depend_on_threads_with_and_without_importance() {
         }
         assert_eq!(errors[0] != errors[1], uses_importance, "{dtype}: {errors:?}");
     }
+}
+
+/// The note about an importance matrix that was not used, and whether the file names it.
+fn unused(scene: &Scene, dtype: DType, entries: &[Entry]) -> (Option<String>, bool) {
+    let (report, _) = scene.quantize(dtype, 1, entries, true).expect("a good model");
+    let note = report.notes.iter().find_map(|note| note.strip_prefix("the importance matrix was not used: "));
+    let file = Gguf::open(scene.folder.path().join("out.gguf")).expect("it was written");
+    (note.map(str::to_owned), file.metadata().iter().any(|(key, _)| key.starts_with("quantize.imatrix.")))
+}
+
+#[test]
+fn a_file_names_the_importance_matrix_only_if_a_tensor_is_encoded_with_it() {
+    let scene = Scene::new();
+    let not_used = |reason: &str| (Some(reason.to_owned()), false);
+    for dtype in [DType::Q8_0, DType::Mxfp4, DType::F16, DType::F32] {
+        let expected = not_used("no tensor changes to a type that uses importance");
+        assert_eq!(unused(&scene, dtype, &entries()), expected, "{dtype}");
+    }
+    for entries in [&entries()[..], &entries()[..1], &entries()[1..]] {
+        assert_eq!(unused(&scene, DType::Q4_0, entries), (None, true), "{entries:?}");
+    }
+    let expected = not_used("no tensor that changes to a type that uses importance has a usable entry");
+    assert_eq!(unused(&scene, DType::Q4_0, &[("blk.9.attn_q.weight", 768, vec![1.0])]), expected);
+    assert_eq!(unused(&scene, DType::Q4_0, &[(DENSE, 767, vec![1.0])]), expected);
+    // All codes of q4_0 with the scale 0.5.
+    let on_grid: Vec<f32> = (0..768 * 40).map(|number| ((number * 7) % 16 - 8) as f32 * 0.5).collect();
+    write_model(&scene.model, &[(DENSE, &[768, 40], on_grid)]);
+    let expected = not_used("the tensors that it covers are stored without loss");
+    assert_eq!(unused(&scene, DType::Q4_0, &entries()[..1]), expected);
+    assert_eq!(unused(&scene, DType::Q4K, &entries()[..1]), (None, true));
 }
 
 #[test]
