@@ -6,11 +6,12 @@ use sha2::{Digest, Sha256};
 /// Size of the part of a file that is in memory.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The SHA-256 of a file, as 64 lower-case hexadecimal digits.
+/// The SHA-256 of a file, as 64 lower-case hexadecimal digits. `advance` gets the number of bytes of each part that was
+/// read.
 ///
 /// # Errors
 /// I/O.
-pub fn hash_file(file: &SourceFile) -> Result<String> {
+pub fn hash_file(file: &SourceFile, advance: &mut dyn FnMut(u64)) -> Result<String> {
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut hasher = Sha256::new();
     let (mut offset, mut left) = (0_u64, file.bytes());
@@ -20,6 +21,7 @@ pub fn hash_file(file: &SourceFile) -> Result<String> {
         file.read_at(offset, piece)?;
         hasher.update(&*piece);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        advance(bytes);
         (offset, left) = (offset.saturating_add(bytes), left.saturating_sub(bytes));
     }
     Ok(hexadecimal(&hasher.finalize()))

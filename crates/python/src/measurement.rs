@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trueup::formats::{self, ImportanceSums, OpenOptions, WeightSums};
 use trueup::quality::{self, CompareOptions, Corpus, ImatrixOptions, Reference};
+use trueup::quantize::NoProgress;
 use trueup::runtime::{
     DeviceOptions, Error, ModelFile, Result, Session, SessionOptions, Weights, open_devices, open_fallback,
 };
@@ -143,7 +144,7 @@ fn collected(
     let chunk_size = u32::try_from(corpus.context())
         .map_err(|_| Error::Request("context: too large for the format; use a smaller number".to_owned()))?;
     let files = formats::open(model, &OpenOptions::default())?;
-    let model_hash = quality::hash_files(&files.sources())?;
+    let model_hash = quality::hash_files(&files.sources(), &NoProgress)?;
     let (model, data_set) = (name(model), name(text));
     let mut sums = ImportanceSums { model, model_hash, data_set, chunk_size, ..ImportanceSums::default() };
     // Nodes that were fused have no separate inputs.

@@ -109,7 +109,8 @@ impl Run<'_> {
         let report = quantize_with(source.as_ref(), self.output, &self.options, importance.as_ref(), &NoProgress)?;
         if let Some(file) = &self.attest {
             let written = (self.output, &report);
-            let statement = Attestation::new(source.as_ref(), importance.as_ref(), &self.options, written)?;
+            let statement =
+                Attestation::new(source.as_ref(), importance.as_ref(), &self.options, written, &NoProgress)?;
             let output = SourceFile::open(self.output)?;
             let inputs = source.sources().into_iter().chain(importance.as_ref().map(|matrix| matrix.file.source()));
             let mut document = AtomicFile::create(file, &inputs.chain([&output]).collect::<Vec<_>>())?;

@@ -36,7 +36,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use trueup_blocks::DType;
 use trueup_formats::{Checkpoint, Description, LAYOUT_KEY, TensorInfo, listed, quote, significant};
 use trueup_quantize::{
-    Encoder, Freedom, ImportanceOptions, Layout, ModelFacts, Options, Recipe, choices_of, file_bytes,
+    Encoder, Freedom, ImportanceOptions, Layout, ModelFacts, NoProgress, Options, Progress, Recipe, choices_of,
+    file_bytes,
 };
 use trueup_runtime::device::Device;
 use trueup_runtime::{Error, ModelFile, Result, Session, SessionOptions, Weights};
@@ -170,20 +171,20 @@ impl Tuner {
         Ok(file_bytes(&**source, &self.options(types), importance.as_deref())?)
     }
 
-    /// The conditions that the measurements depend on.
+    /// The conditions that the measurements depend on. `progress` counts the bytes of the model, which are hashed.
     ///
     /// # Errors
     /// I/O.
-    pub fn measured_with(&self) -> Result<MeasuredWith> {
+    pub fn measured_with(&self, progress: &dyn Progress) -> Result<MeasuredWith> {
         let TargetInput { source, importance, recipe, corpus, devices, .. } = &self.input;
         let tokens = corpus.ids().len();
         let devices: Vec<String> = devices.iter().map(|device| device.name()).collect();
         let bos = corpus.input(0).first().copied().unwrap_or(0);
         let numbers = [corpus.context() as u32, bos].into_iter().chain(corpus.ids().iter().copied());
         Ok(MeasuredWith {
-            model: hash_files(&source.sources())?,
+            model: hash_files(&source.sources(), progress)?,
             corpus: hash_numbers(numbers),
-            imatrix: importance.as_deref().map(|file| hash_files(&[file.file.source()])).transpose()?,
+            imatrix: importance.as_deref().map(|file| hash_files(&[file.file.source()], &NoProgress)).transpose()?,
             imatrix_exact: importance.as_deref().is_some_and(|importance| importance.exact),
             allow_partial_imatrix: importance.as_deref().is_some_and(|importance| importance.allow_partial),
             recipe: recipe.parameters(),

@@ -11,13 +11,13 @@
 
 mod compare;
 
-use crate::manifest::{TensorHash, hash_file, hash_tensors_on};
+use crate::manifest::{TensorHash, hash_file, hash_tensors_within};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use trueup_formats::{Checkpoint, Error, Gguf, Importance, Result, SCALE_SUFFIX, SourceFile, counted, json, quote};
-use trueup_quantize::{ImportanceOptions, Layout, Options, Recipe, RecipeParameters, Report, TensorReport};
+use trueup_quantize::{ImportanceOptions, Layout, Options, Progress, Recipe, RecipeParameters, Report, TensorReport};
 
 /// `_type` of the document.
 const STATEMENT_TYPE: &str = "https://in-toto.io/Statement/v1";
@@ -154,7 +154,7 @@ struct Kind {
 
 impl Attestation {
     /// Attests a run of [`trueup_quantize::quantize_with`] that has just written `output`. Reads all inputs and the
-    /// output.
+    /// output. `progress` counts the bytes that are hashed: each tensor of the output twice.
     ///
     /// # Errors
     /// I/O, or an input that changed after it was opened.
@@ -163,16 +163,19 @@ impl Attestation {
         importance: Option<&ImportanceOptions>,
         options: &Options,
         (output, report): (&Path, &Report),
+        progress: &dyn Progress,
     ) -> Result<Attestation> {
         let inputs: Vec<&SourceFile> =
             source.sources().into_iter().chain(importance.map(|importance| importance.file.source())).collect();
+        let written = Gguf::open(output)?;
+        progress.start(bytes(inputs.iter().copied()).saturating_add(output_bytes(&written)));
+        let resource = |file: &SourceFile| resource(file, progress);
         let mut resolved_dependencies = inputs.par_iter().map(|input| resource(input)).collect::<Result<Vec<_>>>()?;
         inputs.iter().try_for_each(|input| input.unchanged())?;
         if let (Some(importance), Some(last)) = (importance, resolved_dependencies.last_mut()) {
             importance.file.name().clone_into(&mut last.name);
         }
-        let written = Gguf::open(output)?;
-        let tensors = records(report, &hash_tensors_on(&written, options.threads)?);
+        let tensors = records(report, &hash_tensors_within(&written, options.threads, progress)?);
         let subject = |file: &SourceFile| {
             Ok(Output { file: resource(file)?, annotations: Annotations { tensors: tensors.clone() } })
         };
@@ -349,10 +352,21 @@ fn records(report: &Report, hashes: &[TensorHash]) -> Vec<TensorRecord> {
     report.tensors.iter().map(|tensor| TensorRecord::new(tensor, &hashes)).collect()
 }
 
+/// The size of files.
+fn bytes<'a>(files: impl Iterator<Item = &'a SourceFile>) -> u64 {
+    files.map(SourceFile::bytes).fold(0, u64::saturating_add)
+}
+
+/// The bytes of an output that are hashed: the file, and its tensors.
+fn output_bytes(written: &Gguf) -> u64 {
+    let tensors = written.tensors().iter().map(|tensor| tensor.bytes);
+    tensors.fold(bytes(written.sources().into_iter()), u64::saturating_add)
+}
+
 /// The name and the hash of a file.
-fn resource(file: &SourceFile) -> Result<Resource> {
+fn resource(file: &SourceFile, progress: &dyn Progress) -> Result<Resource> {
     let name = file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Ok(Resource { name, digest: Digest { sha256: hash_file(file)? } })
+    Ok(Resource { name, digest: Digest { sha256: hash_file(file, &mut |bytes| progress.advance(bytes))? } })
 }
 
 /// Rejects other kinds of documents before their fields are read.
@@ -371,4 +385,68 @@ fn expect(path: &Path, place: &str, expected: &str, found: Option<&str>) -> Resu
     }
     let found = found.map_or_else(|| "nothing".to_owned(), quote);
     Err(Error::new(path, format!("expected {expected}, found {found}")).at(place).help(HELP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use trueup_blocks::DType;
+    use trueup_formats::gguf::{GgufPlan, GgufWriter, Metadata};
+    use trueup_formats::{OpenOptions, TensorInfo, open};
+    use trueup_quantize::{NoProgress, quantize};
+
+    /// The bytes of the work, and those that were reported.
+    #[derive(Default)]
+    struct Counter {
+        total: AtomicU64,
+        done: AtomicU64,
+    }
+
+    impl Progress for Counter {
+        fn start(&self, total_bytes: u64) {
+            self.total.fetch_add(total_bytes, Ordering::Relaxed);
+        }
+
+        fn advance(&self, bytes: u64) {
+            self.done.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    impl Counter {
+        fn counts(&self) -> (u64, u64) {
+            (self.total.load(Ordering::Relaxed), self.done.load(Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn progress_counts_every_hashed_byte() {
+        let folder = tempfile::tempdir().unwrap();
+        let [model, output] = ["model.gguf", "output.gguf"].map(|name| folder.path().join(name));
+        let infos: Vec<TensorInfo> = ["a.weight", "b.weight"]
+            .iter()
+            .map(|name| TensorInfo::new(*name, &[1024, 300], DType::F32).unwrap())
+            .collect();
+        let writer = GgufWriter::create(GgufPlan::new(&model, &Metadata::default(), &infos, None).unwrap(), &[]);
+        let writer = writer.unwrap();
+        (0..2).for_each(|tensor| writer.write(tensor, 0, &[0x3E; 1024 * 300 * 4]).unwrap());
+        writer.finish().unwrap();
+        let source = open(&model, &OpenOptions::default()).unwrap();
+        let recipe = Recipe::new(Some(DType::Q8_0)).pure(true);
+        let options = Options { recipe, layout: Layout::Block, threads: Some(2), dry_run: false, resume: false };
+        let report = quantize(source.as_ref(), &output, &options, &NoProgress).unwrap();
+
+        let of_source = std::fs::metadata(&model).unwrap().len();
+        // q8_0 has 34 bytes for 32 weights. Tensors are hashed in addition to the file.
+        let of_output = std::fs::metadata(&output).unwrap().len() + 2 * 1024 * 300 / 32 * 34;
+        let counter = Counter::default();
+        let attestation = Attestation::new(source.as_ref(), None, &options, (&output, &report), &counter).unwrap();
+        assert_eq!(counter.counts(), (of_source + of_output, of_source + of_output));
+        let counter = Counter::default();
+        assert_eq!(attestation.compare_inputs(source.as_ref(), None, &counter).unwrap(), [""; 0]);
+        assert_eq!(counter.counts(), (of_source, of_source));
+        let counter = Counter::default();
+        assert_eq!(attestation.compare_output((&output, &report), Some(2), &counter).unwrap(), [""; 0]);
+        assert_eq!(counter.counts(), (of_output, of_output));
+    }
 }

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use trueup_formats::{Checkpoint, Error, Result, hexadecimal, quote};
+use trueup_quantize::{NoProgress, Progress};
 
 pub use trueup_formats::hash_file;
 
@@ -27,23 +28,47 @@ pub struct TensorHash {
 }
 
 /// Hashes all tensors in file order, on all cores.
+///
+/// # Errors
+/// I/O, or a file that changed after it was opened.
 pub fn hash_tensors(checkpoint: &dyn Checkpoint) -> Result<Vec<TensorHash>> {
-    let hashes = (0..checkpoint.tensors().len()).into_par_iter().map(|tensor| hash_tensor(checkpoint, tensor));
-    let hashes = hashes.collect::<Result<Vec<TensorHash>>>()?;
-    checkpoint.unchanged()?;
-    Ok(hashes)
+    hash_tensors_on(checkpoint, None, &NoProgress)
 }
 
-/// Like [`hash_tensors`], on `threads` threads; `None` uses all cores.
-pub fn hash_tensors_on(checkpoint: &dyn Checkpoint, threads: Option<usize>) -> Result<Vec<TensorHash>> {
-    let Some(threads) = threads else { return hash_tensors(checkpoint) };
+/// Like [`hash_tensors`], on `threads` threads; `None` uses all cores. `progress` counts the bytes of the tensors.
+///
+/// # Errors
+/// As [`hash_tensors`], and threads that cannot be started.
+pub fn hash_tensors_on(
+    checkpoint: &dyn Checkpoint,
+    threads: Option<usize>,
+    progress: &dyn Progress,
+) -> Result<Vec<TensorHash>> {
+    progress.start(checkpoint.tensors().iter().map(|tensor| tensor.bytes).fold(0, u64::saturating_add));
+    hash_tensors_within(checkpoint, threads, progress)
+}
+
+/// [`hash_tensors_on`] as a part of longer work, which has already started.
+pub(crate) fn hash_tensors_within(
+    checkpoint: &dyn Checkpoint,
+    threads: Option<usize>,
+    progress: &dyn Progress,
+) -> Result<Vec<TensorHash>> {
+    let hash = || {
+        let tensors = (0..checkpoint.tensors().len()).into_par_iter();
+        let hashes = tensors.map(|tensor| hash_tensor(checkpoint, tensor, progress));
+        let hashes = hashes.collect::<Result<Vec<TensorHash>>>()?;
+        checkpoint.unchanged()?;
+        Ok(hashes)
+    };
+    let Some(threads) = threads else { return hash() };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     let pool =
         pool.map_err(|error| Error::new(checkpoint.path(), format!("cannot be hashed on {threads} threads: {error}")))?;
-    pool.install(|| hash_tensors(checkpoint))
+    pool.install(hash)
 }
 
-fn hash_tensor(checkpoint: &dyn Checkpoint, tensor: usize) -> Result<TensorHash> {
+fn hash_tensor(checkpoint: &dyn Checkpoint, tensor: usize, progress: &dyn Progress) -> Result<TensorHash> {
     let missing = || Error::new(checkpoint.path(), format!("has no tensor number {tensor}"));
     let info = checkpoint.tensors().get(tensor).ok_or_else(missing)?;
     let whole = info.dtype.block_bytes();
@@ -58,6 +83,7 @@ fn hash_tensor(checkpoint: &dyn Checkpoint, tensor: usize) -> Result<TensorHash>
         checkpoint.read(tensor, offset, piece)?;
         hasher.update(&*piece);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        progress.advance(bytes);
         (offset, left) = (offset.saturating_add(bytes), left.saturating_sub(bytes));
     }
     let sha256 = hexadecimal(&hasher.finalize());

@@ -4,7 +4,7 @@ use crate::command::compare::chunk_size;
 use crate::command::place::{ModelWithTokenizer, Place, note_tokenizer};
 use crate::failure::{Code, Failure, Result};
 use crate::output;
-use crate::progress::chunk_bar;
+use crate::progress::{Bar, chunk_bar};
 use crate::target::Targets;
 use crate::value;
 use clap::Args;
@@ -77,7 +77,8 @@ pub fn run(arguments: Arguments) -> Result {
     let text = text::read_text(&arguments.corpus)?;
     let corpus = Corpus::new(tokenizer, &text, context, arguments.chunks)
         .map_err(|error| Failure::new(format!("{}: {error}", shown(&arguments.corpus))))?;
-    let mut sums = begin(&arguments, &corpus, hash_files(&checkpoint.sources())?)?;
+    let model_hash = hash_files(&checkpoint.sources(), &Bar::new("hash"))?;
+    let mut sums = begin(&arguments, &corpus, model_hash)?;
     // Nodes that were fused have no separate inputs.
     let options = SessionOptions { context: Some(corpus.context()), fusion: false, ..options };
     let mut session = arguments.place.open_session(arguments.place.weights(model)?, &options)?;

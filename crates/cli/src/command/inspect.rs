@@ -3,6 +3,7 @@
 use super::doctor;
 use crate::failure::{Code, Result};
 use crate::output;
+use crate::progress::Bar;
 use crate::table::{Column, Side, table};
 use crate::value;
 use clap::Args;
@@ -59,11 +60,11 @@ pub fn run(arguments: Arguments) -> Result {
     let checkpoint = trueup::open_arrays(&arguments.file)?;
     checkpoint.notes().iter().for_each(|note| output::note(note));
     if let Some(list) = &arguments.check {
-        let hashes = manifest::hash_tensors_on(checkpoint.as_ref(), arguments.threads)?;
+        let hashes = manifest::hash_tensors_on(checkpoint.as_ref(), arguments.threads, &Bar::new("hash"))?;
         return check(&hashes, list, arguments.json);
     }
     let hashes = match arguments.hash {
-        true => manifest::hash_tensors_on(checkpoint.as_ref(), arguments.threads)?,
+        true => manifest::hash_tensors_on(checkpoint.as_ref(), arguments.threads, &Bar::new("hash"))?,
         false => Vec::new(),
     };
     if arguments.json {

@@ -164,7 +164,7 @@ fn attest(
     options: &Options,
     written: (&Path, &Report),
 ) -> Result<()> {
-    let attestation = Attestation::new(source, importance, options, written)?;
+    let attestation = Attestation::new(source, importance, options, written, &Bar::new("hash"))?;
     output::document(file, attestation.to_document()?.trim_end())
 }
 

@@ -76,14 +76,16 @@ pub fn run(arguments: Arguments) -> Result {
         let read = [&[arguments.attestation.as_path()][..], &read].concat();
         Targets::files([output.as_path()]).check(&source.sources(), &read)?;
     }
-    let mut differences = attestation.compare_inputs(source.as_ref(), matrix.as_ref())?;
+    let mut differences = attestation.compare_inputs(source.as_ref(), matrix.as_ref(), &Bar::new("hash"))?;
     let is_run = differences.is_empty();
     if is_run {
         let importance = matrix.and_then(|matrix| attestation.importance(matrix));
         let written = Written::new(&arguments, || file_bytes(source.as_ref(), &options, importance.as_ref()))?;
         let bar = Bar::new("quantize");
         let report = quantize_with(source.as_ref(), written.path(), &options, importance.as_ref(), &bar)?;
-        differences = attestation.compare_output((written.path(), &report), arguments.threads)?;
+        drop(bar);
+        let bar = Bar::new("hash");
+        differences = attestation.compare_output((written.path(), &report), arguments.threads, &bar)?;
     }
     print(&arguments, &attestation, &differences, is_run)?;
     Ok(if differences.is_empty() { Code::Done } else { Code::Mismatch })

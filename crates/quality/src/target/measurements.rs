@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 use trueup_formats::{AtomicFile, Error, Result, SourceFile, hash_file, hexadecimal, json};
+use trueup_quantize::Progress;
 use trueup_quantize::RecipeParameters;
 
 /// Version of the file format and of the method of measurement.
@@ -153,8 +154,10 @@ fn difference(found: &MeasuredWith, expected: &MeasuredWith) -> Option<&'static 
 ///
 /// # Errors
 /// I/O.
-pub fn hash_files(files: &[&SourceFile]) -> Result<String> {
-    let mut hashes = files.iter().map(|file| hash_file(file)).collect::<Result<Vec<String>>>()?;
+pub fn hash_files(files: &[&SourceFile], progress: &dyn Progress) -> Result<String> {
+    progress.start(files.iter().map(|file| file.bytes()).fold(0, u64::saturating_add));
+    let hash = |file: &&SourceFile| hash_file(file, &mut |bytes| progress.advance(bytes));
+    let mut hashes = files.iter().map(hash).collect::<Result<Vec<String>>>()?;
     match hashes.len() {
         1 => Ok(hashes.remove(0)),
         _ => Ok(hexadecimal(&Sha256::digest(hashes.concat().as_bytes()))),
@@ -172,6 +175,7 @@ pub(super) fn hash_numbers(numbers: impl Iterator<Item = u32>) -> String {
 mod tests {
     use super::*;
     use std::fs;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     fn with(model: &str) -> MeasuredWith {
         let text = str::to_owned;
@@ -185,6 +189,38 @@ mod tests {
             device: text("cpu"),
             tokens: 2048,
         }
+    }
+
+    /// Counts bytes.
+    #[derive(Default)]
+    struct Counter(AtomicU64, AtomicU64);
+
+    impl Progress for Counter {
+        fn start(&self, total_bytes: u64) {
+            self.0.fetch_add(total_bytes, Ordering::Relaxed);
+        }
+
+        fn advance(&self, bytes: u64) {
+            self.1.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// `printf foo | sha256sum`, and `printf "$(printf foo | sha256sum | head -c 64)$(printf barbar | sha256sum | head
+    /// -c 64)" | sha256sum`.
+    #[test]
+    fn progress_counts_the_bytes_of_all_hashed_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            fs::write(folder.path().join(name), text).unwrap();
+            SourceFile::open(folder.path().join(name)).unwrap()
+        };
+        let (foo, bar) = (file("foo", "foo"), file("bar", "barbar"));
+        let counter = Counter::default();
+        let hash = hash_files(&[&foo], &counter).unwrap();
+        assert_eq!(hash, "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae");
+        let hash = hash_files(&[&foo, &bar], &counter).unwrap();
+        assert_eq!(hash, "0dc9601d1c9738b99f837ae343824f6c6981ea02f6d3ba7589de1f5448e655bc");
+        assert_eq!((counter.0.into_inner(), counter.1.into_inner()), (3 + 9, 3 + 9));
     }
 
     #[test]

@@ -1,43 +1,57 @@
 //! Differences between an attestation and files, one sentence each.
 
-use super::{Attestation, Resource, TensorRecord, records};
-use crate::manifest::{hash_file, hash_tensors_on};
+use super::{Attestation, Resource, TensorRecord, bytes, output_bytes, records};
+use crate::manifest::{hash_file, hash_tensors_within};
 use std::path::Path;
 use trueup_formats::{Checkpoint, Gguf, Importance, Result, SourceFile, counted, quote};
-use trueup_quantize::Report;
+use trueup_quantize::{Progress, Report};
 
 impl Attestation {
     /// Inputs whose contents differ from those of the run. `importance` must be given if and only if the run used an
-    /// importance matrix.
+    /// importance matrix. `progress` counts the bytes that are hashed.
     ///
     /// # Errors
     /// I/O.
-    pub fn compare_inputs(&self, source: &dyn Checkpoint, importance: Option<&Importance>) -> Result<Vec<String>> {
+    pub fn compare_inputs(
+        &self,
+        source: &dyn Checkpoint,
+        importance: Option<&Importance>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<String>> {
         let (model, matrix) = self.inputs();
         let files = source.sources();
+        progress.start(bytes(files.iter().copied().chain(importance.map(Importance::source))));
         let mut differences = Vec::new();
         if files.len() != model.len() {
             let (expected, found) = (counted(model.len(), "file"), counted(files.len(), "file"));
             differences.push(format!("the model: expected {expected}, found {found}"));
         }
         for (file, expected) in files.into_iter().zip(model) {
-            differences.extend(compare_file(file, expected)?);
+            differences.extend(compare_file(file, expected, progress)?);
         }
         if let (Some(file), Some(expected)) = (importance, matrix) {
-            differences.extend(compare_file(file.source(), expected)?);
+            differences.extend(compare_file(file.source(), expected, progress)?);
         }
         Ok(differences)
     }
 
     /// Differences between a repeated run and the attested results. `output` is the file that the repeated run wrote,
     /// and `report` is its report. Tensors are compared even if the file is identical; the first difference is named.
+    /// `progress` counts the bytes that are hashed: each tensor twice.
     ///
     /// # Errors
     /// I/O, and an output that is not a GGUF file.
-    pub fn compare_output(&self, (output, report): (&Path, &Report), threads: Option<usize>) -> Result<Vec<String>> {
+    pub fn compare_output(
+        &self,
+        (output, report): (&Path, &Report),
+        threads: Option<usize>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<String>> {
         let Some(expected) = self.subject.first() else { return Ok(Vec::new()) };
-        let file = compare_file(&SourceFile::open(output)?, &expected.file)?;
-        let found = records(report, &hash_tensors_on(&Gguf::open(output)?, threads)?);
+        let written = Gguf::open(output)?;
+        progress.start(output_bytes(&written));
+        let file = compare_file(&SourceFile::open(output)?, &expected.file, progress)?;
+        let found = records(report, &hash_tensors_within(&written, threads, progress)?);
         let are_notes_compared = self.version() == env!("CARGO_PKG_VERSION");
         let tensors = compare_tensors(&expected.annotations.tensors, &found, are_notes_compared);
         let rest = || "all tensors are equal; the metadata or the order of the tensors differs".to_owned();
@@ -100,8 +114,8 @@ fn is_near(attested: Option<f64>, found: Option<f64>) -> bool {
 }
 
 /// A sentence about a file whose contents are not the attested ones; `None` if they are.
-fn compare_file(file: &SourceFile, expected: &Resource) -> Result<Option<String>> {
-    let found = hash_file(file)?;
+fn compare_file(file: &SourceFile, expected: &Resource, progress: &dyn Progress) -> Result<Option<String>> {
+    let found = hash_file(file, &mut |bytes| progress.advance(bytes))?;
     let expected_hash = &expected.digest.sha256;
     let name = quote(&expected.name);
     Ok((found != *expected_hash).then(|| format!("{name}: expected SHA-256 {expected_hash}, found {found}")))

@@ -181,7 +181,7 @@ impl GoalArguments {
 
     /// The path of the measurements, and the measurements that it already contains.
     fn measurements(&self, tuner: &Tuner, input: &Path, output: &Path) -> Result<(PathBuf, Measurements)> {
-        let with = tuner.measured_with()?;
+        let with = tuner.measured_with(&Bar::new("hash"))?;
         let path = self.measurements.clone().unwrap_or_else(|| default_path(input, output, &with));
         let known = match path.exists() {
             true => Measurements::read(&path, &with)?,
