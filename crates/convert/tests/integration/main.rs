@@ -1,5 +1,6 @@
 //! Conversion, comparison and diagnosis of models.
 
+mod check;
 mod diff;
 mod doctor;
 mod draft;
