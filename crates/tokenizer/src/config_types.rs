@@ -8,6 +8,10 @@ use trueup_formats::{Error, Result, TokenizerFiles, quote};
 const FILE: &str = "tokenizer_config.json";
 const HELP: &str = "correct the key, or get the file of the original model";
 
+/// The forms of a chat template.
+const TEMPLATES: &str =
+    "a string, a list of objects with the strings \"name\" and \"template\", or an object of strings";
+
 /// What the values of a key are; null counts as absent.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
@@ -15,7 +19,7 @@ enum Kind {
     Text,
     /// The text of a token, or an object with it.
     Token,
-    /// One template, or a list of named ones.
+    /// One template, or several with names: a list of objects, or in older files an object.
     Template,
     /// Ids as strings, each with an object.
     Tokens,
@@ -48,7 +52,7 @@ impl Kind {
             Kind::Switch => value.is_boolean(),
             Kind::Text => value.is_string(),
             Kind::Token => value.is_string() || value.get("content").is_some_and(Value::is_string),
-            Kind::Template => value.is_string() || value.is_array(),
+            Kind::Template => is_template(value),
             Kind::Tokens => value.is_object(),
         }
     }
@@ -58,9 +62,19 @@ impl Kind {
             Kind::Switch => "true or false",
             Kind::Text => "a string",
             Kind::Token => "a string, or an object with the string \"content\"",
-            Kind::Template => "a string, or a list of templates",
+            Kind::Template => TEMPLATES,
             Kind::Tokens => "an object",
         }
+    }
+}
+
+fn is_template(value: &Value) -> bool {
+    let is_text = |entry: &Value, key: &str| entry.get(key).is_some_and(Value::is_string);
+    match value {
+        Value::String(_) => true,
+        Value::Array(named) => named.iter().all(|entry| is_text(entry, "name") && is_text(entry, "template")),
+        Value::Object(named) => named.values().all(Value::is_string),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -122,7 +136,13 @@ mod tests {
             (json!({ "tokenizer_class": ["A"] }), "tokenizer_class: expected a string, found [\"A\"]"),
             (json!({ "unk_token": 3 }), "unk_token: expected a string, or an object"),
             (json!({ "unk_token": { "text": "a" } }), "unk_token: expected a string, or an object"),
-            (json!({ "chat_template": 3 }), "chat_template: expected a string, or a list of templates, found 3"),
+            (json!({ "chat_template": 3 }), "chat_template: expected a string, a list of objects with the strings"),
+            (
+                json!({ "chat_template": [{ "name": "default" }] }),
+                "\"template\", or an object of strings, found [{\"name\":\"default\"}]",
+            ),
+            (json!({ "chat_template": ["a"] }), "or an object of strings, found [\"a\"]"),
+            (json!({ "chat_template": { "default": 3 } }), "or an object of strings, found {\"default\":3}"),
             (json!({ "added_tokens_decoder": [] }), "added_tokens_decoder: expected an object, found []"),
             (
                 json!({ "added_tokens_decoder": { "x": { "content": "a" } } }),
@@ -141,8 +161,9 @@ mod tests {
         let null = json!({ "do_lower_case": null, "legacy": null, "unk_token": null, "chat_template": null });
         let named =
             json!({ "chat_template": [{ "name": "default", "template": "" }], "unk_token": { "content": "a" } });
+        let older = json!({ "chat_template": { "default": "", "tool_use": "" } });
         let token = json!({ "added_tokens_decoder": { "0": { "content": "a", "lstrip": false } } });
-        for config in [json!({}), null, named, token] {
+        for config in [json!({}), null, named, older, token] {
             assert_eq!(checked(config.clone()), Ok(()), "{config}");
         }
     }

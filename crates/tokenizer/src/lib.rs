@@ -71,6 +71,7 @@ mod word_piece;
 
 pub use character_map::CharacterMap;
 pub use chat::{ChatTemplate, Message};
+pub use chat_source::chat_template;
 pub use date::Date;
 pub use decoder::{DecodeStream, Decoder};
 pub use normalizer::Normalizer;

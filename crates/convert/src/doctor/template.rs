@@ -6,7 +6,7 @@ use super::finding::{Findings, Place, Rule};
 use super::patient::Patient;
 use std::collections::BTreeSet;
 use trueup_formats::quote;
-use trueup_tokenizer::{ChatTemplate, Date, Message, TokenKind, Tokenizer, Vocabulary};
+use trueup_tokenizer::{ChatTemplate, Date, Message, TokenKind, Tokenizer, Vocabulary, chat_template};
 
 pub(super) const RULES: &[&Rule] =
     &[&REFUSED, &FAILS, &DROPS_TURN, &WITHOUT_SYSTEM, &TOKEN_UNKNOWN, &ROLE_MISSING, &END_OF_TURN, &END_TYPE, &BOS_TOO];
@@ -121,8 +121,7 @@ fn source(patient: &Patient) -> Option<(String, &'static str)> {
     if let Some(vocabulary) = patient.valid_vocabulary() {
         return Some((vocabulary.chat_template()?.to_owned(), key));
     }
-    let inside = || Some(files.tokenizer_config.as_ref()?.get("chat_template")?.as_str()?.to_owned());
-    Some((files.chat_template.clone().or_else(inside)?, key))
+    Some((chat_template(files)?, key))
 }
 
 fn turns(parts: &[(&str, &str)]) -> Vec<Message> {
