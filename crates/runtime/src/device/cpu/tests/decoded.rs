@@ -4,7 +4,7 @@
 use super::*;
 use crate::device::reference::evaluate;
 use crate::host_tensor::HostTensor;
-use trueup_graph::op::MulMat;
+use trueup_graph::op::{Gated, MulMat, MulMatGated};
 
 pub(super) const SUB_BLOCKS: [DType; 10] = [
     DType::Q2K,
@@ -51,18 +51,46 @@ fn rows_are_those_of_the_decoder() {
     }
 }
 
+/// Sizes of weights and activations: one token, a few, enough for the transposed product, and a stack.
+const PRODUCTS: [(&[usize], &[usize]); 4] =
+    [(&[512, 33], &[512, 1]), (&[512, 33], &[512, 3]), (&[256, 70], &[256, 43]), (&[512, 13, 2], &[512, 3, 4])];
+
 #[test]
 fn products_are_the_oracle_s_but_for_rounding() {
     for dtype in DECODED {
-        let (w, x) = (weights(dtype, &[512, 33], 0), activation(&[512, 3], 21));
-        let found = compute(&default_cpu(), &MulMat.into(), &[w.clone(), x.clone()]);
-        let host = |given: &Given| HostTensor::stored(given.ty, given.bytes.clone());
-        let expected = evaluate(&MulMat.into(), &[&host(&w), &host(&x)]).unwrap();
-        let (weights, x) = (host(&w).values().into_owned(), x.exact());
-        expect_close(&format!("{dtype}"), &found, &expected.values(), |i| {
-            let row = &weights[512 * (i % 33)..][..512];
-            let absolute: f64 = row.iter().zip(&x[512 * (i / 33)..]).map(|(w, x)| (w * x).abs()).sum();
-            20.0 * U * absolute
-        });
+        for (rows, columns) in PRODUCTS {
+            let (w, x) = (weights(dtype, rows, 0), activation(columns, 21));
+            let found = compute(&default_cpu(), &MulMat.into(), &[w.clone(), x.clone()]);
+            let host = |given: &Given| HostTensor::stored(given.ty, given.bytes.clone());
+            let expected = evaluate(&MulMat.into(), &[&host(&w), &host(&x)]).unwrap();
+            let absolute = |given: &Given| {
+                let bytes = host(given).values().iter().flat_map(|value| (value.abs() as f32).to_le_bytes()).collect();
+                HostTensor::stored(TensorType::new(DType::F32, &given.ty.shape.sizes()), bytes)
+            };
+            let products = evaluate(&MulMat.into(), &[&absolute(&w), &absolute(&x)]).unwrap();
+            let products = products.values();
+            expect_close(&format!("{dtype} {rows:?}"), &found, &expected.values(), |i| 20.0 * U * products[i]);
+        }
+    }
+}
+
+#[test]
+fn products_have_the_same_bits_with_every_instruction_set() {
+    let scalar = cpu(1, Isa::Scalar);
+    let unpacked = |isa| Cpu::new(CpuOptions { threads: 2, isa: Some(isa), repack: false }).unwrap();
+    for dtype in DECODED {
+        for (rows, columns) in PRODUCTS {
+            let (w, up, x) = (weights(dtype, rows, 0), weights(dtype, rows, 3), activation(columns, 21));
+            let gated = Op::from(MulMatGated { gated: Gated::Swiglu });
+            for (op, inputs) in [(MulMat.into(), vec![w.clone(), x.clone()]), (gated, vec![w, up, x])] {
+                let expected = run(&scalar, &op, &inputs).unwrap();
+                for isa in Isa::available() {
+                    for (name, cpu) in [("1 thread", cpu(1, isa)), ("3", cpu(3, isa)), ("unpacked", unpacked(isa))] {
+                        let found = run(&cpu, &op, &inputs).unwrap();
+                        assert_eq!(found, expected, "{}, {dtype} {rows:?}, {isa}, {name}", op.name());
+                    }
+                }
+            }
+        }
     }
 }
