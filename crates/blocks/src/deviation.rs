@@ -7,10 +7,11 @@
 //! ```
 //!
 //! Sums are f64, and the calls alone fix their order: where every row is summed by itself and the rows are merged in
-//! order, the numbers are the same for any number of threads and for any instruction set.
+//! order, the numbers are the same for any number of threads and for any instruction set. The product of two f32 is exact
+//! in f64, so a fused multiply-add rounds as a product and a sum do.
 
 use crate::finite::all_finite;
-use multiversion::multiversion;
+use multiversion::{multiversion, target::target_cfg_f};
 
 const LANES: usize = 8;
 
@@ -35,7 +36,7 @@ pub struct DeviationSums {
     product: [f64; LANES],
     source_squared: [f64; LANES],
     decoded_squared: [f64; LANES],
-    max_abs: [f64; LANES],
+    max_squared: [f64; LANES],
     count: u64,
     not_finite: u64,
 }
@@ -61,19 +62,25 @@ impl DeviationSums {
         self.source_squared.iter().chain(&self.decoded_squared).all(|sum| sum.is_finite())
     }
 
-    /// Adds one element a lane; `ALL_FINITE` says that each of them is finite on both sides.
+    /// Adds one element a lane; `ALL_FINITE` says that each of them is finite on both sides, and `HAS_FMA` that the
+    /// processor has a fused multiply-add.
     #[inline(always)]
-    fn add_lanes<const ALL_FINITE: bool>(&mut self, source: &[f32; LANES], decoded: &[f32; LANES]) {
+    fn add_lanes<const ALL_FINITE: bool, const HAS_FMA: bool>(
+        &mut self,
+        source: &[f32; LANES],
+        decoded: &[f32; LANES],
+    ) {
+        let plus_product = |sum: f64, a: f64, b: f64| if HAS_FMA { a.mul_add(b, sum) } else { sum + a * b };
         for lane in 0..LANES {
             let finite = ALL_FINITE || source[lane].is_finite() & decoded[lane].is_finite();
             let source = f64::from(if finite { source[lane] } else { 0.0 });
             let decoded = f64::from(if finite { decoded[lane] } else { 0.0 });
-            let error = source - decoded;
-            self.squared_error[lane] += error * error;
-            self.product[lane] += source * decoded;
-            self.source_squared[lane] += source * source;
-            self.decoded_squared[lane] += decoded * decoded;
-            self.max_abs[lane] = if error.abs() > self.max_abs[lane] { error.abs() } else { self.max_abs[lane] };
+            let squared = (source - decoded) * (source - decoded);
+            self.squared_error[lane] += squared;
+            self.product[lane] = plus_product(self.product[lane], source, decoded);
+            self.source_squared[lane] = plus_product(self.source_squared[lane], source, source);
+            self.decoded_squared[lane] = plus_product(self.decoded_squared[lane], decoded, decoded);
+            self.max_squared[lane] = if squared > self.max_squared[lane] { squared } else { self.max_squared[lane] };
             self.not_finite += u64::from(!finite);
         }
     }
@@ -85,7 +92,7 @@ impl DeviationSums {
             self.product[lane] += other.product[lane];
             self.source_squared[lane] += other.source_squared[lane];
             self.decoded_squared[lane] += other.decoded_squared[lane];
-            self.max_abs[lane] = self.max_abs[lane].max(other.max_abs[lane]);
+            self.max_squared[lane] = self.max_squared[lane].max(other.max_squared[lane]);
         }
         self.count += other.count;
         self.not_finite += other.not_finite;
@@ -105,7 +112,8 @@ impl DeviationSums {
         Deviation {
             rmse,
             cosine,
-            max_abs: self.max_abs.iter().copied().fold(0.0, f64::max),
+            // The root of a rounded square is the number itself.
+            max_abs: self.max_squared.iter().copied().fold(0.0, f64::max).sqrt(),
             not_finite: self.not_finite,
         }
     }
@@ -113,20 +121,21 @@ impl DeviationSums {
 
 /// [`DeviationSums::add`], compiled for each instruction set: lanes stay what they are, so the numbers are the same in
 /// all of them.
-#[multiversion(targets("x86_64+avx512f+avx512vl", "x86_64+avx2"))]
+#[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma", "aarch64+neon"))]
 fn add<const ALL_FINITE: bool>(total: &mut DeviationSums, source: &[f32], decoded: &[f32]) {
+    const HAS_FMA: bool = target_cfg_f!(any(target_feature = "fma", target_arch = "aarch64"));
     let (sources, source_rest) = source.as_chunks::<LANES>();
     let (decodeds, decoded_rest) = decoded.as_chunks::<LANES>();
     // A copy, which the compiler keeps in registers over the loop.
     let mut sums = *total;
     for (source, decoded) in sources.iter().zip(decodeds) {
-        sums.add_lanes::<ALL_FINITE>(source, decoded);
+        sums.add_lanes::<ALL_FINITE, HAS_FMA>(source, decoded);
     }
     // Zeros in the lanes that have no weight any more add nothing.
     let (mut source, mut decoded) = ([0.0; LANES], [0.0; LANES]);
     source[..source_rest.len()].copy_from_slice(source_rest);
     decoded[..decoded_rest.len()].copy_from_slice(decoded_rest);
-    sums.add_lanes::<ALL_FINITE>(&source, &decoded);
+    sums.add_lanes::<ALL_FINITE, HAS_FMA>(&source, &decoded);
     sums.count += (LANES * sources.len() + source_rest.len()) as u64;
     *total = sums;
 }
@@ -184,6 +193,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_fused_multiply_add_gives_the_same_numbers() {
+        let number = |i: u32| f32::from_bits(i.wrapping_mul(2_654_435_761));
+        let all: Vec<f32> = (1..100_000).map(number).filter(|number| number.is_finite()).collect();
+        let (mut fused, mut plain) = (DeviationSums::default(), DeviationSums::default());
+        for (source, decoded) in all.as_chunks::<LANES>().0.iter().zip(all.as_chunks::<LANES>().0.iter().rev()) {
+            fused.add_lanes::<true, true>(source, decoded);
+            plain.add_lanes::<true, false>(source, decoded);
+            let largest = source.iter().zip(decoded).map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs());
+            let mut one = DeviationSums::default();
+            one.add(source, decoded);
+            assert_eq!(one.deviation().max_abs, largest.fold(0.0, f64::max));
+        }
+        assert_eq!(fused, plain);
     }
 
     #[test]

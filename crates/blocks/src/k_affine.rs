@@ -11,9 +11,9 @@
 use crate::codec::{encode_blocks, encode_blocks_weighted};
 use crate::decoder::K_LEN;
 use crate::f16;
-use crate::k_lanes::{self, Batch, Importance};
+use crate::k_lanes::{self, BLOCKS_MAX, Batch, Importance};
 use crate::search::affine::{self, Affine, Tries};
-use crate::search::lanes::{self, Columns, Lanes};
+use crate::search::lanes::{self, Columns, LANES_MAX, Lanes};
 use crate::search::{greatest, importance_of, nearest, nearest_quotients, nested, sum_of_squares};
 
 /// What differs between the formats: `GROUPS` groups of `GROUP` weights in `BYTES` bytes.
@@ -106,7 +106,7 @@ pub(crate) fn encode_lanes<F, V, const BYTES: usize, const GROUPS: usize, const 
     V: Lanes,
 {
     for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
-        let mut found = [Found::NOTHING; k_lanes::BLOCKS_MAX];
+        let mut found = [Found::NOTHING; BLOCKS_MAX];
         for batches in Batch::all::<V, VECTORS, GROUPS, GROUP>(weights) {
             search_lanes(F::PLAIN, &batches, |_, columns| F::counts_lanes::<V>(columns), &mut found);
         }
@@ -133,15 +133,15 @@ pub(crate) fn encode_weighted_lanes<F, V, const BYTES: usize, const GROUPS: usiz
     let (mut importance, tries) = (Importance::of(weights, importance), weighted_tries(F::PLAIN.top));
     for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
         let importance = importance.next(weights, |sum| F::MEAN_SQUARES * sum / K_LEN as f32);
-        let mut found = [Found::NOTHING; k_lanes::BLOCKS_MAX];
+        let mut found = [Found::NOTHING; BLOCKS_MAX];
         for batches in Batch::all::<V, VECTORS, GROUPS, GROUP>(weights) {
             let counts = |batch: &Batch<'_, GROUP>, columns: &Columns<V, GROUP>| {
                 importance.counts::<V, GROUPS, GROUP>(batch, columns)
             };
             search_lanes(tries, &batches, counts, &mut found);
         }
-        for (number, ((weights, found), block)) in weights.iter().zip(&found).zip(blocks).enumerate() {
-            let header = weighted_header(F::STEP_TOP, found);
+        let headers = weighted_headers_lanes::<V, GROUPS>(F::STEP_TOP, &found[..weights.len()]);
+        for (number, ((weights, header), block)) in weights.iter().zip(headers).zip(blocks).enumerate() {
             let codes = codes(F::PLAIN.top, &header, weights, |group, weights: &[f32; GROUP]| {
                 let (columns, mean_square) = importance.of_block(number);
                 codes_of_group(tries, weights, &importance_of(weights, &columns.as_chunks().0[group], mean_square))
@@ -186,9 +186,9 @@ fn search_lanes<V: Lanes, const GROUPS: usize, const GROUP: usize>(
     found: &mut [Found<GROUPS>],
 ) {
     let mut columns = [[V::splat(0.0); GROUP]; VECTORS];
-    let mut columns_counts = columns;
+    let mut columns_counts = [[V::splat(0.0); GROUP]; VECTORS];
     for ((batch, columns), of_columns) in batches.iter().zip(&mut columns).zip(&mut columns_counts) {
-        *columns = lanes::columns(batch.groups);
+        lanes::read_columns(batch.groups, columns);
         *of_columns = counts(batch, columns);
     }
     let lines = lanes::affine(tries, columns.each_ref(), columns_counts.each_ref());
@@ -226,6 +226,41 @@ fn weighted_header<const GROUPS: usize>(top: u8, found: &Found<GROUPS>) -> Heade
     let (scale, steps) = codes(found.pairs.map(|pair| pair.scale));
     let (low, offsets) = codes(found.pairs.map(|pair| pair.minimum));
     Header { scale, low, steps, offsets }
+}
+
+/// [`weighted_header`] of several blocks. Two lanes search a block: one for its scales, one for its minima.
+#[inline(always)]
+fn weighted_headers_lanes<V: Lanes, const GROUPS: usize>(
+    top: u8,
+    found: &[Found<GROUPS>],
+) -> [Header<GROUPS>; BLOCKS_MAX] {
+    const ROWS_MAX: usize = 2 * BLOCKS_MAX;
+    let (mut numbers, mut counts) = ([[0.0; LANES_MAX]; ROWS_MAX], [[0.0; LANES_MAX]; ROWS_MAX]);
+    for (block, found) in found.iter().enumerate() {
+        for (group, pair) in found.pairs.iter().enumerate() {
+            (numbers[2 * block][group], numbers[2 * block + 1][group]) = (pair.scale, pair.minimum);
+        }
+        for row in &mut counts[2 * block..2 * block + 2] {
+            row[..GROUPS].copy_from_slice(&found.counts);
+        }
+    }
+    let (mut scales, mut codes) = ([0.0; ROWS_MAX], [[0; GROUPS]; ROWS_MAX]);
+    for first in (0..2 * found.len()).step_by(V::LANES) {
+        let rows = first..(first + V::LANES).min(2 * found.len());
+        let (numbers, counts) = (lanes::columns(&numbers[rows.clone()]), lanes::columns(&counts[rows.clone()]));
+        let (found, columns) = lanes::nested::<V, GROUPS>(top.into(), &numbers, &counts);
+        let (found, columns) = (found.store(), lanes::bytes(&columns));
+        for (lane, row) in rows.enumerate() {
+            scales[row] = found[lane];
+            for (code, column) in codes[row].iter_mut().zip(&columns) {
+                *code = column[lane];
+            }
+        }
+    }
+    std::array::from_fn(|block| {
+        let (scale, low) = (f16::narrow(scales[2 * block]), f16::narrow(scales[2 * block + 1]));
+        Header { scale, low, steps: codes[2 * block], offsets: codes[2 * block + 1] }
+    })
 }
 
 /// The scale and the minimum of each group under a rounded header.

@@ -1,12 +1,12 @@
 //! Encoding that `q3_k` and `q6_k` share: sixteen groups with a signed scale, as a code under one f16 scale.
 
-use crate::codec::{encode_blocks, encode_blocks_weighted};
+use crate::codec::{encode_blocks, encode_blocks_weighted, whole_blocks};
 use crate::decoder::K_LEN;
 use crate::f16;
 use crate::k_lanes::{self, BLOCKS_MAX, Batch, BatchImportance, Importance};
 use crate::parts::multiples;
-use crate::search::lanes::{self, Columns, Lanes};
-use crate::search::{nearest, nearest_quotients, squares, sum_of_squares};
+use crate::search::lanes::{self, Columns, LANES_MAX, Lanes, Swept};
+use crate::search::{descent, nearest, nearest_quotients, squares, sum_of_squares};
 
 /// Groups of a block.
 pub(crate) const GROUPS: usize = 16;
@@ -27,11 +27,12 @@ pub(crate) trait Format<const BYTES: usize> {
     /// How much the error of each weight counts when importance is given.
     fn counts(weights: &[f32; GROUP], importance: &[f32; GROUP], square_sum: f32) -> [f32; GROUP];
 
-    /// [`Format::search`] of several groups: the scales.
+    /// [`Format::search`] of several groups, with at most so many sweeps over their codes.
     fn search_lanes<V: Lanes>(
+        sweeps: usize,
         weights: [&Columns<V, GROUP>; VECTORS],
         counts: [&Columns<V, GROUP>; VECTORS],
-    ) -> [V; VECTORS];
+    ) -> Swept<V, VECTORS>;
 
     /// [`Format::search_weighted`] of several groups: the scales.
     #[inline(always)]
@@ -59,12 +60,24 @@ pub(crate) trait Format<const BYTES: usize> {
     /// The header when importance is given.
     fn weighted_header(found: &Found) -> Option<Header>;
 
+    /// [`Format::weighted_header`] of several blocks.
+    #[inline(always)]
+    fn weighted_headers_lanes<V: Lanes>(found: &[Found]) -> [Option<Header>; BLOCKS_MAX] {
+        let mut headers = [None; BLOCKS_MAX];
+        for (header, found) in headers.iter_mut().zip(found) {
+            *header = Self::weighted_header(found);
+        }
+        headers
+    }
+
     /// The bytes of a block. `LEVELS` are added to the codes.
     fn pack(header: &Header, codes: &[u8; K_LEN], block: &mut [u8; BYTES]);
 }
 
 /// Vectors of groups that are searched at once.
 pub(crate) const VECTORS: usize = 4;
+/// Blocks of a batch of [`encode_lanes`].
+const POOL: usize = 16;
 
 /// What the search finds in a block.
 #[derive(Clone, Copy)]
@@ -79,6 +92,7 @@ impl Found {
 }
 
 /// What a block stores for its groups.
+#[derive(Clone, Copy)]
 pub(crate) struct Header {
     pub scale: [u8; f16::BYTES],
     pub steps: [i8; GROUPS],
@@ -117,11 +131,17 @@ pub(crate) fn encode_weighted<F: Format<BYTES>, const BYTES: usize>(
 /// [`encode`] with a group in each lane.
 #[inline(always)]
 pub(crate) fn encode_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize>(weights: &[f32], bytes: &mut [u8]) {
-    for (weights, blocks) in k_lanes::batches::<BYTES, GROUPS>(weights, bytes) {
-        let mut found = [Found::NOTHING; BLOCKS_MAX];
+    let (sources, blocks) = whole_blocks(weights.as_chunks::<K_LEN>(), bytes.as_chunks_mut::<BYTES>());
+    for (weights, blocks) in sources.chunks(POOL).zip(blocks.chunks_mut(POOL)) {
+        let (mut found, mut open) = ([Found::NOTHING; POOL], Open::default());
         for batches in Batch::all::<V, VECTORS, GROUPS, GROUP>(weights) {
-            search_lanes::<F, V, BYTES, false>(&batches, |_, columns| lanes::squares(columns), &mut found);
+            search_lanes::<F, V, BYTES, false>(
+                &batches,
+                |_, columns, counts| lanes::write_squares(columns, counts),
+                (&mut found, &mut open),
+            );
         }
+        search_open::<F, V, BYTES>(weights.as_flattened(), &open, &mut found);
         for ((weights, found), block) in weights.iter().zip(&found).zip(blocks) {
             write_lanes::<F, BYTES>(F::header(found), weights, block, |_, weights| {
                 codes_of_group(weights, &squares(weights), F::search)
@@ -142,14 +162,15 @@ pub(crate) fn encode_weighted_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usi
         let importance = importance.next(weights, |sum| 2.0 * sum / K_LEN as f32);
         let mut found = [Found::NOTHING; BLOCKS_MAX];
         for batches in Batch::all::<V, VECTORS, GROUPS, GROUP>(weights) {
-            let counts = |batch: &Batch<'_, GROUP>, columns: &Columns<V, GROUP>| {
-                F::counts_lanes::<V>(&importance, batch, columns)
+            let counts = |batch: &Batch<'_, GROUP>, columns: &Columns<V, GROUP>, counts: &mut Columns<V, GROUP>| {
+                *counts = F::counts_lanes::<V>(&importance, batch, columns);
             };
-            search_lanes::<F, V, BYTES, true>(&batches, counts, &mut found);
+            search_lanes::<F, V, BYTES, true>(&batches, counts, (&mut found, &mut Open::default()));
         }
-        for (number, ((weights, found), block)) in weights.iter().zip(&found).zip(blocks).enumerate() {
+        let headers = F::weighted_headers_lanes::<V>(&found[..weights.len()]);
+        for (number, ((weights, header), block)) in weights.iter().zip(headers).zip(blocks).enumerate() {
             let square_sum = || sum_of_squares(weights);
-            write_lanes::<F, BYTES>(F::weighted_header(found), weights, block, |group, weights| {
+            write_lanes::<F, BYTES>(header, weights, block, |group, weights| {
                 let (columns, _) = importance.of_block(number);
                 let counts = F::counts(weights, &columns.as_chunks().0[group], square_sum());
                 codes_of_group(weights, &counts, F::search_weighted)
@@ -187,28 +208,76 @@ fn codes_of_group(
     codes
 }
 
-/// Searches the groups of batches and puts what is found to their blocks.
+/// The numbers of groups whose codes changed in the first sweep.
+struct Open {
+    groups: [u16; POOL * GROUPS],
+    count: usize,
+}
+
+impl Default for Open {
+    #[inline(always)]
+    fn default() -> Open {
+        Open { groups: [0; POOL * GROUPS], count: 0 }
+    }
+}
+
+/// Searches the groups of batches with one sweep and puts what is found to their blocks.
 ///
 /// The search is not an argument, because a large function is not inlined if it is called through one.
 #[inline(always)]
 fn search_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize, const IS_WEIGHTED: bool>(
     batches: &[Batch<GROUP>; VECTORS],
-    counts: impl Fn(&Batch<GROUP>, &Columns<V, GROUP>) -> Columns<V, GROUP>,
-    found: &mut [Found],
+    counts: impl Fn(&Batch<GROUP>, &Columns<V, GROUP>, &mut Columns<V, GROUP>),
+    (found, open): (&mut [Found], &mut Open),
 ) {
     let mut columns = [[V::splat(0.0); GROUP]; VECTORS];
-    let mut columns_counts = columns;
+    let mut columns_counts = [[V::splat(0.0); GROUP]; VECTORS];
     for ((batch, columns), of_columns) in batches.iter().zip(&mut columns).zip(&mut columns_counts) {
-        *columns = lanes::columns(batch.groups);
-        *of_columns = counts(batch, columns);
+        lanes::read_columns(batch.groups, columns);
+        counts(batch, columns, of_columns);
     }
     let (weights, counts) = (columns.each_ref(), columns_counts.each_ref());
-    let scales = if IS_WEIGHTED { F::search_weighted_lanes(weights, counts) } else { F::search_lanes(weights, counts) };
-    for ((batch, scales), counts) in batches.iter().zip(scales).zip(&columns_counts) {
-        let (sums, scales) = (lanes::sum(counts).store(), scales.store());
+    let swept = if IS_WEIGHTED {
+        Swept { scales: F::search_weighted_lanes(weights, counts), changes: [V::splat(0.0); VECTORS] }
+    } else {
+        F::search_lanes(1, weights, counts)
+    };
+    for (n, (batch, counts)) in batches.iter().zip(&columns_counts).enumerate() {
+        let (sums, scales, changes) = (lanes::sum(counts).store(), swept.scales[n].store(), swept.changes[n].store());
         for (lane, (block, group)) in batch.places::<GROUPS>().enumerate() {
             found[block].scales[group] = scales[lane];
             found[block].counts[group] = sums[lane];
+            if !IS_WEIGHTED {
+                open.groups[open.count] = (batch.first + lane) as u16;
+                open.count += usize::from(changes[lane] > 0.0);
+            }
+        }
+    }
+}
+
+/// Searches again, with all sweeps, the groups whose codes changed in the first sweep: about a fifth of them. The other
+/// groups need no further sweep, which vectors would do for all of their lanes.
+#[inline(always)]
+fn search_open<F: Format<BYTES>, V: Lanes, const BYTES: usize>(weights: &[f32], open: &Open, found: &mut [Found]) {
+    let groups = weights.as_chunks::<GROUP>().0;
+    for numbers in open.groups[..open.count].chunks(VECTORS * V::LANES) {
+        let mut rows = [[0.0; GROUP]; VECTORS * LANES_MAX];
+        for (row, number) in rows.iter_mut().zip(numbers) {
+            *row = groups[usize::from(*number)];
+        }
+        let mut columns = [[V::splat(0.0); GROUP]; VECTORS];
+        let mut counts = [[V::splat(0.0); GROUP]; VECTORS];
+        for (n, rows) in rows[..numbers.len()].chunks(V::LANES).enumerate() {
+            lanes::read_columns(rows, &mut columns[n]);
+            lanes::write_squares(&columns[n], &mut counts[n]);
+        }
+        let swept = F::search_lanes(descent::SWEEPS, columns.each_ref(), counts.each_ref());
+        for (n, numbers) in numbers.chunks(V::LANES).enumerate() {
+            let scales = swept.scales[n].store();
+            for (lane, number) in numbers.iter().enumerate() {
+                let (block, group) = (usize::from(*number) / GROUPS, usize::from(*number) % GROUPS);
+                found[block].scales[group] = scales[lane];
+            }
         }
     }
 }

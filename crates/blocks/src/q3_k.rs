@@ -11,11 +11,11 @@
 //! upper two bits in byte 8 + j % 4 at bit 2 (j / 4).
 
 use crate::decoder::{self, K_LEN, Term, two_bits};
-use crate::k_lanes::{Batch, BatchImportance};
+use crate::k_lanes::{BLOCKS_MAX, Batch, BatchImportance};
 use crate::k_signed::{self, Format, Found, GROUP, GROUPS, Header, VECTORS};
 use crate::packing::{pack_single_bits, pack_two_bits};
 use crate::parts::{self, Parts, all_two_bits, multiples, put_single_bits, sixteen_steps};
-use crate::search::lanes::{self, Columns, Lanes};
+use crate::search::lanes::{self, Columns, Lanes, Swept};
 use crate::search::{descent, importance_of, nearest, peak, signed};
 use crate::{Block, DType, f16};
 
@@ -124,10 +124,11 @@ impl Format<BYTES> for Q3K {
 
     #[inline(always)]
     fn search_lanes<V: Lanes>(
+        sweeps: usize,
         weights: [&Columns<V, GROUP>; VECTORS],
         counts: [&Columns<V, GROUP>; VECTORS],
-    ) -> [V; VECTORS] {
-        lanes::descent(LEVELS, weights, counts)
+    ) -> Swept<V, VECTORS> {
+        lanes::descent(LEVELS, sweeps, weights, counts)
     }
 
     #[inline(always)]
@@ -156,6 +157,29 @@ impl Format<BYTES> for Q3K {
         let mut steps = [0; GROUPS];
         let scale = signed::search(STEP_LEVELS, &found.scales, &found.counts, &mut steps);
         Some(Header { scale: f16::narrow(scale), steps: steps.map(|step| step as i8 - STEP_LEVELS as i8) })
+    }
+
+    #[inline(always)]
+    fn weighted_headers_lanes<V: Lanes>(found: &[Found]) -> [Option<Header>; BLOCKS_MAX] {
+        let mut headers = [None; BLOCKS_MAX];
+        for (headers, found) in headers.chunks_mut(V::LANES).zip(found.chunks(V::LANES)) {
+            let (mut scales, mut counts) = ([[0.0; GROUPS]; BLOCKS_MAX], [[0.0; GROUPS]; BLOCKS_MAX]);
+            for ((scales, counts), found) in scales.iter_mut().zip(&mut counts).zip(found) {
+                (*scales, *counts) = (found.scales, found.counts);
+            }
+            let blocks = found.len();
+            let (scales, counts) = (lanes::columns(&scales[..blocks]), lanes::columns(&counts[..blocks]));
+            let found = lanes::Found::<V, GROUPS>::signed(STEP_LEVELS, &scales, &counts);
+            let (scales, codes) = (found.scale.store(), lanes::bytes(&found.codes));
+            for (lane, header) in headers[..blocks].iter_mut().enumerate() {
+                let mut steps = [0; GROUPS];
+                for (step, codes) in steps.iter_mut().zip(&codes) {
+                    *step = codes[lane] as i8 - STEP_LEVELS as i8;
+                }
+                *header = Some(Header { scale: f16::narrow(scales[lane]), steps });
+            }
+        }
+        headers
     }
 
     #[inline(always)]

@@ -15,7 +15,7 @@ use crate::k_lanes::{Batch, BatchImportance};
 use crate::k_signed::{self, Format, Found, GROUP, Header, VECTORS};
 use crate::packing::{pack_nibbles, pack_two_bits};
 use crate::parts::{self, Parts, all_nibbles, all_two_bits, multiples};
-use crate::search::lanes::{Columns, Lanes};
+use crate::search::lanes::{Columns, Lanes, Swept};
 use crate::search::{TINY, nearest, peak, signed};
 use crate::{Block, DType, f16};
 
@@ -110,10 +110,11 @@ impl Format<BYTES> for Q6K {
 
     #[inline(always)]
     fn search_lanes<V: Lanes>(
+        _: usize,
         weights: [&Columns<V, GROUP>; VECTORS],
         counts: [&Columns<V, GROUP>; VECTORS],
-    ) -> [V; VECTORS] {
-        Self::search_weighted_lanes(weights, counts)
+    ) -> Swept<V, VECTORS> {
+        Swept { scales: Self::search_weighted_lanes(weights, counts), changes: [V::splat(0.0); VECTORS] }
     }
 
     #[inline(always)]

@@ -10,11 +10,13 @@
 mod affine;
 mod codebook;
 mod descent;
+mod nested;
 mod signed;
 
 pub(crate) use affine::affine;
 pub(crate) use codebook::codebook;
-pub(crate) use descent::descent;
+pub(crate) use descent::{Swept, descent};
+pub(crate) use nested::nested;
 pub(crate) use signed::signed;
 
 use super::affine::Tries;
@@ -121,15 +123,21 @@ pub(crate) type Columns<V, const LEN: usize> = [V; LEN];
 /// The elements of at most `V::LANES` groups; missing ones are zero.
 #[inline(always)]
 pub(crate) fn columns<V: Lanes, const LEN: usize>(groups: &[[f32; LEN]]) -> Columns<V, LEN> {
-    const { assert!(LEN.is_multiple_of(V::LANES)) };
     let mut columns = [V::splat(0.0); LEN];
+    read_columns(groups, &mut columns);
+    columns
+}
+
+/// [`columns`], written to `columns`, which must be zero. A large array that is returned can be copied.
+#[inline(always)]
+pub(crate) fn read_columns<V: Lanes, const LEN: usize>(groups: &[[f32; LEN]], columns: &mut Columns<V, LEN>) {
+    const { assert!(LEN.is_multiple_of(V::LANES)) };
     for (number, square) in columns.chunks_exact_mut(V::LANES).enumerate() {
         for (row, group) in square.iter_mut().zip(groups) {
             *row = V::load(&group[number * V::LANES..]);
         }
         transpose(square);
     }
-    columns
 }
 
 /// Exchanges rows and lanes of as many rows as there are lanes.
@@ -163,11 +171,17 @@ pub(crate) fn bytes<V: Lanes, const LEN: usize>(columns: &Columns<V, LEN>) -> [[
 /// The square of each element.
 #[inline(always)]
 pub(crate) fn squares<V: Lanes, const LEN: usize>(columns: &Columns<V, LEN>) -> Columns<V, LEN> {
-    let mut squares = *columns;
-    for square in &mut squares {
-        *square = *square * *square;
-    }
+    let mut squares = [V::splat(0.0); LEN];
+    write_squares(columns, &mut squares);
     squares
+}
+
+/// [`squares`], written to `squares`.
+#[inline(always)]
+pub(crate) fn write_squares<V: Lanes, const LEN: usize>(columns: &Columns<V, LEN>, squares: &mut Columns<V, LEN>) {
+    for (square, element) in squares.iter_mut().zip(columns) {
+        *square = *element * *element;
+    }
 }
 
 /// [`magnitudes_above_mean`](super::magnitudes_above_mean) of each lane.

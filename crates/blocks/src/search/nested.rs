@@ -3,7 +3,7 @@
 
 use super::{TINY, greatest, nearest};
 
-const SWEEPS: usize = 5;
+pub(crate) const SWEEPS: usize = 5;
 
 /// Writes the code of each number and returns the scale. `counts` says how much the error of each counts.
 #[inline(always)]

@@ -3,20 +3,28 @@
 use super::signed::{Group, peak};
 use super::{Columns, Lanes, limits};
 use crate::search::TINY;
-use crate::search::descent::SWEEPS;
 
-/// [`descent::search`](crate::search::descent::search) of each lane of `N` vectors of groups: the scales. A lane whose
-/// sweep changes nothing stays as it is in the sweeps that other lanes still need.
+/// The scales of `N` vectors of groups after some sweeps.
+pub(crate) struct Swept<V, const N: usize> {
+    pub scales: [V; N],
+    /// Greater than 0 in each lane where the last sweep changed a code: another sweep can change more.
+    pub changes: [V; N],
+}
+
+/// [`descent::search`](crate::search::descent::search) of each lane of `N` vectors of groups, with at most this number
+/// of sweeps. A lane whose sweep changes nothing stays as it is in the sweeps that other lanes still need.
 ///
 /// Each step depends on the one before it in its vector. With several vectors, one is computed while the others wait.
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "several arrays of N; the compiler keeps them in registers")]
 pub(crate) fn descent<V: Lanes, const LEN: usize, const N: usize>(
     levels: i32,
+    sweeps: usize,
     weights: [&Columns<V, LEN>; N],
     counts: [&Columns<V, LEN>; N],
-) -> [V; N] {
+) -> Swept<V, N> {
     let zero = V::splat(0.0);
+    let mut changes = [zero; N];
     let (mut sums, mut codes, mut counted) = ([(zero, zero); N], [[zero; LEN]; N], [[zero; LEN]; N]);
     for n in 0..N {
         let inverse = V::splat(-(levels as f32)) / peak(weights[n]);
@@ -29,18 +37,22 @@ pub(crate) fn descent<V: Lanes, const LEN: usize, const N: usize>(
             *code = (inverse * *weight).nearest(-levels, levels - 1);
         }
     }
-    for _ in 0..SWEEPS {
-        let mut changes = zero;
+    for _ in 0..sweeps {
+        changes = [zero; N];
         for element in 0..LEN {
             for n in 0..N {
                 let values = (weights[n][element], counts[n][element], counted[n][element]);
                 let (code, found, change) = better_code(levels, values, codes[n][element], sums[n]);
                 codes[n][element] = code;
                 sums[n] = found;
-                changes = changes + change;
+                changes[n] = changes[n] + change;
             }
         }
-        if !V::any(zero.is_below(changes)) {
+        let mut all = zero;
+        for n in 0..N {
+            all = all + changes[n];
+        }
+        if !V::any(zero.is_below(all)) {
             break;
         }
     }
@@ -50,7 +62,7 @@ pub(crate) fn descent<V: Lanes, const LEN: usize, const N: usize>(
         let (product, square) = sums[n];
         scales[n] = zero.or_else(is_zero, (product / square).or_else(zero.is_below(square), zero));
     }
-    scales
+    Swept { scales, changes }
 }
 
 /// A step of a descent: the code of an element, the sums of products and of squares, and 1 in the lanes whose code

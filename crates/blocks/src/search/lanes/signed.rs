@@ -57,9 +57,9 @@ pub(crate) fn signed<V: Lanes, const LEN: usize>(
     let (zero, top) = (V::splat(0.0), levels as f32);
     let peak = peak(weights);
     let is_zero = peak.abs().is_below(V::splat(TINY));
-    let mut counted = *counts;
-    for (count, weight) in counted.iter_mut().zip(weights) {
-        *count = *count * *weight;
+    let mut counted = [zero; LEN];
+    for (counted, (count, weight)) in counted.iter_mut().zip(counts.iter().zip(weights)) {
+        *counted = *count * *weight;
     }
     let group = Group { levels, weights, counts, counted: &counted };
     let (are_finite, farthest) = (are_finite(weights), farthest(weights, peak));
