@@ -3,11 +3,12 @@
 
     python scripts/check_llama_cpp_models.py target/release/trueup [NAME ...] [--types f32 default q8_0]
 
-Converts every model in fixtures/models (or the named ones), loads it with llama-cpp-python, and generates tokens
-greedily from the golden prompts. In f32, the tokens must be those of transformers. In the default type, which keeps
-the types of the checkpoint, and in others, llama.cpp rounds the inputs of matrices: the logits after each prompt must
-be close to those of transformers. Each file is run in a separate process, because llama.cpp ends the process if an
-operator does not support a type.
+Converts every model in fixtures/models, fixtures/encoders and fixtures/encoder-decoders (or the named ones), loads it
+with llama-cpp-python, and generates tokens greedily from the golden prompts. In f32, the tokens must be those of
+transformers. In the default type, which keeps the types of the checkpoint, and in others, llama.cpp rounds the inputs
+of matrices: the logits after each prompt must be close to those of transformers. Of encoders, the pooled vectors are
+compared. Each file is run in a separate process, because llama.cpp ends the process if an operator does not support a
+type.
 
 Prints one line per model and type. Exit code 1 if a model that is not in DIFFERENT cannot be loaded or differs, if
 one in DIFFERENT gives the same tokens in f32, or if llama.cpp ends the process. Packages: scripts/requirements.txt.
@@ -30,7 +31,10 @@ NMSE_MAX = {"default": 1e-3, "q8_0": 1e-2}
 # Rounded inputs choose other experts.
 NMSE_MAX_OF_EXPERTS = 5e-2
 WITH_EXPERTS = ("deepseek2", "deepseek3")
-FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "models"
+# Largest NMSE of the vectors of encoders in f32: the golden is stored as f32.
+NMSE_MAX_OF_VECTORS = 1e-9
+FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures"
+KINDS = ("models", "encoders", "encoder-decoders")
 # What llama.cpp cannot load or computes in another way.
 DIFFERENT = {
     "baichuan": "rotates heads only in models with 32 layers",
@@ -58,28 +62,67 @@ def log(level, text, data):
         messages.append(text.decode(errors="replace").strip())
 
 
-def generated(path, prompt, count):
-    """Greedy continuation of a prompt by llama.cpp on one thread, and the logits after the prompt; or the reason why it
-    does not load the file."""
+def loaded(path):
+    """A model, or the reason why llama.cpp does not load the file."""
     llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
     messages.clear()
-    model_params = llama_cpp.llama_model_default_params()
+    params = llama_cpp.llama_model_default_params()
     # Its kernels for AMX read beyond rows of 64 elements.
-    model_params.use_mmap, model_params.use_extra_bufts = False, False
-    model = llama_cpp.llama_model_load_from_file(str(path).encode(), model_params)
-    if not model:
-        return "; ".join(messages) or "not loaded"
+    params.use_mmap, params.use_extra_bufts = False, False
+    return llama_cpp.llama_model_load_from_file(str(path).encode(), params) or "; ".join(messages) or "not loaded"
+
+
+def opened(model, embeddings=False):
+    """A context with an f32 cache on one thread, or the reason why there is none."""
     params = llama_cpp.llama_context_default_params()
     params.n_ctx, params.n_threads, params.n_threads_batch = 256, 1, 1
-    params.flash_attn_type, params.type_k, params.type_v = 0, 0, 0
-    context = llama_cpp.llama_init_from_model(model, params)
-    if not context:
-        return "; ".join(messages) or "no context"
+    params.flash_attn_type, params.type_k, params.type_v, params.embeddings = 0, 0, 0, embeddings
+    return llama_cpp.llama_init_from_model(model, params) or "; ".join(messages) or "no context"
+
+
+def batch_of(ids):
+    return llama_cpp.llama_batch_get_one((llama_cpp.llama_token * len(ids))(*ids), len(ids))
+
+
+def tokenized(path, text):
+    """The IDs of a text, with the special tokens that the model adds."""
+    model = loaded(path)
+    if isinstance(model, str):
+        sys.exit(f"{path}: {model}")
+    ids, text = (llama_cpp.llama_token * 256)(), text.encode()
+    vocabulary = llama_cpp.llama_model_get_vocab(model)
+    count = llama_cpp.llama_tokenize(vocabulary, text, len(text), ids, len(ids), True, True)
+    llama_cpp.llama_model_free(model)
+    return list(ids[:count])
+
+
+def embedded(path, ids):
+    """The pooled vector of an encoder; or the reason why llama.cpp does not load the file."""
+    model = loaded(path)
+    context = model if isinstance(model, str) else opened(model, embeddings=True)
+    if isinstance(context, str):
+        return context
+    llama_cpp.llama_encode(context, batch_of(ids))
+    vector = llama_cpp.llama_get_embeddings_seq(context, 0)
+    vector = np.ctypeslib.as_array(vector, shape=(llama_cpp.llama_model_n_embd(model),)).tolist()
+    llama_cpp.llama_free(context)
+    llama_cpp.llama_model_free(model)
+    return {"pooled": vector}
+
+
+def generated(path, prompt, count, decoder_prompt=None):
+    """Greedy continuation of a prompt by llama.cpp on one thread, and the logits after the prompt; or the reason why it
+    does not load the file. With `decoder_prompt`, the encoder reads the prompt."""
+    model = loaded(path)
+    context = model if isinstance(model, str) else opened(model)
+    if isinstance(context, str):
+        return context
     size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
-    out, first, batch = [], None, list(prompt)
+    if decoder_prompt:
+        llama_cpp.llama_encode(context, batch_of(prompt))
+    out, first, batch = [], None, list(decoder_prompt or prompt)
     for _ in range(count):
-        ids = (llama_cpp.llama_token * len(batch))(*batch)
-        llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(ids, len(batch)))
+        llama_cpp.llama_decode(context, batch_of(batch))
         logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(context, -1), shape=(size,))
         first = logits.tolist() if first is None else first
         batch = [int(logits.argmax())]
@@ -104,7 +147,12 @@ def in_process(path, prompts):
 def generate(path):
     """Answers `in_process`."""
     prompts = json.load(sys.stdin)
-    print("\n" + json.dumps([generated(path, prompt["ids"], len(prompt["greedy_ids"])) for prompt in prompts]))
+    def result(prompt):
+        if "greedy_ids" not in prompt:
+            return embedded(path, prompt["ids"])
+        return generated(path, prompt["ids"], len(prompt["greedy_ids"]), prompt.get("decoder_ids"))
+
+    print("\n" + json.dumps([result(prompt) for prompt in prompts]))
 
 
 def nmse(found, expected):
@@ -136,6 +184,10 @@ def compared(trueup, folder, kind, scratch):
     target.unlink()
     if isinstance(results, str):
         return f"{label}: {results}", False
+    if "pooled" in results[0]:
+        allowed = NMSE_MAX_OF_VECTORS if kind == "f32" else NMSE_MAX[kind]
+        error = max(nmse(result["pooled"], logits[f"pooled_{i}"][0]) for i, result in enumerate(results))
+        return f"{label}: NMSE of the vectors {error:.2g}, allowed {allowed}", error < allowed
     if kind == "f32":
         for prompt, result in zip(prompts, results):
             if result["ids"] != prompt["greedy_ids"]:
@@ -154,7 +206,7 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--types", nargs="+", default=TYPES, choices=TYPES)
     arguments = parser.parse_args()
-    folders = sorted(folder for folder in FIXTURES.iterdir() if (folder / "golden.json").exists())
+    folders = [folder for kind in KINDS for folder in sorted((FIXTURES / kind).iterdir()) if folder.is_dir()]
     passes = True
     with tempfile.TemporaryDirectory() as scratch:
         for folder in folders:

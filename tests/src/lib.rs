@@ -14,8 +14,8 @@ mod wide;
 
 pub use caches::caches;
 pub use fixture::{
-    Fixture, Prompt, Text, all_fixtures, encoder_decoders, encoders, few_fixtures, fixture, fixtures,
-    fixtures_of_other_kinds, flm, plain_fixture, root, stories,
+    Fixture, Prompt, REAL_MODELS, Text, all_fixtures, encoder_decoders, encoders, few_fixtures, fixture, fixtures,
+    fixtures_of_other_kinds, flm, plain_fixture, real_model, root, stories,
 };
 pub use llama2c::{Version, write_llama2c};
 pub use published::{Published, published};

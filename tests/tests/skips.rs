@@ -3,6 +3,7 @@
 
 use trueup::runtime::device::cpu::Isa;
 use trueup::runtime::{DeviceOptions, list_devices};
+use trueup_tests::{REAL_MODELS, real_model};
 
 fn main() {
     let missing: Vec<&str> = Isa::ALL.iter().filter(|isa| !isa.is_available()).map(|isa| isa.name()).collect();
@@ -16,9 +17,8 @@ fn main() {
     for device in &absent {
         println!("skipped: everything on {}: {}", device.name, device.description);
     }
-    let minilm = trueup_tests::root().join("target/models/all-minilm-l6-v2/golden.safetensors");
-    if !minilm.is_file() {
-        println!("skipped: minilm_gives_the_vectors_of_transformers, which needs scripts/check_minilm.py --fetch");
+    for (model, test) in REAL_MODELS.iter().filter(|(model, _)| real_model(model).is_none()) {
+        println!("skipped: {test}, which needs scripts/real_models.py {model}");
     }
     let here = devices.iter().filter(|device| device.available).count();
     println!(

@@ -1,7 +1,7 @@
 //! Encoders, as transformers wrote and computed them: hidden states and pooled vectors, single and in batches, on the
-//! oracle and on the processor, and a published model if its file is there.
+//! oracle and on the processor.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::convert::doctor::diagnose;
@@ -153,32 +153,4 @@ fn the_doctor_has_nothing_to_say_about_an_encoder() {
             assert!(diagnosis.findings.is_empty(), "{:?}", diagnosis.findings);
         }
     }
-}
-
-/// The folder of all-MiniLM-L6-v2 with its golden, which `scripts/check_minilm.py --fetch` makes; `None` without it.
-fn minilm() -> Option<PathBuf> {
-    let folder = trueup_tests::root().join("target/models/all-minilm-l6-v2");
-    folder.join("golden.safetensors").is_file().then_some(folder)
-}
-
-/// The published model gives the vectors that transformers gives, and the ids of its tokenizer.
-#[test]
-fn minilm_gives_the_vectors_of_transformers() {
-    let Some(folder) = minilm() else { return };
-    let scratch = tempfile::tempdir().expect("a scratch directory");
-    let path = scratch.path().join("minilm.gguf");
-    let fixture = Fixture::load(folder.clone());
-    let checks = convert(&folder, &path, None, None);
-    assert!(checks.iter().all(|check| check.agreement == Agreement::Exact), "{checks:?}");
-    let tokenizer = trueup::text::open_tokenizer(&path, None).unwrap_or_else(|error| panic!("{error}"));
-    let mut session = session(&path, "cpu", 1);
-    for (number, prompt) in fixture.prompts().iter().enumerate() {
-        assert_eq!(tokenizer.encode(&prompt.text, true).expect("ids"), prompt.ids, "{:?}", prompt.text);
-        let (got, expected) = (rows(&mut session, &prompt.ids), golden(&fixture, &format!("pooled_{number}")));
-        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let cosine = dot(&got, &expected) / (dot(&got, &got) * dot(&expected, &expected)).sqrt();
-        assert!(1.0 - cosine < 1e-5, "{:?}: cosine {cosine}", prompt.text);
-    }
-    let source = open(&folder, &OpenOptions::default()).expect("a directory");
-    assert!(source.tensors().len() > 100);
 }

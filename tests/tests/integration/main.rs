@@ -12,6 +12,7 @@ mod published;
 mod quality;
 mod quantized;
 mod quantized_files;
+mod real;
 mod recurrent;
 mod rows;
 mod stories;
