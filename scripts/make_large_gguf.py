@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Write a large synthetic model as GGUF, to measure what a model takes that is larger than memory.
 
-    python scripts/make_large_gguf.py FILE [--shape llama-8b|llama-7b|llama-1b|chatglm-6b] [--type q4_0|q8_0|f16] [--layers N] [--sparse]
+    python scripts/make_large_gguf.py FILE [--shape SHAPE] [--type q4_0|q8_0|f16] [--layers N] [--sparse]
 
-The shapes are the published ones of Llama-3.1-8B, Llama-2-7B, Llama-3.2-1B (with 32,000 tokens) and ChatGLM-6B (without
-the 20,000 image tokens of its first version). All matrices have one type, except the head of q4_0 models, which is
-q8_0. Values are uniform: every piece of a tensor is read from another place of one random pool. There is no tokenizer:
-use `trueup run --ids`. With --sparse, the tensors are holes, which need no disk space; use it with `trueup plan`.
+The shapes are the published ones of Llama-3.1-8B (llama-8b), Llama-2-7B (llama-7b), Llama-3.2-1B with 32,000 tokens
+(llama-1b), ChatGLM-6B without the 20,000 image tokens of its first version (chatglm-6b), and DeepSeek-V3 (deepseek-v3,
+with --sparse only). All matrices have one type, except routers (f32) and the head of q4_0 models (q8_0). Values are
+uniform: every piece of a tensor is read from another place of one random pool. There is no tokenizer: use
+`trueup run --ids`. With --sparse, the tensors are holes, which need no disk space; use it with `trueup plan`.
 """
 import argparse
+import math
 
 import gguf
 import numpy as np
@@ -20,7 +22,11 @@ SHAPES = {
     "llama-7b": {"width": 4096, "layers": 32, "heads": 32, "kv_heads": 32, "feed_forward": 11008, "vocabulary": 32000},
     "llama-1b": {"width": 2048, "layers": 16, "heads": 32, "kv_heads": 8, "feed_forward": 8192, "vocabulary": 32000},
     "chatglm-6b": {"width": 4096, "layers": 28, "heads": 32, "kv_heads": 32, "feed_forward": 16384, "vocabulary": 130528},
+    "deepseek-v3": {"width": 7168, "layers": 61, "heads": 128, "kv_heads": 1, "feed_forward": 18432, "vocabulary": 129280},
 }
+# Of DeepSeek-V3: layers without experts, experts, those of a token, and the sizes of attention.
+DENSE_LAYERS, EXPERTS, USED_EXPERTS, EXPERT_FFN = 3, 256, 8, 2048
+Q_RANK, KV_RANK, NOPE, ROPE, VALUE = 1536, 512, 128, 64, 128
 TYPES = {"q4_0": gguf.GGMLQuantizationType.Q4_0, "q8_0": gguf.GGMLQuantizationType.Q8_0, "f16": gguf.GGMLQuantizationType.F16}
 # Bytes of codes behind the scale, and the scale that gives values a deviation near 1 / sqrt(4096).
 CODES = {"q4_0": (16, 0.0034), "q8_0": (32, 0.0002)}
@@ -38,6 +44,50 @@ def chatglm(shape, kind):
     yield "output_norm.weight", None, width, "f32"
     yield "output_norm.bias", None, width, "f32"
     yield "output.weight", shape["vocabulary"], width, "q8_0" if kind == "q4_0" else kind
+
+
+def deepseek(shape, kind):
+    """As `convert` writes DeepSeek-V3."""
+    width, heads, ffn = shape["width"], shape["heads"], shape["feed_forward"]
+    yield "token_embd.weight", shape["vocabulary"], width, kind
+    for i in range(shape["layers"]):
+        rows = [("attn_norm.weight", None, width), ("attn_q_a.weight", Q_RANK, width),
+                ("attn_q_a_norm.weight", None, Q_RANK), ("attn_q_b.weight", heads * (NOPE + ROPE), Q_RANK),
+                ("attn_kv_a_mqa.weight", KV_RANK + ROPE, width), ("attn_kv_a_norm.weight", None, KV_RANK),
+                ("attn_k_b.weight", (heads, KV_RANK), NOPE), ("attn_v_b.weight", (heads, VALUE), KV_RANK),
+                ("attn_output.weight", width, heads * VALUE), ("ffn_norm.weight", None, width)]
+        if i < DENSE_LAYERS:
+            rows += [("ffn_gate.weight", ffn, width), ("ffn_up.weight", ffn, width), ("ffn_down.weight", width, ffn)]
+        else:
+            rows += [("ffn_gate_inp.weight", EXPERTS, width), ("exp_probs_b.bias", None, EXPERTS)]
+            for name, suffix in (("exps", (EXPERTS,)), ("shexp", ())):
+                rows += [(f"ffn_gate_{name}.weight", (*suffix, EXPERT_FFN), width),
+                         (f"ffn_up_{name}.weight", (*suffix, EXPERT_FFN), width),
+                         (f"ffn_down_{name}.weight", (*suffix, width), EXPERT_FFN)]
+        for name, count, columns in rows:
+            yield f"blk.{i}.{name}", count, columns, "f32" if name.startswith("ffn_gate_inp") else kind
+    yield "output_norm.weight", None, width, "f32"
+    yield "output.weight", shape["vocabulary"], width, "q8_0" if kind == "q4_0" else kind
+
+
+def add_deepseek_keys(writer):
+    writer.add_key_length(KV_RANK + ROPE)
+    writer.add_value_length(KV_RANK)
+    writer.add_key_length_mla(NOPE + ROPE)
+    writer.add_value_length_mla(VALUE)
+    writer.add_q_lora_rank(Q_RANK)
+    writer.add_kv_lora_rank(KV_RANK)
+    writer.add_rope_dimension_count(ROPE)
+    writer.add_leading_dense_block_count(DENSE_LAYERS)
+    writer.add_expert_count(EXPERTS)
+    writer.add_expert_used_count(USED_EXPERTS)
+    writer.add_expert_shared_count(1)
+    writer.add_expert_feed_forward_length(EXPERT_FFN)
+    writer.add_expert_group_count(8)
+    writer.add_expert_group_used_count(4)
+    writer.add_expert_weights_scale(2.5)
+    writer.add_expert_weights_norm(True)
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
 
 
 def tensors(shape, kind):
@@ -68,6 +118,8 @@ def pool(kind, random):
 
 
 def row_bytes(columns, kind):
+    if kind == "f32":
+        return 4 * columns
     return 2 * columns if kind == "f16" else columns // BLOCK * (2 + CODES[kind][0])
 
 
@@ -98,12 +150,17 @@ def main():
     shape = dict(SHAPES[arguments.shape])
     shape["layers"] = arguments.layers or shape["layers"]
     random = np.random.default_rng(1)
-    is_chatglm = arguments.shape == "chatglm-6b"
-    writer = gguf.GGUFWriter(arguments.file, "chatglm1" if is_chatglm else "llama")
+    is_chatglm, is_deepseek = arguments.shape == "chatglm-6b", arguments.shape == "deepseek-v3"
+    if is_deepseek and not arguments.sparse:
+        parser.error("deepseek-v3 needs --sparse")
+    architecture = "chatglm1" if is_chatglm else "deepseek2" if is_deepseek else "llama"
+    writer = gguf.GGUFWriter(arguments.file, architecture)
     if is_chatglm:
         for key, token in (("end", 130004), ("mark", 130001), ("other_mark", 130000)):
             writer.add_uint32(f"chatglm1.prefix.{key}_token_id", token)
         writer.add_rope_dimension_count(shape["width"] // shape["heads"] // 2)
+    if is_deepseek:
+        add_deepseek_keys(writer)
     writer.add_context_length(2048 if is_chatglm else 8192)
     writer.add_embedding_length(shape["width"])
     writer.add_block_count(shape["layers"])
@@ -114,13 +171,16 @@ def main():
     writer.add_rope_freq_base(10000.0 if is_chatglm else 500000.0)
     writer.add_vocab_size(shape["vocabulary"])
     writer.add_tokenizer_model("no_vocab")
-    listed = list((chatglm if is_chatglm else tensors)(shape, arguments.type))
+    listed = list((chatglm if is_chatglm else deepseek if is_deepseek else tensors)(shape, arguments.type))
     for name, rows, columns, kind in listed:
         if rows is None:
             writer.add_tensor_info(name, (columns,), np.dtype(np.float32), 4 * columns)
         else:
+            rows = rows if isinstance(rows, tuple) else (rows,)
             count = row_bytes(columns, kind)
-            writer.add_tensor_info(name, (rows, count), np.dtype(np.uint8), rows * count, TYPES[kind])
+            raw = {} if kind == "f32" else {"raw_dtype": TYPES[kind]}
+            shape, dtype = ((*rows, columns), np.float32) if kind == "f32" else ((*rows, count), np.uint8)
+            writer.add_tensor_info(name, shape, np.dtype(dtype), math.prod(rows) * count, **raw)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
@@ -129,7 +189,8 @@ def main():
     for _, rows, columns, kind in listed:
         if arguments.sparse:
             writer.write_padding(file, file.tell())
-            file.seek(4 * columns if rows is None else rows * row_bytes(columns, kind), 1)
+            matrix = math.prod(rows) if isinstance(rows, tuple) else rows
+            file.seek(4 * columns if rows is None else matrix * row_bytes(columns, kind), 1)
         else:
             write_tensor(writer, file, rows, columns, kind, pools, random)
     file.truncate()
