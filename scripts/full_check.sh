@@ -9,6 +9,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${PYTHON:-python3}"
 
+# Some tests need files of published models.
+"$python" scripts/real_models.py
 .ci/run
 scripts/dependencies.sh --required
 scripts/miri.sh
