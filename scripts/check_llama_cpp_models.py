@@ -123,9 +123,9 @@ def logits_of(context, ids, size):
 
 
 def generated(path, prompt, count, decoder_prompt=None):
-    """Greedy continuation of a prompt by llama.cpp on one thread, and the logits after the prompt; or the reason why it
-    does not load the file. If the model has an encoder, it reads the prompt; the logits are those after
-    `decoder_prompt`, and the continuation is that of its first token."""
+    """Greedy continuation of a prompt by llama.cpp on one thread, how far the logit of each token is above the others,
+    and the logits after the prompt; or the reason why it does not load the file. If the model has an encoder, it reads
+    the prompt; the logits are those after `decoder_prompt`, and the continuation is that of its first token."""
     model = loaded(path)
     context = model if isinstance(model, str) else opened(model)
     if isinstance(context, str):
@@ -139,12 +139,17 @@ def generated(path, prompt, count, decoder_prompt=None):
         logits = logits_of(context, decoder_prompt[:1], size)
     else:
         first = logits = logits_of(context, prompt, size)
-    out = [int(logits.argmax())]
-    while len(out) < count:
-        out.append(int(logits_of(context, out[-1:], size).argmax()))
+    out, leads = [], []
+    while True:
+        second, best = np.partition(logits, -2)[-2:]
+        out.append(int(logits.argmax()))
+        leads.append(float(best - second))
+        if len(out) == count:
+            break
+        logits = logits_of(context, out[-1:], size)
     llama_cpp.llama_free(context)
     llama_cpp.llama_model_free(model)
-    return {"ids": out, "logits": first.tolist()}
+    return {"ids": out, "leads": leads, "logits": first.tolist()}
 
 
 def in_process(path, prompts):

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Sums are f64, and the calls alone fix their order: where every row is summed by itself and the rows are merged in
-//! order, the numbers are the same for any number of threads and for any instruction set. The product of two f32 is exact
-//! in f64, so a fused multiply-add rounds as a product and a sum do.
+//! order, the numbers are the same for any number of threads and for any instruction set. The product of two f32 is
+//! exact in f64, so a fused multiply-add rounds as a product and a sum do.
 
 use crate::finite::all_finite;
 use multiversion::{multiversion, target::target_cfg_f};

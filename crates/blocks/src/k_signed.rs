@@ -27,7 +27,7 @@ pub(crate) trait Format<const BYTES: usize> {
     /// How much the error of each weight counts when importance is given.
     fn counts(weights: &[f32; GROUP], importance: &[f32; GROUP], square_sum: f32) -> [f32; GROUP];
 
-    /// [`Format::search`] of several groups, with at most so many sweeps over their codes.
+    /// [`Format::search`] of several groups, with at most this number of sweeps over their codes.
     fn search_lanes<V: Lanes>(
         sweeps: usize,
         weights: [&Columns<V, GROUP>; VECTORS],
