@@ -18,7 +18,7 @@ pub use fixture::{
     fixtures_of_other_kinds, flm, plain_fixture, real_model, root, stories,
 };
 pub use llama2c::{Version, write_llama2c};
-pub use published::{Published, published};
+pub use published::{Published, published, published_fixtures};
 pub use started::run_written;
 pub use storage::{NewTensor, Storage, write_renamed, write_variant};
 pub use traced::{compared, quantized_fixture, with_number, with_tensor};

@@ -1,7 +1,7 @@
 //! Models whose `config.json` is a published one with smaller sizes (`fixtures/published.json`, made by
 //! `scripts/make_published_goldens.py`). Their weights follow from a formula.
 
-use crate::fixture::root;
+use crate::fixture::{Fixture, fixture, root};
 use crate::storage::copy_description;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Map, Value};
@@ -44,6 +44,16 @@ pub fn published() -> Vec<Published> {
         tensors: object(&model["tensors"]),
     };
     golden["models"].as_array().expect("models").iter().map(one).collect()
+}
+
+/// The models of [`published`] in folders under `scratch`, with the prompts of the fixtures whose tokenizers they use.
+pub fn published_fixtures(scratch: &Path) -> Vec<Fixture> {
+    let one = |model: Published| {
+        let folder = scratch.join(&model.name);
+        model.write(&folder);
+        Fixture { name: model.name, folder, ..fixture(&model.tokenizer) }
+    };
+    published().into_iter().map(one).collect()
 }
 
 impl Published {

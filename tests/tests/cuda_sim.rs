@@ -6,7 +6,7 @@
 //!
 //!  --all        all cases of the suite, not one in twenty, all fixtures in all types, and a wide model in all types
 //!  --seed       what the numbers follow from, and which cases are drawn
-//!  --model      only the verdicts on this fixture, in all types
+//!  --model      only the verdicts on this fixture, in all types; `published` stands for all published models
 //!  --sanitize   in a process with the address and undefined behaviour sanitizers, which end it where a kernel touches what is not its own
 //! ```
 //!
@@ -48,7 +48,7 @@ use trueup::runtime::{DeviceOptions, Linear, open_device};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
 use trueup_tests::{
     Fixture, VERIFIED_TYPES, all_fixtures, caches, convert, fell_back, few_fixtures, fixtures_of_other_kinds,
-    plain_fixture, quantize, verdict,
+    plain_fixture, published_fixtures, quantize, verdict,
 };
 
 /// One case in so many is tried, unless all are.
@@ -87,6 +87,9 @@ fn main() {
     let name = format!("{CARDS}:0");
     let device = open_device(&name, &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
     if let Some(model) = argument("--model") {
+        if model == "published" {
+            return finish(&published(&device));
+        }
         let only = all_fixtures().into_iter().filter(|fixture| fixture.name == model);
         return finish(&models(&device, only.map(|fixture| (fixture, &VERIFIED_TYPES[..], &[true, false][..]))));
     }
@@ -105,6 +108,9 @@ fn main() {
     faults.extend(products::products(&*device));
     faults.extend(plans::plans(&CARD));
     faults.extend(models(&device, cases(all)));
+    if all {
+        faults.extend(published(&device));
+    }
     faults.extend(wide::wide(&device, all, seed));
     faults.extend(caches("cuda-sim, simulated", &device));
     faults.extend(groups::groups(&CARD));
@@ -220,6 +226,14 @@ fn cases(all: bool) -> Vec<Case> {
     let plain = few_fixtures().into_iter().map(|fixture| (fixture, &[DType::Q8_0][..], &[false][..]));
     let others = fixtures_of_other_kinds().into_iter().map(|fixture| (fixture, &[DType::Q8_0][..], fused));
     few.chain(plain).chain(others).collect()
+}
+
+/// The verdicts on published models that share a class with a fixture.
+fn published(device: &Arc<dyn Device>) -> Vec<String> {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let types = &[DType::F16, DType::Q8_0][..];
+    let fixtures = published_fixtures(scratch.path());
+    models(device, fixtures.into_iter().map(|fixture| (fixture, types, &[true][..])))
 }
 
 /// The verdict on fixtures, fused and plain; what is not right.

@@ -7,7 +7,7 @@
 //!  --all      all cases of the suite, not one in twenty, and all fixtures in all types, also for texts
 //!  --seed     what the numbers follow from, and which cases are drawn
 //!  --part     one of the parts below alone, in this process; `cost` is one that prints a table and is run by its name only
-//!  --model    with --part: only the verdicts on this fixture, in all types
+//!  --model    with --part: only the verdicts on this fixture, in all types; `published` stands for all published models
 //! ```
 //!
 //! A process has cards of one kind, so each part runs in a separate process, as many at a time as there are cores.
@@ -58,7 +58,7 @@ use trueup::runtime::device::ascend::{Ascend, AscendOptions, Chip, Place};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
 use trueup_tests::{
     Fixture, VERIFIED_TYPES, all_fixtures, caches, convert, fell_back, few_fixtures, fixtures, fixtures_of_other_kinds,
-    plain_fixture, quantize, stories, verdict,
+    plain_fixture, published_fixtures, quantize, stories, verdict,
 };
 
 /// One case in so many is tried, unless all are.
@@ -204,6 +204,9 @@ fn run_part(name: &str, all: bool, seed: u64) {
 /// The verdicts on one fixture.
 fn run_model(part: &str, model: &str) {
     let part = PARTS.iter().find(|known| known.name == part).unwrap_or_else(|| panic!("there is no part {part}"));
+    if model == "published" {
+        return finish(&published(&(open(part, 0) as Arc<dyn Device>), part));
+    }
     let cases = all_fixtures().into_iter().filter(|fixture| fixture.name == model);
     let wrong = models(&(open(part, 0) as Arc<dyn Device>), part, cases.map(|fixture| (fixture, &VERIFIED_TYPES[..])));
     finish(&wrong);
@@ -225,10 +228,20 @@ fn run(part: &Part, all: bool, seed: u64) -> Vec<String> {
     faults.extend(replayed(part, &card, all, true));
     faults.extend(replay::workspace(&open(part, 1)));
     faults.extend(models(&device, part, cases(part, all)));
+    if all {
+        faults.extend(published(&device, part));
+    }
     faults.extend(blocks_cached(&device, part));
     faults.extend(planted(&device, part));
     faults.extend(caches(&format!("npu-sim, simulated, {}", part.name), &device));
     faults
+}
+
+/// The verdicts on published models that share a class with a fixture.
+fn published(device: &Arc<dyn Device>, part: &Part) -> Vec<String> {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let types = &[DType::F16, DType::Q8_0][..];
+    models(device, part, published_fixtures(scratch.path()).into_iter().map(|fixture| (fixture, types)))
 }
 
 /// Steps that come again, of fixtures in each type; what is not right.
