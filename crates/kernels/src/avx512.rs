@@ -15,6 +15,7 @@ pub mod soft_max;
 pub mod sub_block_product;
 pub mod turned_product;
 
+use crate::prefetch::Prefetch;
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
@@ -24,18 +25,32 @@ const LANES: usize = 16;
 /// How far ahead weights are asked for: two pages, measured to keep the memory busy.
 const PREFETCH_BYTES: usize = 8192;
 
+/// The same for [`Prefetch::Near`].
+const PREFETCH_NEAR_BYTES: usize = 2048;
+
 /// How far ahead weights are asked for that lie in a cache further off.
 const PREFETCH_CACHED_BYTES: usize = 1024;
 
-/// Asks for weights as many as these that come later and are used once: they need not stay in the larger caches. What
-/// lies behind the last ones is asked for in vain.
+/// Asks for weights as many as these that come later and are used once. What comes after the last ones is asked for
+/// in vain.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn ask_for_once<T>(weights: &T) {
-    let start: *const T = weights;
-    for line in (0..size_of::<T>()).step_by(64) {
+    ask_for_bytes_once(weights, size_of::<T>(), Prefetch::current());
+}
+
+/// Asks for weights that come later than this address and are used once.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+fn ask_for_bytes_once<T>(start: *const T, bytes: usize, way: Prefetch) {
+    for line in (0..bytes).step_by(64) {
+        let start = start.wrapping_byte_add(line);
         // Touches nothing: an address of no memory is passed over.
-        _mm_prefetch::<_MM_HINT_NTA>(start.wrapping_byte_add(PREFETCH_BYTES + line).cast());
+        match way {
+            Prefetch::Once => _mm_prefetch::<_MM_HINT_NTA>(start.wrapping_byte_add(PREFETCH_BYTES).cast()),
+            Prefetch::Far => _mm_prefetch::<_MM_HINT_T2>(start.wrapping_byte_add(PREFETCH_BYTES).cast()),
+            Prefetch::Near => _mm_prefetch::<_MM_HINT_T0>(start.wrapping_byte_add(PREFETCH_NEAR_BYTES).cast()),
+        }
     }
 }
 

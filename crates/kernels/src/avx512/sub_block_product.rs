@@ -8,8 +8,9 @@ use super::super::quantize::ActivationBlock;
 use super::super::sub_block::{Format, High, Scales, WORDS};
 use super::super::sub_block_product::each_panel;
 use super::panel_product::{TOKENS, TOKENS_STREAMED, add_products, load, of_tokens, store_all, widen};
-use super::{PREFETCH_BYTES, ask_for_line, load_f32, store};
+use super::{PREFETCH_BYTES, ask_for_bytes_once, ask_for_line, load_f32, store};
 use crate::panel_block::{PANEL_ROWS, PanelBlock};
+use crate::prefetch::Prefetch;
 use std::arch::x86_64::*;
 
 /// What is added to numbers of the codebook.
@@ -90,14 +91,12 @@ fn tile<const F: usize, const S: usize, const G: usize, const P: usize, const T:
 fn ask_for_step<W, const T: usize>(weights: &W, step: usize, steps: usize) {
     let start: *const W = weights;
     let bytes = size_of::<W>() / steps;
+    let start = start.wrapping_byte_add(step * bytes);
+    if T <= TOKENS_STREAMED {
+        return ask_for_bytes_once(start, bytes, Prefetch::current());
+    }
     for line in (0..bytes).step_by(64) {
-        let address = start.wrapping_byte_add(PREFETCH_BYTES + step * bytes + line);
-        if T <= TOKENS_STREAMED {
-            // Touches nothing: an address of no memory is passed over.
-            _mm_prefetch::<_MM_HINT_NTA>(address.cast());
-        } else {
-            ask_for_line(address);
-        }
+        ask_for_line(start.wrapping_byte_add(PREFETCH_BYTES + line));
     }
 }
 

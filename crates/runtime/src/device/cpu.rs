@@ -39,6 +39,7 @@ mod spare;
 mod team;
 #[cfg(test)]
 mod tests;
+mod trials;
 
 use super::{About, Buffer, CopyRoom, Device, Rooms, Step, Tensor, Usage, expect_threads};
 use crate::error::{Error, Result};

@@ -18,6 +18,7 @@ use super::{Means, Operand, pieces_min};
 use crate::device::cpu::columns::{Outputs, Piece};
 use crate::device::cpu::memory::View;
 use crate::device::cpu::spare::{Lent, Spare};
+use crate::device::cpu::trials::TRIALS;
 use crate::profile::{Accumulator, Activations, Profile, Rounding};
 use half::{bf16, f16};
 use std::ops::Range;
@@ -58,6 +59,9 @@ pub struct Matrix<'a> {
     stack: &'a Operand<'a>,
     index: usize,
 }
+
+/// Tokens of products that read each weight once.
+const TOKENS_ONCE: usize = 4;
 
 /// Rows that are multiplied at once: those of two panels.
 const STRIP_ROWS: usize = TURNED_ROWS;
@@ -236,6 +240,7 @@ fn spread(rows: usize, tokens: usize, sums: &mut Sums, compute: impl FnOnce(&mut
 struct Grouped<'m> {
     means: Means<'m>,
     all: Vec<Product>,
+    dtype: DType,
 }
 
 impl<'m> Grouped<'m> {
@@ -255,7 +260,7 @@ impl<'m> Grouped<'m> {
             };
             Product::new(group, [shape[0], shape[1]], form)
         };
-        Ok(Grouped { means, all: groups.iter().map(product).collect() })
+        Ok(Grouped { means, all: groups.iter().map(product).collect(), dtype })
     }
 
     /// What the first group's activations are brought into.
@@ -286,6 +291,27 @@ impl<'m> Grouped<'m> {
                 rounds[round].extend(columns.map(|piece| (product, first, piece)));
             }
         }
+        let compute = || self.each_piece(rounds, matrices, &xs, strip, multiply);
+        // Others use the weights of a strip more than once.
+        let is_once = self.all.iter().all(|product| product.tokens <= TOKENS_ONCE);
+        if is_once { TRIALS.run(matrices * self.bytes(), compute) } else { compute() }
+    }
+
+    /// Bytes of the weights of one matrix for each group.
+    fn bytes(&self) -> usize {
+        let blocks = |product: &Product| product.rows * product.len / self.dtype.block_len();
+        self.all.iter().map(blocks).sum::<usize>() * self.dtype.block_bytes()
+    }
+
+    /// The rounds of [`Grouped::each_tile`], one after the other.
+    fn each_piece<P>(
+        &self,
+        rounds: Vec<Vec<(&Product, usize, Piece)>>,
+        matrices: usize,
+        xs: &Taken,
+        strip: impl Fn(&Product, Range<usize>) -> P + Sync,
+        multiply: impl Fn(&P, &Tile, [&mut Sums; 3]) + Sync,
+    ) {
         for pieces in rounds {
             let work = |(product, _, piece): &(&Product, usize, Piece)| product.len * STRIP_ROWS * piece.tokens();
             let grain = pieces_min(matrices * pieces.iter().map(work).min().unwrap_or(0));
@@ -294,9 +320,9 @@ impl<'m> Grouped<'m> {
                 let multiply = |xs: &Tile, sums: [&mut Sums; 3]| multiply(&strip, xs, sums);
                 // Zeros cost time, too, where a strip is read once.
                 if product.tile == 1 {
-                    tiles::<2>(product, &mut piece, &xs, first, multiply);
+                    tiles::<2>(product, &mut piece, xs, first, multiply);
                 } else {
-                    tiles::<{ 2 * TILE }>(product, &mut piece, &xs, first, multiply);
+                    tiles::<{ 2 * TILE }>(product, &mut piece, xs, first, multiply);
                 }
             });
         }
