@@ -216,6 +216,15 @@ impl<'a> Keys<'a> {
         self.shapes.get(tensor)?.get(dimension).and_then(|size| usize::try_from(*size).ok())
     }
 
+    /// Names a key that contradicts the tensors. `sizes` are the sizes of tensors that the key decides; if they differ
+    /// from each other, a tensor is wrong, and this function reports nothing. `meaning` is the meaning of the number.
+    pub fn expect_of_tensors(&mut self, key: &str, found: usize, meaning: &str, sizes: &[Option<usize>]) {
+        let Some((Some(first), others)) = sizes.split_first() else { return };
+        if self.has(key) && first != &found && others.iter().all(|size| size.as_ref() == Some(first)) {
+            self.wrong(key, &format!("expected {first}, {meaning}, found {found}"));
+        }
+    }
+
     /// Adds a problem.
     pub fn problem(&mut self, problem: impl Into<String>) {
         self.diagnostics.add(problem);

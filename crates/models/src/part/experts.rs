@@ -153,11 +153,12 @@ impl SparseLayers {
             is_gated: keys.has_tensor("blk.{l}.ffn_gate_inp_shexp.weight"),
         });
         let count = keys.count("expert_count");
-        check_stacks(keys, count, layers.iter().position(|is_sparse| *is_sparse).unwrap_or(0));
+        let size = keys.size_or("expert_feed_forward_length", size);
+        check_stacks(keys, (count, size), layers.iter().position(|is_sparse| *is_sparse).unwrap_or(0));
         let experts = Experts {
             count,
             used: keys.count("expert_used_count"),
-            size: keys.size_or("expert_feed_forward_length", size),
+            size,
             activation: Activation::Silu,
             routing: routing.read(keys),
             has_selection_bias: keys.has_tensor("blk.{l}.exp_probs_b.bias"),
@@ -180,19 +181,21 @@ fn count_of(config: &mut Config, (key, absent): (&str, usize), layers: usize) ->
     1
 }
 
-/// Names the key instead of every tensor if a layer's tensors all have another number of experts.
-fn check_stacks(keys: &mut Keys, count: usize, layer: usize) {
-    let experts = ["ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"].map(|stem| (stem, 2));
-    let mut sizes = experts
-        .into_iter()
-        .chain([(ROUTER, 1)])
-        .map(|(stem, dimension)| keys.dimension(&format!("blk.{layer}.{stem}.weight"), dimension));
-    let first = sizes.next().flatten();
-    let is_same = sizes.all(|size| size == first);
-    if let Some(found) = first.filter(|found| is_same && *found != count && keys.is_sound()) {
-        let expected = format!("expected {found}, the number of experts in the tensors of layer {layer}");
-        keys.wrong("expert_count", &format!("{expected}, found {count}"));
+/// Names the key instead of every tensor if a layer's tensors all have another number or another size of experts.
+fn check_stacks(keys: &mut Keys, (count, size): (usize, usize), layer: usize) {
+    if !keys.is_sound() {
+        return;
     }
+    let sizes = |keys: &Keys, dimensions: &[(&str, usize)]| -> Vec<Option<usize>> {
+        let size =
+            |(stem, dimension): &(&str, usize)| keys.dimension(&format!("blk.{layer}.{stem}.weight"), *dimension);
+        dimensions.iter().map(size).collect()
+    };
+    let counts = sizes(keys, &[("ffn_gate_exps", 2), ("ffn_up_exps", 2), ("ffn_down_exps", 2), (ROUTER, 1)]);
+    let lengths = sizes(keys, &[("ffn_gate_exps", 1), ("ffn_up_exps", 1), ("ffn_down_exps", 0)]);
+    let of_layer = |what: &str| format!("the {what} of experts in the tensors of layer {layer}");
+    keys.expect_of_tensors("expert_count", count, &of_layer("number"), &counts);
+    keys.expect_of_tensors("expert_feed_forward_length", size, &of_layer("size"), &lengths);
 }
 
 impl ExpertGroups {

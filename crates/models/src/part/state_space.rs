@@ -52,13 +52,32 @@ const STATE_MAX: usize = 1 << 24;
 /// Maximum number of convolution taps.
 const TAPS_MAX: usize = 64;
 
+/// Names the key instead of every tensor if the tensors of the first layer have another inner size.
+fn check_inner_size(keys: &mut Keys, inner_size: usize, rates: Rates) {
+    let size = |stem: &str, dimension| keys.dimension(&format!("blk.0.{stem}.weight"), dimension);
+    let projected = match rates {
+        Rates::Channels { .. } => size("ssm_x", 0),
+        // The norm of several groups has a row for each group.
+        Rates::Heads { .. } => {
+            size("ssm_norm", 0).and_then(|columns| columns.checked_mul(size("ssm_norm", 1).unwrap_or(1)))
+        }
+    };
+    let sizes = [size("ssm_out", 0), projected];
+    if keys.is_sound() {
+        let meaning = "the inner size of the tensors of layer 0";
+        keys.expect_of_tensors("ssm.inner_size", inner_size, meaning, &sizes);
+    }
+}
+
 impl StateSpace {
     /// Reads the `ssm.*` keys. The architecture passes the kind of `rates`; the number of heads or the rank is read
     /// from the file.
     pub fn from_keys(keys: &mut Keys, rates: Rates) -> StateSpace {
         let count = keys.size("ssm.time_step_rank");
+        let inner_size = keys.size("ssm.inner_size");
+        check_inner_size(keys, inner_size, rates);
         StateSpace {
-            inner_size: keys.size("ssm.inner_size"),
+            inner_size,
             state_size: keys.size("ssm.state_size"),
             taps: keys.size("ssm.conv_kernel"),
             has_bias: keys.has_tensor("blk.{l}.ssm_conv1d.bias"),

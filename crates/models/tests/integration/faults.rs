@@ -312,6 +312,10 @@ fn state_spaces_that_lie_are_refused() {
             "time_step_limit: expected no limit ([0.0, Infinity]), found [0.0,0.1]; GGUF files have no key for",
         ),
     ]);
+}
+
+#[test]
+fn files_of_state_spaces_that_lie_are_refused() {
     let (metadata, tensors) = gguf_of(json!({ "architectures": ["MambaForCausalLM"] }));
     let said = |change: fn(&mut Metadata, &mut Vec<TensorInfo>)| {
         let (mut metadata, mut tensors) = (metadata.clone(), tensors.clone());
@@ -324,7 +328,18 @@ fn state_spaces_that_lie_are_refused() {
             said(|keys, _| drop(keys.insert("mamba.ssm.conv_kernel", 1u32))),
             "key mamba.ssm.conv_kernel: convolution taps: exp",
         ),
-        (said(|keys, _| drop(keys.insert("mamba.ssm.inner_size", 95u32))), "blk.0.ssm_in.weight: expected shape"),
+        (
+            said(|keys, _| drop(keys.insert("mamba.ssm.inner_size", 95u32))),
+            "key mamba.ssm.inner_size: expected 96, the inner size of the tensors of layer 0, found 95",
+        ),
+        // If the tensors differ from each other, the tensor is named.
+        (
+            said(|keys, tensors| {
+                keys.insert("mamba.ssm.inner_size", 95u32);
+                tensors.iter_mut().filter(|t| t.name == "blk.0.ssm_x.weight").for_each(|t| t.shape[0] = 95);
+            }),
+            "tensor blk.0.ssm_in.weight: expected shape",
+        ),
         (said(|keys, _| drop(keys.insert("mamba.ssm.dt_b_c_rms", true))), "not supported), found true"),
         (said(|_, tensors| tensors.retain(|tensor| tensor.name != "blk.1.ssm_a")), "tensor blk.1.ssm_a is missing"),
         (
@@ -661,14 +676,6 @@ fn files_with_wrong_keys_of_experts_are_refused() {
                 "key qwen2moe.expert_used_count: expected a non-negative integer",
             ),
             (
-                |m, _| drop(m.insert("qwen2moe.expert_feed_forward_length", 1u32 << 22)),
-                "expected at most 4194304 elements, found 2 experts of 4194304",
-            ),
-            (
-                |m, _| drop(m.insert("qwen2moe.expert_feed_forward_length", 33u32)),
-                "tensor blk.0.ffn_gate_exps.weight: expected shape [64, 33, 4], found [64, 32, 4]",
-            ),
-            (
                 |m, _| drop(m.insert("qwen2moe.expert_shared_feed_forward_length", 0u32)),
                 "expert_shared_feed_forward_length: expected 1 to 4194304, found 0",
             ),
@@ -684,6 +691,44 @@ fn files_with_wrong_keys_of_experts_are_refused() {
             (
                 |m, _| drop(m.insert("qwen2moe.expert_weights_scale", -1.0f32)),
                 "scale of expert weights: expected a finite number",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_wrong_size_of_experts_is_named_by_its_key() {
+    expect_files_refused(
+        gguf_with_experts,
+        &[
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_feed_forward_length", 1u32 << 22)),
+                "expert_feed_forward_length: expected 32, the size of experts in the tensors of layer 0, found 4194304",
+            ),
+            (
+                |m, _| drop(m.insert("qwen2moe.expert_feed_forward_length", 33u32)),
+                "key qwen2moe.expert_feed_forward_length: expected 32, the size of experts in the tensors of layer 0",
+            ),
+            (
+                |m, t| {
+                    m.insert("qwen2moe.expert_feed_forward_length", 33u32);
+                    shape_of(t, "blk.0.ffn_up_exps.weight")[1] = 31;
+                },
+                "tensor blk.0.ffn_gate_exps.weight: expected shape [64, 33, 4], found [64, 32, 4]",
+            ),
+            (
+                |m, t| {
+                    m.insert("qwen2moe.expert_feed_forward_length", 1u32 << 22);
+                    shape_of(t, "blk.0.ffn_up_exps.weight")[1] = 31;
+                },
+                "expected at most 4194304 elements, found 2 experts of 4194304",
+            ),
+            (
+                |m, _| {
+                    m.insert("qwen2moe.expert_count", 8u32);
+                    m.insert("qwen2moe.expert_feed_forward_length", 33u32);
+                },
+                "the number of experts in the tensors of layer 0, found 8; key qwen2moe.expert_feed_forward_length",
             ),
         ],
     );
