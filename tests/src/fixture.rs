@@ -19,7 +19,7 @@ pub struct Fixture {
     pub folder: PathBuf,
     /// `golden.json`.
     pub golden: Value,
-    goldens: Vec<u8>,
+    pub(crate) goldens: Vec<u8>,
 }
 
 /// A prompt with what transformers made of it.

@@ -22,34 +22,35 @@ use std::arch::x86_64::*;
 /// f32 of a register.
 const LANES: usize = 16;
 
-/// How far ahead weights are asked for: two pages, measured to keep the memory busy.
+/// Prefetch distance: two pages, measured to keep the memory busy.
 const PREFETCH_BYTES: usize = 8192;
 
-/// The same for [`Prefetch::Near`].
+/// The prefetch distance of [`Prefetch::All`].
 const PREFETCH_NEAR_BYTES: usize = 2048;
 
 /// How far ahead weights are asked for that lie in a cache further off.
 const PREFETCH_CACHED_BYTES: usize = 1024;
 
-/// Asks for weights as many as these that come later and are used once. What comes after the last ones is asked for
-/// in vain.
+/// Prefetches the next weights, as many bytes as `weights` has, for a single use. Prefetching past the last weights has
+/// no effect.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn ask_for_once<T>(weights: &T) {
-    ask_for_bytes_once(weights, size_of::<T>(), Prefetch::current());
+fn prefetch_streamed<T>(weights: &T) {
+    prefetch_streamed_bytes(weights, size_of::<T>());
 }
 
-/// Asks for weights that come later than this address and are used once.
+/// Prefetches weights that follow `start`, for a single use.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn ask_for_bytes_once<T>(start: *const T, bytes: usize, way: Prefetch) {
+fn prefetch_streamed_bytes<T>(start: *const T, bytes: usize) {
+    let strategy = Prefetch::current();
     for line in (0..bytes).step_by(64) {
         let start = start.wrapping_byte_add(line);
-        // Touches nothing: an address of no memory is passed over.
-        match way {
-            Prefetch::Once => _mm_prefetch::<_MM_HINT_NTA>(start.wrapping_byte_add(PREFETCH_BYTES).cast()),
-            Prefetch::Far => _mm_prefetch::<_MM_HINT_T2>(start.wrapping_byte_add(PREFETCH_BYTES).cast()),
-            Prefetch::Near => _mm_prefetch::<_MM_HINT_T0>(start.wrapping_byte_add(PREFETCH_NEAR_BYTES).cast()),
+        // Accesses no memory: an address outside is ignored.
+        match strategy {
+            Prefetch::NonTemporal => _mm_prefetch::<_MM_HINT_NTA>(start.wrapping_byte_add(PREFETCH_BYTES).cast()),
+            Prefetch::Outer => _mm_prefetch::<_MM_HINT_T2>(start.wrapping_byte_add(PREFETCH_BYTES).cast()),
+            Prefetch::All => _mm_prefetch::<_MM_HINT_T0>(start.wrapping_byte_add(PREFETCH_NEAR_BYTES).cast()),
         }
     }
 }

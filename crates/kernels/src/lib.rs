@@ -100,7 +100,7 @@ pub use mix::{mix_f16, mix_f32};
 pub use multiply_add::{SUMS, multiply_add};
 pub use panel_block::{BLOCK_LEN, PANEL_ROWS, PackedUnit};
 pub use panel_product::TILE;
-pub use prefetch::Prefetch;
+pub use prefetch::{Prefetch, STREAMED_TOKENS};
 pub use quantize::{ActivationBlock, quantize};
 pub use read_lines::{Line, read_lines};
 pub use rms_norm::rms_norm;

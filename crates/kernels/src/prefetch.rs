@@ -1,41 +1,53 @@
-//! How products of a few tokens ask for weights before they use them. They read each weight once.
+//! Prefetch strategies for products with few tokens, which read each weight only once.
 //!
-//! The fastest way depends on the processor. On an Intel Xeon of the fourth generation, asking for the first-level
-//! cache alone limits a core to as many lines as that cache can wait for: 12 GB/s on two cores, and 21 GB/s with the
-//! second-level cache. Results do not depend on the way.
+//! The fastest strategy depends on the processor. On some, prefetching into the first-level cache alone is limited by
+//! the number of lines that this cache can wait for. Results do not depend on the strategy.
 
+use crate::Isa;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A way to ask for weights.
+/// Most tokens of a product that reads each weight only once.
+pub const STREAMED_TOKENS: usize = 4;
+
+/// A strategy. How far ahead it prefetches is part of the variant of the instruction set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prefetch {
-    /// Into the first-level cache alone, 8 KiB ahead.
-    Once,
-    /// Into the caches from the second or third level on, 8 KiB ahead.
-    Far,
-    /// Into all caches, 2 KiB ahead.
-    Near,
+    /// Into the first-level cache alone (`prefetchnta`).
+    NonTemporal,
+    /// Into the second-level cache or the third, depending on the processor (`prefetcht2`).
+    Outer,
+    /// Into all caches (`prefetcht0`), at a shorter distance.
+    All,
 }
 
-static CURRENT: AtomicU8 = AtomicU8::new(Prefetch::Once as u8);
+static CURRENT: AtomicU8 = AtomicU8::new(Prefetch::NonTemporal as u8);
 
 impl Prefetch {
-    /// All ways.
-    pub const ALL: [Prefetch; 3] = [Prefetch::Once, Prefetch::Far, Prefetch::Near];
+    /// All strategies.
+    pub const STRATEGIES: [Prefetch; 3] = [Prefetch::NonTemporal, Prefetch::Outer, Prefetch::All];
 
-    /// The way that the kernels of this process use.
+    /// The strategy that the kernels of this process use.
     #[inline(always)]
     pub fn current() -> Prefetch {
         match CURRENT.load(Ordering::Relaxed) {
-            1 => Prefetch::Far,
-            2 => Prefetch::Near,
-            _ => Prefetch::Once,
+            1 => Prefetch::Outer,
+            2 => Prefetch::All,
+            _ => Prefetch::NonTemporal,
         }
     }
 
-    /// Lets the kernels of this process use this way.
+    /// Makes the kernels of this process use this strategy.
     pub fn set(self) {
         CURRENT.store(self as u8, Ordering::Relaxed);
+    }
+
+    /// Whether the kernels of an instruction set use the current strategy.
+    pub fn is_used_by(isa: Isa) -> bool {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => true,
+            _ => false,
+        }
     }
 }
 
@@ -44,10 +56,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_that_is_set_is_used() {
-        for way in Prefetch::ALL {
-            way.set();
-            assert_eq!(Prefetch::current(), way);
+    fn set_changes_the_current_strategy() {
+        for strategy in Prefetch::STRATEGIES {
+            strategy.set();
+            assert_eq!(Prefetch::current(), strategy);
         }
     }
 }

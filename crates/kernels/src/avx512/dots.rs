@@ -4,7 +4,7 @@
 use super::super::element::Element;
 use super::super::lanes::{DOT_LANES, STEPS, padded};
 use super::super::rows::Rows;
-use super::{LANES, ask_for_once, ask_for_soon, load_bf16, load_f16, load_f32};
+use super::{LANES, ask_for_soon, load_bf16, load_f16, load_f32, prefetch_streamed};
 use half::{bf16, f16};
 use std::arch::x86_64::*;
 
@@ -121,7 +121,7 @@ fn multiply_add<E: Element, const R: usize, const T: usize>(
 ) {
     for (lanes, weights) in lanes.iter_mut().zip(weights) {
         if T == 1 {
-            ask_for_once(*weights);
+            prefetch_streamed(*weights);
         } else {
             ask_for_soon(*weights);
         }

@@ -12,13 +12,10 @@
 
 use super::super::panel_product::{Tokens, each_panel};
 use super::super::quantize::ActivationBlock;
-use super::{ask_for_again, ask_for_once, store};
+use super::{ask_for_again, prefetch_streamed, store};
 use crate::panel_block::{PANEL_ROWS, PanelBlock};
+use crate::prefetch::STREAMED_TOKENS;
 use std::arch::x86_64::*;
-
-/// Up to so many tokens, panels are multiplied faster than they come from memory: they are read one by one. With more,
-/// two of them share each register of activations.
-pub(super) const TOKENS_STREAMED: usize = 4;
 
 /// Most tokens whose sums, of two panels, find room in registers.
 pub(super) const TOKENS: usize = 6;
@@ -52,7 +49,9 @@ pub fn product<const S: usize, const G: usize>(
     let passes = tokens.div_ceil(TOKENS).max(1);
     let step = tokens.div_ceil(passes).max(1);
     while let Some((panel, sums)) = each.next() {
-        let second = if tokens > TOKENS_STREAMED { each.next() } else { None };
+        // With few tokens, panels are multiplied faster than they are read: one after the other. With more, two of them
+        // share each register of activations.
+        let second = if tokens > STREAMED_TOKENS { each.next() } else { None };
         let mut ends = (sums, second);
         for first in (0..tokens).step_by(step) {
             let xs = Tokens { xs, tokens, first };
@@ -155,11 +154,11 @@ fn with_fifth(codes: __m512i, bits: __m512i) -> __m512i {
     _mm512_mask_add_epi8(codes, set, codes, _mm512_set1_epi8(16))
 }
 
-/// Asks for weights that come later: those of few tokens are used once, others by the next tile too.
+/// Prefetches weights: those of few tokens are used once, others by the next tile too.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn ask_for<W, const T: usize>(weights: &W) {
-    if T <= TOKENS_STREAMED { ask_for_once(weights) } else { ask_for_again(weights) }
+    if T <= STREAMED_TOKENS { prefetch_streamed(weights) } else { ask_for_again(weights) }
 }
 
 /// Adds the products of four codes of each row with those of each token.

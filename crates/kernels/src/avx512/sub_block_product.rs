@@ -7,10 +7,10 @@ use super::super::panel_product::Tokens;
 use super::super::quantize::ActivationBlock;
 use super::super::sub_block::{Format, High, Scales, WORDS};
 use super::super::sub_block_product::each_panel;
-use super::panel_product::{TOKENS, TOKENS_STREAMED, add_products, load, of_tokens, store_all, widen};
-use super::{PREFETCH_BYTES, ask_for_bytes_once, ask_for_line, load_f32, store};
+use super::panel_product::{TOKENS, add_products, load, of_tokens, store_all, widen};
+use super::{PREFETCH_BYTES, ask_for_line, load_f32, prefetch_streamed_bytes, store};
 use crate::panel_block::{PANEL_ROWS, PanelBlock};
-use crate::prefetch::Prefetch;
+use crate::prefetch::STREAMED_TOKENS;
 use std::arch::x86_64::*;
 
 /// What is added to numbers of the codebook.
@@ -28,7 +28,7 @@ pub fn product<const F: usize, const S: usize, const G: usize>(
     let passes = tokens.div_ceil(TOKENS).max(1);
     let step = tokens.div_ceil(passes).max(1);
     while let Some((panel, sums)) = each.next() {
-        let second = if tokens > TOKENS_STREAMED { each.next() } else { None };
+        let second = if tokens > STREAMED_TOKENS { each.next() } else { None };
         let mut ends = (sums, second);
         for first in (0..tokens).step_by(step) {
             let xs = Tokens { xs, tokens, first };
@@ -92,8 +92,8 @@ fn ask_for_step<W, const T: usize>(weights: &W, step: usize, steps: usize) {
     let start: *const W = weights;
     let bytes = size_of::<W>() / steps;
     let start = start.wrapping_byte_add(step * bytes);
-    if T <= TOKENS_STREAMED {
-        return ask_for_bytes_once(start, bytes, Prefetch::current());
+    if T <= STREAMED_TOKENS {
+        return prefetch_streamed_bytes(start, bytes);
     }
     for line in (0..bytes).step_by(64) {
         ask_for_line(start.wrapping_byte_add(PREFETCH_BYTES + line));

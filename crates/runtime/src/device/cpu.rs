@@ -33,13 +33,13 @@ mod packed;
 #[allow(unsafe_code, reason = "memory that is not written to before the system was asked for huge pages")]
 mod pages;
 mod peaks;
+mod prefetch_tuner;
 mod processor;
 mod spare;
 #[allow(unsafe_code, reason = "threads look at work in the frame of a caller who waits for them")]
 mod team;
 #[cfg(test)]
 mod tests;
-mod trials;
 
 use super::{About, Buffer, CopyRoom, Device, Rooms, Step, Tensor, Usage, expect_threads};
 use crate::error::{Error, Result};

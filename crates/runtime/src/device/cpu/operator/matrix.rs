@@ -17,8 +17,8 @@ use super::panel_strip::PanelStrip;
 use super::{Means, Operand, pieces_min};
 use crate::device::cpu::columns::{Outputs, Piece};
 use crate::device::cpu::memory::View;
+use crate::device::cpu::prefetch_tuner::PREFETCH_TUNER;
 use crate::device::cpu::spare::{Lent, Spare};
-use crate::device::cpu::trials::TRIALS;
 use crate::profile::{Accumulator, Activations, Profile, Rounding};
 use half::{bf16, f16};
 use std::ops::Range;
@@ -26,7 +26,9 @@ use trueup_blocks::DType;
 use trueup_graph::TensorType;
 use trueup_graph::op::Gated;
 use trueup_kernels::Instructions;
-use trueup_kernels::{self as kernel, PANEL_ROWS, PackedFormat, Rows, TILE, TURNED_ROWS, Turned};
+use trueup_kernels::{
+    self as kernel, PANEL_ROWS, PackedFormat, Prefetch, Rows, STREAMED_TOKENS, TILE, TURNED_ROWS, Turned,
+};
 
 /// Sums in f32 of plain products.
 const FLOATS: Profile = Profile { lanes: kernel::DOT_LANES, ..Profile::F32 };
@@ -59,9 +61,6 @@ pub struct Matrix<'a> {
     stack: &'a Operand<'a>,
     index: usize,
 }
-
-/// Tokens of products that read each weight once.
-const TOKENS_ONCE: usize = 4;
 
 /// Rows that are multiplied at once: those of two panels.
 const STRIP_ROWS: usize = TURNED_ROWS;
@@ -240,7 +239,8 @@ fn spread(rows: usize, tokens: usize, sums: &mut Sums, compute: impl FnOnce(&mut
 struct Grouped<'m> {
     means: Means<'m>,
     all: Vec<Product>,
-    dtype: DType,
+    /// Whether the kernels read each weight only once, and use the current prefetch strategy.
+    is_streamed: bool,
 }
 
 impl<'m> Grouped<'m> {
@@ -260,7 +260,15 @@ impl<'m> Grouped<'m> {
             };
             Product::new(group, [shape[0], shape[1]], form)
         };
-        Ok(Grouped { means, all: groups.iter().map(product).collect(), dtype })
+        let all: Vec<Product> = groups.iter().map(product).collect();
+        let tokens_max = match stack.view {
+            View::Packed(_) => STREAMED_TOKENS,
+            View::F32(_) | View::F16(_) | View::Bf16(_) => 1,
+            View::Blocks(_) => 0,
+        };
+        let is_streamed = Prefetch::is_used_by(means.instructions.isa())
+            && all.iter().all(|product| product.tokens <= tokens_max && product.form != Form::Turned);
+        Ok(Grouped { means, all, is_streamed })
     }
 
     /// What the first group's activations are brought into.
@@ -291,40 +299,27 @@ impl<'m> Grouped<'m> {
                 rounds[round].extend(columns.map(|piece| (product, first, piece)));
             }
         }
-        let compute = || self.each_piece(rounds, matrices, &xs, strip, multiply);
-        // Others use the weights of a strip more than once.
-        let is_once = self.all.iter().all(|product| product.tokens <= TOKENS_ONCE);
-        if is_once { TRIALS.run(matrices * self.bytes(), compute) } else { compute() }
-    }
-
-    /// Bytes of the weights of one matrix for each group.
-    fn bytes(&self) -> usize {
-        let blocks = |product: &Product| product.rows * product.len / self.dtype.block_len();
-        self.all.iter().map(blocks).sum::<usize>() * self.dtype.block_bytes()
-    }
-
-    /// The rounds of [`Grouped::each_tile`], one after the other.
-    fn each_piece<P>(
-        &self,
-        rounds: Vec<Vec<(&Product, usize, Piece)>>,
-        matrices: usize,
-        xs: &Taken,
-        strip: impl Fn(&Product, Range<usize>) -> P + Sync,
-        multiply: impl Fn(&P, &Tile, [&mut Sums; 3]) + Sync,
-    ) {
         for pieces in rounds {
             let work = |(product, _, piece): &(&Product, usize, Piece)| product.len * STRIP_ROWS * piece.tokens();
             let grain = pieces_min(matrices * pieces.iter().map(work).min().unwrap_or(0));
-            self.means.team.each(pieces.into_iter(), grain, |(product, first, mut piece)| {
-                let strip = strip(product, piece.first()..piece.first() + piece.count());
-                let multiply = |xs: &Tile, sums: [&mut Sums; 3]| multiply(&strip, xs, sums);
-                // Zeros cost time, too, where a strip is read once.
-                if product.tile == 1 {
-                    tiles::<2>(product, &mut piece, xs, first, multiply);
-                } else {
-                    tiles::<{ 2 * TILE }>(product, &mut piece, xs, first, multiply);
-                }
-            });
+            let compute = |pieces: Vec<(&Product, usize, Piece)>| {
+                self.means.team.each(pieces.into_iter(), grain, |(product, first, mut piece)| {
+                    let strip = strip(product, piece.first()..piece.first() + piece.count());
+                    let multiply = |xs: &Tile, sums: [&mut Sums; 3]| multiply(&strip, xs, sums);
+                    // Zeros cost time, too, where a strip is read once.
+                    if product.tile == 1 {
+                        tiles::<2>(product, &mut piece, &xs, first, multiply);
+                    } else {
+                        tiles::<{ 2 * TILE }>(product, &mut piece, &xs, first, multiply);
+                    }
+                });
+            };
+            if self.is_streamed {
+                let elements = matrices * self.all.iter().map(|product| product.rows * product.len).sum::<usize>();
+                PREFETCH_TUNER.run(elements, pieces, compute);
+            } else {
+                compute(pieces);
+            }
         }
     }
 }
