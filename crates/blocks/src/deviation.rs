@@ -8,7 +8,7 @@
 //!
 //! Sums are f64, and the calls alone fix their order: where every row is summed by itself and the rows are merged in
 //! order, the numbers are the same for any number of threads and for any instruction set. The product of two f32 is
-//! exact in f64, so a fused multiply-add rounds as a product and a sum do.
+//! exact in f64, so a fused multiply-add gives the same result as a multiplication followed by an addition.
 
 use crate::finite::all_finite;
 use multiversion::{multiversion, target::target_cfg_f};
@@ -112,7 +112,7 @@ impl DeviationSums {
         Deviation {
             rmse,
             cosine,
-            // The root of a rounded square is the number itself.
+            // sqrt(x * x) == |x| in f64, unless x * x overflows or underflows.
             max_abs: self.max_squared.iter().copied().fold(0.0, f64::max).sqrt(),
             not_finite: self.not_finite,
         }

@@ -27,7 +27,7 @@ pub(crate) trait Format<const BYTES: usize> {
     /// How much the error of each weight counts when importance is given.
     fn counts(weights: &[f32; GROUP], importance: &[f32; GROUP], square_sum: f32) -> [f32; GROUP];
 
-    /// [`Format::search`] of several groups, with at most this number of sweeps over their codes.
+    /// [`Format::search`] of several groups, with at most `sweeps` sweeps over the codes.
     fn search_lanes<V: Lanes>(
         sweeps: usize,
         weights: [&Columns<V, GROUP>; VECTORS],
@@ -76,8 +76,8 @@ pub(crate) trait Format<const BYTES: usize> {
 
 /// Vectors of groups that are searched at once.
 pub(crate) const VECTORS: usize = 4;
-/// Blocks of a batch of [`encode_lanes`].
-const POOL: usize = 16;
+/// Blocks per batch in [`encode_lanes`].
+const BATCH_BLOCKS: usize = 16;
 
 /// What the search finds in a block.
 #[derive(Clone, Copy)]
@@ -132,16 +132,17 @@ pub(crate) fn encode_weighted<F: Format<BYTES>, const BYTES: usize>(
 #[inline(always)]
 pub(crate) fn encode_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize>(weights: &[f32], bytes: &mut [u8]) {
     let (sources, blocks) = whole_blocks(weights.as_chunks::<K_LEN>(), bytes.as_chunks_mut::<BYTES>());
-    for (weights, blocks) in sources.chunks(POOL).zip(blocks.chunks_mut(POOL)) {
-        let (mut found, mut open) = ([Found::NOTHING; POOL], Open::default());
+    for (weights, blocks) in sources.chunks(BATCH_BLOCKS).zip(blocks.chunks_mut(BATCH_BLOCKS)) {
+        let (mut found, mut unsettled) = ([Found::NOTHING; BATCH_BLOCKS], Unsettled::default());
         for batches in Batch::all::<V, VECTORS, GROUPS, GROUP>(weights) {
-            search_lanes::<F, V, BYTES, false>(
+            let swept = search_lanes::<F, V, BYTES, false>(
                 &batches,
                 |_, columns, counts| lanes::write_squares(columns, counts),
-                (&mut found, &mut open),
+                &mut found,
             );
+            unsettled.add(&batches, &swept.changes);
         }
-        search_open::<F, V, BYTES>(weights.as_flattened(), &open, &mut found);
+        search_unsettled::<F, V, BYTES>(weights.as_flattened(), &unsettled, &mut found);
         for ((weights, found), block) in weights.iter().zip(&found).zip(blocks) {
             write_lanes::<F, BYTES>(F::header(found), weights, block, |_, weights| {
                 codes_of_group(weights, &squares(weights), F::search)
@@ -165,7 +166,7 @@ pub(crate) fn encode_weighted_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usi
             let counts = |batch: &Batch<'_, GROUP>, columns: &Columns<V, GROUP>, counts: &mut Columns<V, GROUP>| {
                 *counts = F::counts_lanes::<V>(&importance, batch, columns);
             };
-            search_lanes::<F, V, BYTES, true>(&batches, counts, (&mut found, &mut Open::default()));
+            search_lanes::<F, V, BYTES, true>(&batches, counts, &mut found);
         }
         let headers = F::weighted_headers_lanes::<V>(&found[..weights.len()]);
         for (number, ((weights, header), block)) in weights.iter().zip(headers).zip(blocks).enumerate() {
@@ -208,28 +209,42 @@ fn codes_of_group(
     codes
 }
 
-/// The numbers of groups whose codes changed in the first sweep.
-struct Open {
-    groups: [u16; POOL * GROUPS],
+/// Indices of the groups that had not settled after the first sweep.
+struct Unsettled {
+    groups: [u16; BATCH_BLOCKS * GROUPS],
     count: usize,
 }
 
-impl Default for Open {
+impl Default for Unsettled {
     #[inline(always)]
-    fn default() -> Open {
-        Open { groups: [0; POOL * GROUPS], count: 0 }
+    fn default() -> Unsettled {
+        Unsettled { groups: [0; BATCH_BLOCKS * GROUPS], count: 0 }
     }
 }
 
-/// Searches the groups of batches with one sweep and puts what is found to their blocks.
+impl Unsettled {
+    /// Adds the groups of batches whose codes the sweep changed.
+    #[inline(always)]
+    fn add<V: Lanes>(&mut self, batches: &[Batch<GROUP>; VECTORS], changes: &[V; VECTORS]) {
+        for (batch, changes) in batches.iter().zip(changes) {
+            let changes = changes.store();
+            for (lane, change) in changes.iter().enumerate().take(batch.groups.len()) {
+                self.groups[self.count] = (batch.first + lane) as u16;
+                self.count += usize::from(*change > 0.0);
+            }
+        }
+    }
+}
+
+/// Searches the groups of batches with one sweep, and stores what is found in their blocks.
 ///
 /// The search is not an argument, because a large function is not inlined if it is called through one.
 #[inline(always)]
 fn search_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize, const IS_WEIGHTED: bool>(
     batches: &[Batch<GROUP>; VECTORS],
     counts: impl Fn(&Batch<GROUP>, &Columns<V, GROUP>, &mut Columns<V, GROUP>),
-    (found, open): (&mut [Found], &mut Open),
-) {
+    found: &mut [Found],
+) -> Swept<V, VECTORS> {
     let mut columns = [[V::splat(0.0); GROUP]; VECTORS];
     let mut columns_counts = [[V::splat(0.0); GROUP]; VECTORS];
     for ((batch, columns), of_columns) in batches.iter().zip(&mut columns).zip(&mut columns_counts) {
@@ -243,24 +258,25 @@ fn search_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize, const IS_WEIGHTE
         F::search_lanes(1, weights, counts)
     };
     for (n, (batch, counts)) in batches.iter().zip(&columns_counts).enumerate() {
-        let (sums, scales, changes) = (lanes::sum(counts).store(), swept.scales[n].store(), swept.changes[n].store());
+        let (sums, scales) = (lanes::sum(counts).store(), swept.scales[n].store());
         for (lane, (block, group)) in batch.places::<GROUPS>().enumerate() {
             found[block].scales[group] = scales[lane];
             found[block].counts[group] = sums[lane];
-            if !IS_WEIGHTED {
-                open.groups[open.count] = (batch.first + lane) as u16;
-                open.count += usize::from(changes[lane] > 0.0);
-            }
         }
     }
+    swept
 }
 
-/// Searches again, with all sweeps, the groups whose codes changed in the first sweep: about a fifth of them. The other
-/// groups need no further sweep, which vectors would do for all of their lanes.
+/// Repeats the search, with all sweeps, for the groups that had not settled after one sweep. Packing them together keeps
+/// settled groups from occupying lanes.
 #[inline(always)]
-fn search_open<F: Format<BYTES>, V: Lanes, const BYTES: usize>(weights: &[f32], open: &Open, found: &mut [Found]) {
+fn search_unsettled<F: Format<BYTES>, V: Lanes, const BYTES: usize>(
+    weights: &[f32],
+    unsettled: &Unsettled,
+    found: &mut [Found],
+) {
     let groups = weights.as_chunks::<GROUP>().0;
-    for numbers in open.groups[..open.count].chunks(VECTORS * V::LANES) {
+    for numbers in unsettled.groups[..unsettled.count].chunks(VECTORS * V::LANES) {
         let mut rows = [[0.0; GROUP]; VECTORS * LANES_MAX];
         for (row, number) in rows.iter_mut().zip(numbers) {
             *row = groups[usize::from(*number)];

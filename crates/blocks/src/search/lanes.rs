@@ -128,7 +128,7 @@ pub(crate) fn columns<V: Lanes, const LEN: usize>(groups: &[[f32; LEN]]) -> Colu
     columns
 }
 
-/// [`columns`], written to `columns`, which must be zero. A large array that is returned can be copied.
+/// Like [`columns`], but writes to `columns`, which must be all zeros. This avoids a copy of a large returned array.
 #[inline(always)]
 pub(crate) fn read_columns<V: Lanes, const LEN: usize>(groups: &[[f32; LEN]], columns: &mut Columns<V, LEN>) {
     const { assert!(LEN.is_multiple_of(V::LANES)) };
@@ -256,7 +256,7 @@ fn are_finite<V: Lanes, const LEN: usize>(columns: &Columns<V, LEN>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::search::nearest;
+    use crate::search::{nearest, nested as scalar};
 
     const SAMPLES: [f32; 12] =
         [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, 1e-40, -1e-40, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY];
@@ -292,6 +292,7 @@ mod tests {
         integers_are_nearest_and_limited = check_nearest;
         limits_of_small_numbers_change_no_code = check_limits;
         integers_from_a_table_are_nearest_and_limited = check_table;
+        nested_searches_equal_those_of_numbers = check_nested;
     }
 
     /// The numbers of a vector. What is stored after them must be zero.
@@ -404,6 +405,46 @@ mod tests {
                 let expected: Vec<f32> = vector.iter().map(|number| nearest(*number).clamp(0, high) as f32).collect();
                 let found = numbers(V::load(&vector).nearest_in_table(high));
                 assert_eq!(found, expected, "{vector:?} up to {high}");
+            }
+        }
+    }
+
+    /// `nested` finds what the scalar search finds in each lane.
+    fn check_nested_of_length<V: Lanes, const LEN: usize>(top: i32, groups: &[[f32; LANES_MAX]]) {
+        let counts_of = |lane: usize| std::array::from_fn(|i| ((i * 5 + lane * 3) % 7) as f32);
+        let counts: Vec<[f32; LANES_MAX]> = (0..groups.len()).map(counts_of).collect();
+        let (scales, codes) = nested::<V, LEN>(top, &columns(groups), &columns(&counts));
+        for (lane, (group, counts)) in groups.iter().zip(&counts).enumerate() {
+            let mut expected = [0; LEN];
+            let scale = scalar::search(
+                top,
+                group.first_chunk::<LEN>().expect("a group"),
+                counts.first_chunk::<LEN>().expect("counts"),
+                &mut expected,
+            );
+            let found = numbers(scales)[lane];
+            let is_same = found.to_bits() == scale.to_bits() || found.is_nan() && scale.is_nan();
+            assert!(is_same, "{group:?} up to {top}: scale {found} is not {scale}");
+            assert_eq!(bytes(&codes).map(|codes| codes[lane]), expected, "{group:?} up to {top}");
+        }
+    }
+
+    fn check_nested<V: Lanes>() {
+        let usual = |seed: usize| move |i: usize| ((i * 37 + seed * 11) % 29) as f32 * 0.03;
+        let special = [0.0, -0.0, -0.4, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e-40, f32::MAX];
+        let mut groups = vec![[0.0; LANES_MAX], [-1.0; LANES_MAX]];
+        groups.extend((0..30).map(|seed| std::array::from_fn(usual(seed))));
+        for (seed, number) in special.iter().enumerate() {
+            for place in [0, 3, 7, 12] {
+                let mut group = std::array::from_fn(usual(seed));
+                group[place] = *number;
+                groups.push(group);
+            }
+        }
+        for groups in groups.chunks(V::LANES) {
+            for top in [15, 31, 63] {
+                check_nested_of_length::<V, 8>(top, groups);
+                check_nested_of_length::<V, 16>(top, groups);
             }
         }
     }

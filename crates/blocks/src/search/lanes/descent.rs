@@ -7,12 +7,12 @@ use crate::search::TINY;
 /// The scales of `N` vectors of groups after some sweeps.
 pub(crate) struct Swept<V, const N: usize> {
     pub scales: [V; N],
-    /// Greater than 0 in each lane where the last sweep changed a code: another sweep can change more.
+    /// Greater than 0 in each lane whose last sweep changed a code: that lane has not settled.
     pub changes: [V; N],
 }
 
-/// [`descent::search`](crate::search::descent::search) of each lane of `N` vectors of groups, with at most this number
-/// of sweeps. A lane whose sweep changes nothing stays as it is in the sweeps that other lanes still need.
+/// [`descent::search`](crate::search::descent::search) of each lane of `N` vectors of groups, with at most `sweeps`
+/// sweeps over the codes. A lane whose sweep changes nothing stays as it is in the sweeps that other lanes still need.
 ///
 /// Each step depends on the one before it in its vector. With several vectors, one is computed while the others wait.
 #[inline(always)]

@@ -4,7 +4,7 @@ use super::{Columns, LANES_MAX, Lanes};
 use crate::search::TINY;
 use crate::search::nested::SWEEPS;
 
-/// Limits of a code without limits: see [`nearest`](crate::search::nearest).
+/// The range of [`nearest`](crate::search::nearest): limits for codes that are otherwise unlimited.
 const LOWEST: i32 = -4_194_304;
 const HIGHEST: i32 = 4_194_303;
 
