@@ -6,12 +6,13 @@
 Converts every model in fixtures/models, fixtures/encoders and fixtures/encoder-decoders (or the named ones), loads it
 with llama-cpp-python, and generates tokens greedily from the golden prompts. In f32, the tokens must be those of
 transformers. In the default type, which keeps the types of the checkpoint, and in others, llama.cpp rounds the inputs
-of matrices: the logits after each prompt must be close to those of transformers. Of encoders, the pooled vectors are
-compared. Each file is run in a separate process, because llama.cpp ends the process if an operator does not support a
-type.
+of matrices: the logits after each prompt must be close to those of transformers. For encoders, the pooled
+embeddings are compared. Each file is run in a separate process, because llama.cpp ends the process if an operator does
+not support a type.
 
 Prints one line per model and type. Exit code 1 if a model that is not in DIFFERENT cannot be loaded or differs, if
-one in DIFFERENT gives the same tokens in f32, or if llama.cpp ends the process. Packages: scripts/requirements.txt.
+one in DIFFERENT gives the same tokens in f32, if llama.cpp ends the process, or if `trueup convert` fails. Packages:
+scripts/requirements.txt.
 """
 import argparse
 import ctypes
@@ -31,8 +32,8 @@ NMSE_MAX = {"default": 1e-3, "q8_0": 1e-2}
 # Rounded inputs choose other experts.
 NMSE_MAX_OF_EXPERTS = 5e-2
 WITH_EXPERTS = ("deepseek2", "deepseek3")
-# Largest NMSE of the vectors of encoders in f32: llama.cpp reads gelu from a table in f16.
-NMSE_MAX_OF_VECTORS = 1e-6
+# Largest NMSE of the embeddings of encoders in f32: llama.cpp looks GELU up in an f16 table.
+NMSE_MAX_OF_EMBEDDINGS = 1e-6
 FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures"
 KINDS = ("models", "encoders", "encoder-decoders")
 # What llama.cpp cannot load or computes in another way.
@@ -52,9 +53,10 @@ DIFFERENT = {
     "qwen2moe": "expects experts in every layer",
     "refact": "computes RMS norms in place of layer norms",
     "starcoder2": "ignores the sliding window",
-    "umt5": "expects a maximum distance of 128",
+    "umt5": "expects a maximum relative attention distance of 128",
 }
 ENDED = "llama.cpp ends the process"
+NOT_CONVERTED = "trueup convert fails"
 messages = []
 
 
@@ -65,7 +67,7 @@ def log(level, text, data):
 
 
 def loaded(path):
-    """A model, or the reason why llama.cpp does not load the file."""
+    """A model, or the error message."""
     llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
     messages.clear()
     params = llama_cpp.llama_model_default_params()
@@ -75,7 +77,7 @@ def loaded(path):
 
 
 def opened(model, embeddings=False):
-    """A context with an f32 cache on one thread, or the reason why there is none."""
+    """A context with an f32 cache on one thread, or the error message."""
     params = llama_cpp.llama_context_default_params()
     params.n_ctx, params.n_threads, params.n_threads_batch = 256, 1, 1
     params.flash_attn_type, params.type_k, params.type_v, params.embeddings = 0, 0, 0, embeddings
@@ -83,11 +85,12 @@ def opened(model, embeddings=False):
 
 
 def compute(function, context, ids):
-    """Calls llama_encode or llama_decode for a batch of IDs. The batch has only a pointer to the array of IDs."""
+    """Calls llama_encode or llama_decode for a batch of IDs."""
+    # The batch only points to the array, so the array must stay alive during the call.
     array = (llama_cpp.llama_token * len(ids))(*ids)
     status = function(context, llama_cpp.llama_batch_get_one(array, len(ids)))
     if status:
-        sys.exit(f"Error: {function.__name__} returns {status}")
+        sys.exit(f"Error: {function.__name__} returned {status}")
 
 
 def tokenized(path, text):
@@ -103,7 +106,7 @@ def tokenized(path, text):
 
 
 def embedded(path, ids):
-    """The pooled vector of an encoder; or the reason why llama.cpp does not load the file."""
+    """The pooled embedding of an encoder, or the error message."""
     model = loaded(path)
     context = model if isinstance(model, str) else opened(model, embeddings=True)
     if isinstance(context, str):
@@ -123,9 +126,9 @@ def logits_of(context, ids, size):
 
 
 def generated(path, prompt, count, decoder_prompt=None):
-    """Greedy continuation of a prompt by llama.cpp on one thread, how far the logit of each token is above the others,
-    and the logits after the prompt; or the reason why it does not load the file. If the model has an encoder, it reads
-    the prompt; the logits are those after `decoder_prompt`, and the continuation is that of its first token."""
+    """Greedy continuation of a prompt by llama.cpp on one thread, the margin over the second largest logit at each
+    token, and the logits after the prompt; or the error message. If the model has an encoder, it reads the prompt;
+    `logits` follow `decoder_prompt`; the tokens continue its first token."""
     model = loaded(path)
     context = model if isinstance(model, str) else opened(model)
     if isinstance(context, str):
@@ -139,21 +142,20 @@ def generated(path, prompt, count, decoder_prompt=None):
         logits = logits_of(context, decoder_prompt[:1], size)
     else:
         first = logits = logits_of(context, prompt, size)
-    out, leads = [], []
-    while True:
+    out, margins = [], []
+    while len(out) < count:
         second, best = np.partition(logits, -2)[-2:]
         out.append(int(logits.argmax()))
-        leads.append(float(best - second))
-        if len(out) == count:
-            break
-        logits = logits_of(context, out[-1:], size)
+        margins.append(float(best - second))
+        if len(out) < count:
+            logits = logits_of(context, out[-1:], size)
     llama_cpp.llama_free(context)
     llama_cpp.llama_model_free(model)
-    return {"ids": out, "leads": leads, "logits": first.tolist()}
+    return {"ids": out, "margins": margins, "logits": first.tolist()}
 
 
 def in_process(path, prompts):
-    """What `generated` gives for each prompt, or one reason why there is nothing."""
+    """The result of `generated` or `embedded` for each prompt, or the first error message."""
     command = [sys.executable, __file__, "--generate", path]
     done = subprocess.run(command, input=json.dumps(prompts), capture_output=True, text=True)
     if done.returncode:
@@ -184,7 +186,7 @@ def check(trueup, folder, kind, scratch):
     """One line, and whether the model passes."""
     line, is_equal = compared(trueup, folder, kind, scratch)
     reason = DIFFERENT.get(folder.name)
-    if reason is None or ENDED in line:
+    if reason is None or ENDED in line or NOT_CONVERTED in line:
         return line, is_equal
     if is_equal and kind == "f32":
         return f"{line}; expected a difference: llama.cpp {reason}", False
@@ -197,7 +199,7 @@ def compared(trueup, folder, kind, scratch):
     chosen = [] if kind == "default" else ["--type", kind]
     converted = subprocess.run([trueup, "convert", folder, target, "-q", *chosen], capture_output=True, text=True)
     if converted.returncode:
-        return f"{label}: {converted.stderr.strip()}", False
+        return f"{label}: {NOT_CONVERTED}: {converted.stderr.strip()}", False
     prompts = json.loads((folder / "golden.json").read_text(encoding="utf-8"))["prompts"]
     logits = load_file(folder / "golden.safetensors")
     results = in_process(target, prompts)
@@ -205,9 +207,9 @@ def compared(trueup, folder, kind, scratch):
     if isinstance(results, str):
         return f"{label}: {results}", False
     if "pooled" in results[0]:
-        allowed = NMSE_MAX_OF_VECTORS if kind == "f32" else NMSE_MAX[kind]
+        allowed = NMSE_MAX_OF_EMBEDDINGS if kind == "f32" else NMSE_MAX[kind]
         error = max(nmse(result["pooled"], logits[f"pooled_{i}"][0]) for i, result in enumerate(results))
-        return f"{label}: NMSE of the vectors {error:.2g}, allowed {allowed}", error < allowed
+        return f"{label}: NMSE of the embeddings {error:.2g}, allowed {allowed}", error < allowed
     if kind == "f32":
         for prompt, result in zip(prompts, results):
             if result["ids"] != prompt["greedy_ids"]:

@@ -2,15 +2,16 @@
 # All of .ci/run, and what takes longer or needs Python packages: files written by trueup, read by other programs, all
 # cases of the operator suite, also on emulated NEON kernels and on the simulated card, there with sanitizers and with
 # faults planted in kernels, the peak memory of convert and quantize on a model of 2.5 GB, a soak, and memcheck. Needs
-# cargo-deny; runs Miri where that is installed.
+# cargo-deny; runs Miri where that is installed. Downloads published models (about 500 MB); without them, their tests
+# are skipped.
 #
 #   PYTHON=path/to/python scripts/full_check.sh     (packages: scripts/requirements.txt)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${PYTHON:-python3}"
 
-# Some tests need files of published models.
-"$python" scripts/real_models.py
+# Download the published models that some tests need.
+"$python" scripts/real_models.py || echo "skipped: tests of published models: their files could not be made"
 .ci/run
 scripts/dependencies.sh --required
 scripts/miri.sh

@@ -6,7 +6,7 @@
 The shapes are the published ones of Llama-3.1-8B (llama-8b), Llama-2-7B (llama-7b), Llama-3.2-1B with 32,000 tokens
 (llama-1b), ChatGLM-6B without the 20,000 image tokens of its first version (chatglm-6b), and DeepSeek-V3 (deepseek-v3,
 with --sparse only). All matrices have one type, except routers (f32) and the head of q4_0 models (q8_0). Values are
-uniform: every piece of a tensor is read from another place of one random pool. There is no tokenizer: use
+uniform: every chunk of a tensor is copied from a different offset of one random pool. There is no tokenizer: use
 `trueup run --ids`. With --sparse, the tensors are holes, which need no disk space; use it with `trueup plan`.
 """
 import argparse
@@ -24,7 +24,7 @@ SHAPES = {
     "chatglm-6b": {"width": 4096, "layers": 28, "heads": 32, "kv_heads": 32, "feed_forward": 16384, "vocabulary": 130528},
     "deepseek-v3": {"width": 7168, "layers": 61, "heads": 128, "kv_heads": 1, "feed_forward": 18432, "vocabulary": 129280},
 }
-# Of DeepSeek-V3: layers without experts, experts, those of a token, and the sizes of attention.
+# DeepSeek-V3: dense layers, experts, experts per token, expert hidden size; then the attention sizes.
 DENSE_LAYERS, EXPERTS, USED_EXPERTS, EXPERT_FFN = 3, 256, 8, 2048
 Q_RANK, KV_RANK, NOPE, ROPE, VALUE = 1536, 512, 128, 64, 128
 TYPES = {"q4_0": gguf.GGMLQuantizationType.Q4_0, "q8_0": gguf.GGMLQuantizationType.Q8_0, "f16": gguf.GGMLQuantizationType.F16}
@@ -47,7 +47,7 @@ def chatglm(shape, kind):
 
 
 def deepseek(shape, kind):
-    """As `convert` writes DeepSeek-V3."""
+    """Tensors of DeepSeek-V3, as `trueup convert` names and shapes them."""
     width, heads, ffn = shape["width"], shape["heads"], shape["feed_forward"]
     yield "token_embd.weight", shape["vocabulary"], width, kind
     for i in range(shape["layers"]):
@@ -167,8 +167,8 @@ def main():
     writer.add_feed_forward_length(shape["feed_forward"])
     writer.add_head_count(shape["heads"])
     writer.add_head_count_kv(shape["kv_heads"])
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0 if is_chatglm else 500000.0)
+    writer.add_layer_norm_rms_eps(1e-6 if is_deepseek else 1e-5)
+    writer.add_rope_freq_base(10000.0 if is_chatglm or is_deepseek else 500000.0)
     writer.add_vocab_size(shape["vocabulary"])
     writer.add_tokenizer_model("no_vocab")
     listed = list((chatglm if is_chatglm else deepseek if is_deepseek else tensors)(shape, arguments.type))
@@ -179,8 +179,8 @@ def main():
             rows = rows if isinstance(rows, tuple) else (rows,)
             count = row_bytes(columns, kind)
             raw = {} if kind == "f32" else {"raw_dtype": TYPES[kind]}
-            shape, dtype = ((*rows, columns), np.float32) if kind == "f32" else ((*rows, count), np.uint8)
-            writer.add_tensor_info(name, shape, np.dtype(dtype), math.prod(rows) * count, **raw)
+            stored, dtype = ((*rows, columns), np.float32) if kind == "f32" else ((*rows, count), np.uint8)
+            writer.add_tensor_info(name, stored, np.dtype(dtype), math.prod(rows) * count, **raw)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
