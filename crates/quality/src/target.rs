@@ -110,8 +110,11 @@ pub struct TargetPlan {
 pub struct Tuner {
     input: TargetInput,
     groups: Vec<Group>,
-    /// Size of the parts of the file that do not depend on the types, in bytes; at most, because some keys do.
+    /// Upper bound of the size of everything but the groups' tensors, in bytes. It is not exact: some keys depend on
+    /// the types.
     fixed_bytes: u64,
+    /// Size of the smallest possible file, in bytes.
+    smallest_bytes: u64,
     reference: Option<Vec<Prediction>>,
 }
 
@@ -145,16 +148,16 @@ impl Tuner {
                 quote(&input.source.path().to_string_lossy())
             )));
         }
-        let mut tuner = Tuner { input, groups, fixed_bytes: 0, reference: None };
+        let mut tuner = Tuner { input, groups, fixed_bytes: 0, smallest_bytes: 0, reference: None };
         let smallest = vec![0; tuner.groups.len()];
-        // Types that use importance come first: an importance matrix that does not fit is refused before anything is
-        // measured, and one that is used adds keys.
+        // Try types that use importance first: this rejects an unsuitable importance matrix before any measurement, and
+        // includes the keys that a used matrix adds.
         for numbers in [tuner.weighted(), smallest] {
             let (whole, of_groups) = (tuner.bytes_of_file(tuner.types(&numbers))?, tuner.group_bytes(&numbers));
             let fixed = whole.checked_sub(of_groups).ok_or_else(|| {
                 Error::Request(format!("expected a file of at least {of_groups} bytes, found {whole}; use --type"))
             })?;
-            tuner.fixed_bytes = tuner.fixed_bytes.max(fixed);
+            (tuner.fixed_bytes, tuner.smallest_bytes) = (tuner.fixed_bytes.max(fixed), whole);
         }
         Ok(tuner)
     }
@@ -198,10 +201,10 @@ impl Tuner {
         self.groups.len()
     }
 
-    /// The sizes of the smallest and the largest possible file, in bytes.
+    /// The size of the smallest possible file, and an upper bound of the size of the largest one, in bytes.
     pub fn sizes(&self) -> (u64, u64) {
         let largest: Vec<usize> = self.groups.iter().map(|group| group.candidates.len() - 1).collect();
-        (self.bytes(&vec![0; self.groups.len()]), self.bytes(&largest))
+        (self.smallest_bytes, self.bytes(&largest))
     }
 
     /// Number of weights in the model, for sizes in bits per weight.
@@ -335,12 +338,13 @@ impl Tuner {
             Goal::Bytes(bytes) => self.plan_of_size(known, &costs, bytes)?,
             Goal::Divergence(most) => self.plan_of_divergence(known, &costs, most, tell)?,
         };
-        // The size can differ by keys: files without quantized tensors lack `general.quantization_version`, and those
-        // without types that use importance lack the keys of the importance matrix.
-        let (bytes, planned) = (self.bytes_of_file(plan.types.clone())?, plan.bytes);
-        if bytes > planned {
+        // The file can be smaller than planned: `general.quantization_version` is written only with quantized tensors,
+        // and the importance matrix keys only if a tensor uses the matrix.
+        let bytes = self.bytes_of_file(plan.types.clone())?;
+        let most = if let Goal::Bytes(most) = goal { most } else { plan.bytes };
+        if bytes > most {
             return Err(Error::Request(format!(
-                "expected types that need at most {planned} bytes, found {bytes}; use another target, or --type"
+                "expected types that need at most {most} bytes, found {bytes}; use another target, or --type"
             )));
         }
         Ok(TargetPlan { bytes, ..plan })
@@ -357,8 +361,9 @@ impl Tuner {
         let option =
             |group: &Group, dtype: DType, cost: f64| Choice { weight: group.bytes(dtype, tensors) as f64, cost };
         let options = self.options_of(costs, option);
-        let chosen = allocate(&options, (most - self.fixed_bytes) as f64);
-        let chosen = chosen.ok_or_else(|| Error::Request("no types fit the target; use a larger one".to_owned()))?;
+        // The smallest file fits, even if the upper bound of its size does not.
+        let chosen = allocate(&options, most.saturating_sub(self.fixed_bytes) as f64);
+        let chosen = chosen.unwrap_or_else(|| vec![0; self.groups.len()]);
         Ok(self.plan_of(known, costs, &chosen))
     }
 
