@@ -11,7 +11,7 @@
 
 mod compare;
 
-use crate::manifest::{TensorHash, hash_file, hash_tensors_within};
+use crate::manifest::{TensorHash, hash_file, hash_tensors_started};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -154,7 +154,8 @@ struct Kind {
 
 impl Attestation {
     /// Attests a run of [`trueup_quantize::quantize_with`] that has just written `output`. Reads all inputs and the
-    /// output. `progress` counts the bytes that are hashed: each tensor of the output twice.
+    /// output. `progress` counts hashed bytes. Tensors of the output count twice: in the hash of the file and in their
+    /// own.
     ///
     /// # Errors
     /// I/O, or an input that changed after it was opened.
@@ -175,7 +176,7 @@ impl Attestation {
         if let (Some(importance), Some(last)) = (importance, resolved_dependencies.last_mut()) {
             importance.file.name().clone_into(&mut last.name);
         }
-        let tensors = records(report, &hash_tensors_within(&written, options.threads, progress)?);
+        let tensors = records(report, &hash_tensors_started(&written, options.threads, progress)?);
         let subject = |file: &SourceFile| {
             Ok(Output { file: resource(file)?, annotations: Annotations { tensors: tensors.clone() } })
         };
@@ -352,12 +353,12 @@ fn records(report: &Report, hashes: &[TensorHash]) -> Vec<TensorRecord> {
     report.tensors.iter().map(|tensor| TensorRecord::new(tensor, &hashes)).collect()
 }
 
-/// The size of files.
+/// Total size of the files, in bytes.
 fn bytes<'a>(files: impl Iterator<Item = &'a SourceFile>) -> u64 {
     files.map(SourceFile::bytes).fold(0, u64::saturating_add)
 }
 
-/// The bytes of an output that are hashed: the file, and its tensors.
+/// Bytes to hash for an output: the whole file, then each tensor.
 fn output_bytes(written: &Gguf) -> u64 {
     let tensors = written.tensors().iter().map(|tensor| tensor.bytes);
     tensors.fold(bytes(written.sources().into_iter()), u64::saturating_add)
@@ -396,7 +397,7 @@ mod tests {
     use trueup_formats::{OpenOptions, TensorInfo, open};
     use trueup_quantize::{NoProgress, quantize};
 
-    /// The bytes of the work, and those that were reported.
+    /// Total and reported bytes.
     #[derive(Default)]
     struct Counter {
         total: AtomicU64,

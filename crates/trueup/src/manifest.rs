@@ -38,18 +38,18 @@ pub fn hash_tensors(checkpoint: &dyn Checkpoint) -> Result<Vec<TensorHash>> {
 /// Like [`hash_tensors`], on `threads` threads; `None` uses all cores. `progress` counts the bytes of the tensors.
 ///
 /// # Errors
-/// As [`hash_tensors`], and threads that cannot be started.
+/// As [`hash_tensors`], or if the threads cannot be started.
 pub fn hash_tensors_on(
     checkpoint: &dyn Checkpoint,
     threads: Option<usize>,
     progress: &dyn Progress,
 ) -> Result<Vec<TensorHash>> {
     progress.start(checkpoint.tensors().iter().map(|tensor| tensor.bytes).fold(0, u64::saturating_add));
-    hash_tensors_within(checkpoint, threads, progress)
+    hash_tensors_started(checkpoint, threads, progress)
 }
 
-/// [`hash_tensors_on`] as a part of longer work, which has already started.
-pub(crate) fn hash_tensors_within(
+/// Like [`hash_tensors_on`], but does not call `progress.start`: the caller has done so.
+pub(crate) fn hash_tensors_started(
     checkpoint: &dyn Checkpoint,
     threads: Option<usize>,
     progress: &dyn Progress,

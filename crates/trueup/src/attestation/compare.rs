@@ -1,7 +1,7 @@
 //! Differences between an attestation and files, one sentence each.
 
 use super::{Attestation, Resource, TensorRecord, bytes, output_bytes, records};
-use crate::manifest::{hash_file, hash_tensors_within};
+use crate::manifest::{hash_file, hash_tensors_started};
 use std::path::Path;
 use trueup_formats::{Checkpoint, Gguf, Importance, Result, SourceFile, counted, quote};
 use trueup_quantize::{Progress, Report};
@@ -20,24 +20,23 @@ impl Attestation {
     ) -> Result<Vec<String>> {
         let (model, matrix) = self.inputs();
         let files = source.sources();
-        progress.start(bytes(files.iter().copied().chain(importance.map(Importance::source))));
+        let matrices = importance.map(Importance::source).zip(matrix);
+        let compared: Vec<(&SourceFile, &Resource)> = files.iter().copied().zip(model).chain(matrices).collect();
+        progress.start(bytes(compared.iter().map(|(file, _)| *file)));
         let mut differences = Vec::new();
         if files.len() != model.len() {
             let (expected, found) = (counted(model.len(), "file"), counted(files.len(), "file"));
             differences.push(format!("the model: expected {expected}, found {found}"));
         }
-        for (file, expected) in files.into_iter().zip(model) {
+        for (file, expected) in compared {
             differences.extend(compare_file(file, expected, progress)?);
-        }
-        if let (Some(file), Some(expected)) = (importance, matrix) {
-            differences.extend(compare_file(file.source(), expected, progress)?);
         }
         Ok(differences)
     }
 
     /// Differences between a repeated run and the attested results. `output` is the file that the repeated run wrote,
     /// and `report` is its report. Tensors are compared even if the file is identical; the first difference is named.
-    /// `progress` counts the bytes that are hashed: each tensor twice.
+    /// `progress` counts hashed bytes. Tensors count twice: in the hash of the file and in their own.
     ///
     /// # Errors
     /// I/O, and an output that is not a GGUF file.
@@ -51,7 +50,7 @@ impl Attestation {
         let written = Gguf::open(output)?;
         progress.start(output_bytes(&written));
         let file = compare_file(&SourceFile::open(output)?, &expected.file, progress)?;
-        let found = records(report, &hash_tensors_within(&written, threads, progress)?);
+        let found = records(report, &hash_tensors_started(&written, threads, progress)?);
         let are_notes_compared = self.version() == env!("CARGO_PKG_VERSION");
         let tensors = compare_tensors(&expected.annotations.tensors, &found, are_notes_compared);
         let rest = || "all tensors are equal; the metadata or the order of the tensors differs".to_owned();
