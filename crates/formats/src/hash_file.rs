@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 /// Size of the part of a file that is in memory.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// The SHA-256 of a file, as 64 lower-case hexadecimal digits. `advance` gets the number of bytes of each part that was
+/// The SHA-256 of a file, as 64 lower-case hexadecimal digits. Calls `advance` with the number of bytes after each
 /// read.
 ///
 /// # Errors

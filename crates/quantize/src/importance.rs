@@ -27,7 +27,7 @@ pub struct ImportanceOptions {
 pub struct TensorImportance<'a> {
     /// In the order of the tensors; `None` for a tensor that is encoded without.
     weights: Vec<Option<Cow<'a, [f32]>>>,
-    /// Whether a tensor changes to a type that uses importance, even if the file has no usable entry for it.
+    /// Whether any tensor is converted to a type that uses importance, with or without a usable entry.
     is_wanted: bool,
     /// Notes about the entries, one sentence each.
     notes: Vec<String>,
@@ -39,7 +39,7 @@ impl TensorImportance<'_> {
         self.weights.get(tensor)?.as_deref()
     }
 
-    /// Whether a tensor is encoded by its importance. Tensors on a grid are encoded without loss instead.
+    /// Whether any tensor is encoded with importance. Tensors on a grid are encoded without loss instead.
     pub fn is_used(&self, on_grid: &OnGrid) -> bool {
         self.weights.iter().enumerate().any(|(tensor, weights)| weights.is_some() && !on_grid.is_exact(tensor))
     }
@@ -50,9 +50,11 @@ impl TensorImportance<'_> {
         // Without tensors, or without a matrix, there is nothing to note.
         if !self.weights.is_empty() && !self.is_used(on_grid) {
             let reason = match (self.is_wanted, self.weights.iter().any(Option::is_some)) {
-                (false, _) => "no tensor changes to a type that uses importance",
-                (true, false) => "no tensor that changes to a type that uses importance has a usable entry",
-                (true, true) => "the tensors that it covers are stored without loss",
+                (false, _) => "no tensor is converted to a type that uses importance",
+                (true, false) => {
+                    "it has no usable entry for the tensors that are converted to a type that uses importance"
+                }
+                (true, true) => "every tensor with an entry can be encoded without loss",
             };
             notes.push(format!("the importance matrix was not used: {reason}"));
         }

@@ -131,8 +131,9 @@ pub(crate) fn expect_gguf(source: &dyn Checkpoint) -> Result<&Metadata> {
     Ok(metadata)
 }
 
-/// Bytes of the file that [`quantize_with`] would write, with its keys and padding. The file is smaller by the keys of
-/// the importance matrix if all tensors that use it are on a grid: weights are not read here.
+/// Bytes of the file that [`quantize_with`] would write, with its keys and padding. Upper bound: weights are not
+/// read, so the keys of the importance matrix are counted even if every tensor that would use it turns out to be on a
+/// grid.
 ///
 /// # Errors
 /// As [`quantize_with`], before it writes.

@@ -10,8 +10,8 @@
 use serde_json::Value;
 use trueup_formats::TokenizerFiles;
 
-/// The template's source: `chat_template.jinja`, else `chat_template` in `tokenizer_config.json`. Of several templates,
-/// the one with the name `default`.
+/// The template's source: `chat_template.jinja`, else `chat_template` in `tokenizer_config.json`. If there are
+/// several, the one named `default`.
 pub fn chat_template(files: &TokenizerFiles) -> Option<String> {
     if files.chat_template.is_some() {
         return files.chat_template.clone();
@@ -37,7 +37,7 @@ mod tests {
         chat_template(&TokenizerFiles { tokenizer_config: config, ..TokenizerFiles::default() })
     }
 
-    /// The first of several templates is another one.
+    /// `default` is never the first template here, so the order cannot select it.
     #[test]
     fn the_default_template_is_chosen_in_each_form() {
         let list = json!([{ "name": "tool_use", "template": "b" }, { "name": "default", "template": "a" }]);
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_comes_before_the_key() {
+    fn chat_template_jinja_overrides_tokenizer_config() {
         let config = json!({ "chat_template": { "default": "a" } }).as_object().cloned();
         let chat_template_file = Some("c".to_owned());
         let files = TokenizerFiles {

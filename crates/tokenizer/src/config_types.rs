@@ -10,7 +10,7 @@ const HELP: &str = "correct the key, or get the file of the original model";
 
 /// The forms of a chat template.
 const TEMPLATES: &str =
-    "a string, a list of objects with the strings \"name\" and \"template\", or an object of strings";
+    "a string, a list of objects with string fields \"name\" and \"template\", or an object that maps names to strings";
 
 /// What the values of a key are; null counts as absent.
 #[derive(Clone, Copy, Debug)]
@@ -136,13 +136,16 @@ mod tests {
             (json!({ "tokenizer_class": ["A"] }), "tokenizer_class: expected a string, found [\"A\"]"),
             (json!({ "unk_token": 3 }), "unk_token: expected a string, or an object"),
             (json!({ "unk_token": { "text": "a" } }), "unk_token: expected a string, or an object"),
-            (json!({ "chat_template": 3 }), "chat_template: expected a string, a list of objects with the strings"),
+            (json!({ "chat_template": 3 }), "chat_template: expected a string, a list of objects with string fields"),
             (
                 json!({ "chat_template": [{ "name": "default" }] }),
-                "\"template\", or an object of strings, found [{\"name\":\"default\"}]",
+                "\"template\", or an object that maps names to strings, found [{\"name\":\"default\"}]",
             ),
-            (json!({ "chat_template": ["a"] }), "or an object of strings, found [\"a\"]"),
-            (json!({ "chat_template": { "default": 3 } }), "or an object of strings, found {\"default\":3}"),
+            (json!({ "chat_template": ["a"] }), "or an object that maps names to strings, found [\"a\"]"),
+            (
+                json!({ "chat_template": { "default": 3 } }),
+                "or an object that maps names to strings, found {\"default\":3}",
+            ),
             (json!({ "added_tokens_decoder": [] }), "added_tokens_decoder: expected an object, found []"),
             (
                 json!({ "added_tokens_decoder": { "x": { "content": "a" } } }),

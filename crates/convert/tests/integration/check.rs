@@ -1,4 +1,4 @@
-//! `check_with` for files that were encoded with an importance matrix: a changed file or another matrix is found.
+//! `check_with` detects changed bytes and a different importance matrix.
 
 use crate::draft::Draft;
 use std::collections::BTreeMap;
@@ -45,9 +45,9 @@ fn weighted() -> (Draft, ImportanceOptions) {
     (draft, importance)
 }
 
-/// Blocks of q4_0 have 18 bytes for 32 weights, the first two are the scale. Each case changes one byte of a tensor.
+/// A q4_0 block has 18 bytes for 32 weights; the first two bytes are the scale. Each case changes one byte of a tensor.
 #[test]
-fn a_changed_byte_is_found_in_its_tensor() {
+fn a_changed_byte_is_reported_for_its_tensor() {
     let (draft, importance) = weighted();
     let source = draft.open();
     let good = std::fs::read(draft.output()).unwrap();
@@ -75,7 +75,7 @@ fn a_changed_byte_is_found_in_its_tensor() {
 }
 
 #[test]
-fn a_file_of_another_importance_matrix_is_wrong() {
+fn a_different_importance_matrix_is_detected() {
     let (draft, _) = weighted();
     let (source, written) = (draft.open(), Gguf::open(draft.output()).unwrap());
     let other = importance(&draft.output(), &draft.folder.path().join("other.gguf"), 1);

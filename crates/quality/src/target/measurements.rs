@@ -205,8 +205,8 @@ mod tests {
         }
     }
 
-    /// `printf foo | sha256sum`, and `printf "$(printf foo | sha256sum | head -c 64)$(printf barbar | sha256sum | head
-    /// -c 64)" | sha256sum`.
+    /// The expected hashes are the output of `printf foo | sha256sum`, and of
+    /// `printf "$(printf foo | sha256sum | head -c 64)$(printf barbar | sha256sum | head -c 64)" | sha256sum`.
     #[test]
     fn progress_counts_the_bytes_of_all_hashed_files() {
         let folder = tempfile::tempdir().unwrap();

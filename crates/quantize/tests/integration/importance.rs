@@ -142,19 +142,19 @@ fn a_file_names_the_importance_matrix_only_if_a_tensor_is_encoded_with_it() {
     let scene = Scene::new();
     let not_used = |reason: &str| (Some(reason.to_owned()), false);
     for dtype in [DType::Q8_0, DType::Mxfp4, DType::F16, DType::F32] {
-        let expected = not_used("no tensor changes to a type that uses importance");
+        let expected = not_used("no tensor is converted to a type that uses importance");
         assert_eq!(unused(&scene, dtype, &entries()), expected, "{dtype}");
     }
     for entries in [&entries()[..], &entries()[..1], &entries()[1..]] {
         assert_eq!(unused(&scene, DType::Q4_0, entries), (None, true), "{entries:?}");
     }
-    let expected = not_used("no tensor that changes to a type that uses importance has a usable entry");
+    let expected = not_used("it has no usable entry for the tensors that are converted to a type that uses importance");
     assert_eq!(unused(&scene, DType::Q4_0, &[("blk.9.attn_q.weight", 768, vec![1.0])]), expected);
     assert_eq!(unused(&scene, DType::Q4_0, &[(DENSE, 767, vec![1.0])]), expected);
     // All codes of q4_0 with the scale 0.5.
     let on_grid: Vec<f32> = (0..768 * 40).map(|number| ((number * 7) % 16 - 8) as f32 * 0.5).collect();
     write_model(&scene.model, &[(DENSE, &[768, 40], on_grid)]);
-    let expected = not_used("the tensors that it covers are stored without loss");
+    let expected = not_used("every tensor with an entry can be encoded without loss");
     assert_eq!(unused(&scene, DType::Q4_0, &entries()[..1]), expected);
     assert_eq!(unused(&scene, DType::Q4K, &entries()[..1]), (None, true));
 }
