@@ -228,8 +228,8 @@ impl Unsettled {
     fn add<V: Lanes>(&mut self, batches: &[Batch<GROUP>; VECTORS], changes: &[V; VECTORS]) {
         for (batch, changes) in batches.iter().zip(changes) {
             let changes = changes.store();
-            for (lane, change) in changes.iter().enumerate().take(batch.groups.len()) {
-                self.groups[self.count] = (batch.first + lane) as u16;
+            for (group, change) in (batch.first..).zip(&changes[..batch.groups.len()]) {
+                self.groups[self.count] = group as u16;
                 self.count += usize::from(*change > 0.0);
             }
         }
