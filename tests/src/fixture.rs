@@ -107,20 +107,20 @@ pub fn flm(name: &str) -> Fixture {
 }
 
 /// The published models that `scripts/real_models.py` fetches, and the tests that need them.
-pub const REAL_MODELS: [(&str, &str); 3] = [
+pub const DOWNLOADED_MODELS: [(&str, &str); 3] = [
     ("all-minilm-l6-v2", "minilm_gives_the_vectors_of_transformers"),
-    ("gemma-3-270m-q4_k_m", "gemma_3_270m_is_right"),
-    ("smollm2-135m-instruct-q4_1", "smollm2_135m_is_right"),
+    ("gemma-3-270m-q4_k_m", "gemma_3_270m_matches_llama_cpp"),
+    ("smollm2-135m-instruct-q4_1", "smollm2_135m_matches_llama_cpp"),
 ];
 
-/// The directory of one of `REAL_MODELS`; `None` if it was not fetched.
-pub fn real_model(name: &str) -> Option<PathBuf> {
-    assert!(REAL_MODELS.iter().any(|(known, _)| *known == name), "{name} is not in the list");
+/// The directory of one of `DOWNLOADED_MODELS`; `None` if it was not fetched.
+pub fn downloaded_model(name: &str) -> Option<PathBuf> {
+    assert!(DOWNLOADED_MODELS.iter().any(|(known, _)| *known == name), "{name} is not in the list");
     let folder = root().join("target/models").join(name);
     folder.join("golden.json").is_file().then_some(folder)
 }
 
-/// The one trained model.
+/// The small trained model in fixtures/stories-1M.
 pub fn stories() -> Fixture {
     Fixture::load(root().join("fixtures/stories-1M"))
 }

@@ -14,11 +14,11 @@ mod wide;
 
 pub use caches::caches;
 pub use fixture::{
-    Fixture, Prompt, REAL_MODELS, Text, all_fixtures, encoder_decoders, encoders, few_fixtures, fixture, fixtures,
-    fixtures_of_other_kinds, flm, plain_fixture, real_model, root, stories,
+    DOWNLOADED_MODELS, Fixture, Prompt, Text, all_fixtures, downloaded_model, encoder_decoders, encoders, few_fixtures,
+    fixture, fixtures, fixtures_of_other_kinds, flm, plain_fixture, root, stories,
 };
 pub use llama2c::{Version, write_llama2c};
-pub use published::{Published, published, published_fixtures};
+pub use published::{Published, published, published_config_fixtures};
 pub use started::run_written;
 pub use storage::{NewTensor, Storage, write_renamed, write_variant};
 pub use traced::{compared, quantized_fixture, with_number, with_tensor};

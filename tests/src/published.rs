@@ -47,7 +47,8 @@ pub fn published() -> Vec<Published> {
 }
 
 /// The models of [`published`] in folders under `scratch`, with the prompts of the fixtures whose tokenizers they use.
-pub fn published_fixtures(scratch: &Path) -> Vec<Fixture> {
+/// Their weights are synthetic.
+pub fn published_config_fixtures(scratch: &Path) -> Vec<Fixture> {
     let one = |model: Published| {
         let folder = scratch.join(&model.name);
         model.write(&folder);

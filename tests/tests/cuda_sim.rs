@@ -6,7 +6,8 @@
 //!
 //!  --all        all cases of the suite, not one in twenty, all fixtures in all types, and a wide model in all types
 //!  --seed       what the numbers follow from, and which cases are drawn
-//!  --model      only the verdicts on this fixture, in all types; `published` stands for all published models
+//!  --model      run only this fixture, in all types; `published`: all models in fixtures/published.json, in f16 and
+//!               q8_0
 //!  --sanitize   in a process with the address and undefined behaviour sanitizers, which end it where a kernel touches what is not its own
 //! ```
 //!
@@ -48,7 +49,7 @@ use trueup::runtime::{DeviceOptions, Linear, open_device};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
 use trueup_tests::{
     Fixture, VERIFIED_TYPES, all_fixtures, caches, convert, fell_back, few_fixtures, fixtures_of_other_kinds,
-    plain_fixture, published_fixtures, quantize, verdict,
+    plain_fixture, published_config_fixtures, quantize, verdict,
 };
 
 /// One case in so many is tried, unless all are.
@@ -232,7 +233,7 @@ fn cases(all: bool) -> Vec<Case> {
 fn published(device: &Arc<dyn Device>) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let types = &[DType::F16, DType::Q8_0][..];
-    let fixtures = published_fixtures(scratch.path());
+    let fixtures = published_config_fixtures(scratch.path());
     models(device, fixtures.into_iter().map(|fixture| (fixture, types, &[true][..])))
 }
 

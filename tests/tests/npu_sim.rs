@@ -7,7 +7,8 @@
 //!  --all      all cases of the suite, not one in twenty, and all fixtures in all types, also for texts
 //!  --seed     what the numbers follow from, and which cases are drawn
 //!  --part     one of the parts below alone, in this process; `cost` is one that prints a table and is run by its name only
-//!  --model    with --part: only the verdicts on this fixture, in all types; `published` stands for all published models
+//!  --model    with --part: run only this fixture, in all types; `published`: all models in fixtures/published.json,
+//!             in f16 and q8_0
 //! ```
 //!
 //! A process has cards of one kind, so each part runs in a separate process, as many at a time as there are cores.
@@ -58,7 +59,7 @@ use trueup::runtime::device::ascend::{Ascend, AscendOptions, Chip, Place};
 use trueup::verify::suite::{self, SEED_DEFAULT, Selection, Status};
 use trueup_tests::{
     Fixture, VERIFIED_TYPES, all_fixtures, caches, convert, fell_back, few_fixtures, fixtures, fixtures_of_other_kinds,
-    plain_fixture, published_fixtures, quantize, stories, verdict,
+    plain_fixture, published_config_fixtures, quantize, stories, verdict,
 };
 
 /// One case in so many is tried, unless all are.
@@ -241,7 +242,7 @@ fn run(part: &Part, all: bool, seed: u64) -> Vec<String> {
 fn published(device: &Arc<dyn Device>, part: &Part) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let types = &[DType::F16, DType::Q8_0][..];
-    models(device, part, published_fixtures(scratch.path()).into_iter().map(|fixture| (fixture, types)))
+    models(device, part, published_config_fixtures(scratch.path()).into_iter().map(|fixture| (fixture, types)))
 }
 
 /// Steps that come again, of fixtures in each type; what is not right.

@@ -3,7 +3,7 @@
 
 use trueup::runtime::device::cpu::Isa;
 use trueup::runtime::{DeviceOptions, list_devices};
-use trueup_tests::{REAL_MODELS, real_model};
+use trueup_tests::{DOWNLOADED_MODELS, downloaded_model};
 
 fn main() {
     let missing: Vec<&str> = Isa::ALL.iter().filter(|isa| !isa.is_available()).map(|isa| isa.name()).collect();
@@ -17,8 +17,8 @@ fn main() {
     for device in &absent {
         println!("skipped: everything on {}: {}", device.name, device.description);
     }
-    for (model, test) in REAL_MODELS.iter().filter(|(model, _)| real_model(model).is_none()) {
-        println!("skipped: {test}, which needs scripts/real_models.py {model}");
+    for (model, test) in DOWNLOADED_MODELS.iter().filter(|(model, _)| downloaded_model(model).is_none()) {
+        println!("skipped: {test}: the model is missing; run scripts/real_models.py {model}");
     }
     let here = devices.iter().filter(|device| device.available).count();
     println!(

@@ -1,5 +1,5 @@
-//! Published models, which `scripts/real_models.py` fetches. Without their files these tests do nothing, and the test
-//! `skips` names them.
+//! Published models, which `scripts/real_models.py` fetches. Without their files, these tests pass without checking
+//! anything, and the test `skips` lists them.
 
 use ndarray::Array2;
 use std::path::Path;
@@ -9,14 +9,14 @@ use trueup::convert::doctor::diagnose;
 use trueup::quantize::NoProgress;
 use trueup::runtime::{DeviceOptions, ModelFile, Session, SessionOptions, Weights, open_device};
 use trueup::verify::{Outcome, Reference, VerifyOptions, verify};
-use trueup_tests::{Fixture, convert, nmse, real_model, say};
+use trueup_tests::{Fixture, convert, downloaded_model, nmse, say};
 
-/// llama.cpp rounds activations of quantized products in another way.
+/// llama.cpp rounds the activations of quantized products differently.
 const NMSE_MAX: f64 = 1e-2;
 
 /// The doctor finds nothing, the tokens are those of llama.cpp, its logits are close, and `verify` passes.
-fn is_right(name: &str) {
-    let Some(folder) = real_model(name) else { return };
+fn check_against_llama_cpp(name: &str) {
+    let Some(folder) = downloaded_model(name) else { return };
     let path = folder.join("model.gguf");
     let diagnosis = diagnose(&path, None, &NoProgress).unwrap_or_else(|error| panic!("{error}"));
     assert!(diagnosis.findings.is_empty(), "{:?}", diagnosis.findings);
@@ -41,13 +41,13 @@ fn is_right(name: &str) {
 }
 
 #[test]
-fn gemma_3_270m_is_right() {
-    is_right("gemma-3-270m-q4_k_m");
+fn gemma_3_270m_matches_llama_cpp() {
+    check_against_llama_cpp("gemma-3-270m-q4_k_m");
 }
 
 #[test]
-fn smollm2_135m_is_right() {
-    is_right("smollm2-135m-instruct-q4_1");
+fn smollm2_135m_matches_llama_cpp() {
+    check_against_llama_cpp("smollm2-135m-instruct-q4_1");
 }
 
 /// The vector of a text.
@@ -68,7 +68,7 @@ fn encoder(path: &Path) -> Session {
 /// tokenizer.
 #[test]
 fn minilm_gives_the_vectors_of_transformers() {
-    let Some(folder) = real_model("all-minilm-l6-v2") else { return };
+    let Some(folder) = downloaded_model("all-minilm-l6-v2") else { return };
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let path = scratch.path().join("minilm.gguf");
     let checks = convert(&folder, &path, None, None);
@@ -76,6 +76,7 @@ fn minilm_gives_the_vectors_of_transformers() {
     let fixture = Fixture::load(folder);
     let tokenizer = trueup::text::open_tokenizer(&path, None).unwrap_or_else(|error| panic!("{error}"));
     let mut session = encoder(&path);
+    assert_eq!(fixture.prompts().len(), 7);
     for (number, prompt) in fixture.prompts().iter().enumerate() {
         assert_eq!(tokenizer.encode(&prompt.text, true).expect("ids"), prompt.ids, "{:?}", prompt.text);
         let expected = fixture.logits(&format!("pooled_{number}")).into_raw_vec_and_offset().0;

@@ -1,6 +1,7 @@
 //! Tests of several crates together, over all fixtures.
 
 mod docs;
+mod downloaded;
 mod encoder_decoders;
 mod encoders;
 mod flm;
@@ -12,7 +13,6 @@ mod published;
 mod quality;
 mod quantized;
 mod quantized_files;
-mod real;
 mod recurrent;
 mod rows;
 mod stories;
