@@ -267,8 +267,8 @@ fn search_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize, const IS_WEIGHTE
     swept
 }
 
-/// Repeats the search, with all sweeps, for the groups that had not settled after one sweep. Packing them together keeps
-/// settled groups from occupying lanes.
+/// Repeats the search, with all sweeps, for the groups that had not settled after one sweep. Packing them together
+/// keeps settled groups from occupying lanes.
 #[inline(always)]
 fn search_unsettled<F: Format<BYTES>, V: Lanes, const BYTES: usize>(
     weights: &[f32],

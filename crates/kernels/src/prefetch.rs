@@ -50,16 +50,3 @@ impl Prefetch {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn set_changes_the_current_strategy() {
-        for strategy in Prefetch::STRATEGIES {
-            strategy.set();
-            assert_eq!(Prefetch::current(), strategy);
-        }
-    }
-}

@@ -26,7 +26,7 @@ fn check_against_llama_cpp(name: &str) {
     let tokenizer = trueup::text::open_tokenizer(&path, None).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(tokenizer.encode(&prompt.text, true).expect("ids"), prompt.ids);
     assert!(!prompt.greedy_ids.is_empty(), "the golden has no tokens");
-    let said = say(&path, "cpu", &[prompt.ids.clone()], prompt.greedy_ids.len(), true).remove(0);
+    let said = say(&path, "cpu", std::slice::from_ref(&prompt.ids), prompt.greedy_ids.len(), true).remove(0);
     assert_eq!(said.ids, prompt.greedy_ids);
     let last = |logits: &Array2<f64>| logits.rows().into_iter().next_back().expect("a row").to_vec();
     let error = nmse(&last(&said.prompt_logits), &last(&fixture.logits("logits_0")));

@@ -4,6 +4,7 @@ mod agreement;
 mod formats;
 mod functions;
 mod instructions;
+mod prefetch;
 mod products;
 mod sums;
 
