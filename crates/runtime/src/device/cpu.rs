@@ -5,6 +5,7 @@
 //!  Device ──▶ cpu.rs ──▶ operator.rs: what each operator declares, how it is split ──▶ crate kernels: numeric loops
 //!                │                             avx512 │ avx-vnni │ avx2 │ sse41 │ neon │ scalar
 //!                ├──▶ team.rs, columns.rs: distribution of work
+//!                ├──▶ prefetch_tuner.rs: choice of the prefetch strategy
 //!                └──▶ memory.rs, packed.rs, pages.rs, mapped.rs: storage of tensors
 //! ```
 //!
