@@ -84,8 +84,9 @@ pub fn quantize_with(
     if options.dry_run {
         return Ok(report);
     }
-    let used = importance.filter(|_| columns.is_used(&on_grid));
-    let metadata = describe(metadata, &report, options, used);
+    // The reference names a matrix that is not used, too.
+    let named = importance.filter(|importance| importance.exact || columns.is_used(&on_grid));
+    let metadata = describe(metadata, &report, options, named);
     let infos: Vec<TensorInfo> = targets.iter().flat_map(|target| target.infos.iter().cloned()).collect();
     let plan = GgufPlan::new(output, &metadata, &infos, None)?;
     let inputs: Vec<&SourceFile> =
@@ -145,8 +146,8 @@ pub fn file_bytes(source: &dyn Checkpoint, options: &Options, importance: Option
         tensors.iter().zip(&choices).map(|(tensor, choice)| Target::new(tensor, choice, options)).collect();
     refuse_unreadable(source, &targets)?;
     let columns = importance.map_or_else(|| Ok(TensorImportance::default()), |file| file.prepare(tensors, &choices))?;
-    let used = importance.filter(|_| columns.is_used(&OnGrid::default()));
-    let metadata = describe(metadata, &report_of(&targets, options), options, used);
+    let named = importance.filter(|importance| importance.exact || columns.is_used(&OnGrid::default()));
+    let metadata = describe(metadata, &report_of(&targets, options), options, named);
     let infos: Vec<TensorInfo> = targets.iter().flat_map(|target| target.infos.iter().cloned()).collect();
     Ok(GgufPlan::new(source.path(), &metadata, &infos, None)?.bytes())
 }
