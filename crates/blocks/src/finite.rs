@@ -1,9 +1,9 @@
-//! The check before encoding: a block format has no place for NaN and infinities.
+//! Checks that weights are finite: block formats cannot store NaN or infinity.
 
 use crate::{DType, mxfp4, nvfp4};
 use multiversion::multiversion;
 
-/// The place of the first NaN or infinity; `None` when all weights are finite.
+/// The index of the first NaN or infinity; `None` if all weights are finite.
 ///
 /// ```
 /// assert_eq!(trueup_blocks::first_not_finite(&[1.0, f32::NAN, f32::INFINITY]), Some(1));
@@ -16,7 +16,7 @@ pub fn first_not_finite(weights: &[f32]) -> Option<usize> {
     weights.iter().position(|weight| !weight.is_finite())
 }
 
-/// Whether all weights are finite: without branches, which compiles to vector code.
+/// Whether all weights are finite. Has no branches, so it compiles to vector code.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl", "x86_64+avx2"))]
 pub(crate) fn all_finite(weights: &[f32]) -> bool {
     // The largest magnitude is that of the largest bits; those of infinity and NaN are larger than any number's.
@@ -24,8 +24,8 @@ pub(crate) fn all_finite(weights: &[f32]) -> bool {
     f32::from_bits(largest).is_finite()
 }
 
-/// Whether all elements of whole blocks are finite, told by exponents and scales; `dtype` has a codec. Nothing is
-/// decoded.
+/// Whether all elements of whole blocks are finite. This is checked from exponents and scales, without decoding.
+/// `dtype` must have a codec.
 pub fn are_bytes_finite(dtype: DType, bytes: &[u8]) -> bool {
     match dtype.scale_places() {
         Some(places) => {
@@ -38,7 +38,7 @@ pub fn are_bytes_finite(dtype: DType, bytes: &[u8]) -> bool {
     }
 }
 
-/// The same of plain floats: those are finite whose exponent is not all ones.
+/// Whether plain floats are finite: their exponents are not all ones.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512vl", "x86_64+avx2"))]
 fn are_floats_finite(dtype: DType, bytes: &[u8]) -> bool {
     let halves = |exponent: u16| {

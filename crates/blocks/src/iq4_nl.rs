@@ -1,4 +1,4 @@
-//! `iq4_nl`: 32 weights as 4-bit places in a table of 16 steps, and one scale, 4.5 bits a weight.
+//! `iq4_nl`: 32 weights as 4-bit places in a table of 16 steps, and one scale, 4.5 bits per weight.
 //!
 //! ```text
 //!   0     2                                  18

@@ -1,4 +1,4 @@
-//! `iq4_xs`: 256 weights as 4-bit places in a table of 16 steps, 8 groups with a scale of 6 bits, 4.25 bits a weight.
+//! `iq4_xs`: 256 weights as 4-bit places in a table of 16 steps, 8 groups with a scale of 6 bits, 4.25 bits per weight.
 //!
 //! ```text
 //!   0     2       4     8                                  136

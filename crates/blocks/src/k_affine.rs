@@ -2,9 +2,9 @@
 //! each.
 //!
 //! ```text
-//!  256 weights ──search──▶ a scale, a minimum and codes a group
+//!  256 weights ──search──▶ scale, minimum and codes per group
 //!                             │
-//!                             ├─▶ header: two f16 scales; a step and an offset a group
+//!                             ├─▶ header: two f16 scales; step and offset per group
 //!                             └─▶ codes again, from what the header decodes to
 //! ```
 

@@ -1,4 +1,4 @@
-//! `mxfp4`: 32 weights as 4-bit floating-point numbers and one power of two, 4.25 bits a weight.
+//! `mxfp4`: 32 weights as 4-bit floating-point numbers and one power of two, 4.25 bits per weight.
 //!
 //! ```text
 //!   0   1                                  17

@@ -1,4 +1,4 @@
-//! `nvfp4`: 64 weights as 4-bit floating-point numbers, in four groups with a scale of 8 bits, 4.5 bits a weight.
+//! `nvfp4`: 64 weights as 4-bit floating-point numbers, in four groups with a scale of 8 bits, 4.5 bits per weight.
 //!
 //! ```text
 //!   0           4                                  36

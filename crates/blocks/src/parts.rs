@@ -1,8 +1,8 @@
-//! Blocks that are read as a whole: scales multiplied out once a part, codes in bytes in the order of the elements. The
-//! same numbers as those of [`Term`](crate::decoder::Term), in loops over whole arrays that the compiler vectorises.
+//! Decodes whole blocks: computes the scale of each part once, and expands the codes to bytes in the order of the
+//! elements. The results are those of [`Term`](crate::decoder::Term); the compiler vectorizes the loops.
 //!
 //! ```text
-//!  bytes of a block ──parts──▶ a scale and a minimum a part, LEN codes ──▶ scale * code - minimum
+//!  bytes of a block ──parts──▶ scale and minimum of each part, LEN codes ──▶ scale * code - minimum
 //! ```
 //!
 //! The first product of a term's rule, scale * step, is the same for all elements of a part, and so is its minimum,
@@ -13,15 +13,15 @@ use crate::decoder::K_LEN;
 
 /// A block of `LEN` elements in `PARTS` parts of equal length.
 pub(crate) struct Parts<const LEN: usize, const PARTS: usize> {
-    /// What the codes of each part are multiplied with.
+    /// Scale of the codes of each part.
     pub scales: [f32; PARTS],
-    /// What goes off each product, a part; `None` where the format has none.
+    /// Value subtracted from the products of each part; `None` for formats without minima.
     pub minima: Option<[f32; PARTS]>,
-    /// The codes, in the format's own range.
+    /// The codes, in the range of the format.
     pub codes: [i8; LEN],
 }
 
-/// Elements of whole blocks as f32, by what `parts` reads from each; `PART` is `LEN / PARTS`.
+/// Decodes whole blocks to f32. `parts` reads the parts of a block; `PART` is `LEN / PARTS`.
 #[inline(always)]
 pub(crate) fn decode<const BYTES: usize, const LEN: usize, const PARTS: usize, const PART: usize>(
     bytes: &[u8],
@@ -62,7 +62,7 @@ pub(crate) fn multiples<const PARTS: usize>(scale: f32, integers: [i8; PARTS]) -
     multiples
 }
 
-/// The two bits of each element of a K type, as [`two_bits`](crate::decoder::two_bits) has them.
+/// The two bits of each element of a K type, as in [`two_bits`](crate::decoder::two_bits).
 #[inline(always)]
 pub(crate) fn all_two_bits(packed: &[u8; K_LEN / 4]) -> [u8; K_LEN] {
     let mut codes = [0; K_LEN];
@@ -90,7 +90,7 @@ pub(crate) fn all_nibbles<const RUN: usize>(packed: &[u8; K_LEN / 2]) -> [u8; K_
     codes
 }
 
-/// Puts one bit more on each code of a K type, at bit `place`: that of element e is bit e / 32 of byte e % 32.
+/// Sets bit `place` of each code of a K type. The bit of element e is bit e / 32 of byte e % 32.
 #[inline(always)]
 pub(crate) fn put_single_bits(codes: &mut [u8; K_LEN], packed: &[u8; K_LEN / 8], place: usize) {
     for (number, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
@@ -100,19 +100,19 @@ pub(crate) fn put_single_bits(codes: &mut [u8; K_LEN], packed: &[u8; K_LEN / 8],
     }
 }
 
-/// A word whose bytes all are `byte`.
+/// A word in which every byte is `byte`.
 const fn all(byte: u8) -> u32 {
     u32::from_le_bytes([byte; 4])
 }
 
-/// Four bytes each of the twelve that hold six-bit integers: what the two functions below take apart at once.
+/// The twelve bytes with six-bit integers as three words, which the next two functions unpack.
 #[inline(always)]
 fn words(packed: &[u8; 12]) -> [u32; 3] {
     let [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3] = *packed;
     [[a0, a1, a2, a3], [b0, b1, b2, b3], [c0, c1, c2, c3]].map(u32::from_le_bytes)
 }
 
-/// The six-bit steps and offsets of eight parts, as [`six_bits`](crate::decoder::six_bits) has them.
+/// The six-bit steps and offsets of eight parts, as in [`six_bits`](crate::decoder::six_bits).
 #[inline(always)]
 pub(crate) fn eight_steps_and_offsets(packed: &[u8; 12]) -> [[i8; 8]; 2] {
     let [steps, offsets, nibbles] = words(packed);
@@ -124,7 +124,7 @@ pub(crate) fn eight_steps_and_offsets(packed: &[u8; 12]) -> [[i8; 8]; 2] {
     [six(steps, nibbles), six(offsets, nibbles >> 4)]
 }
 
-/// The sixteen six-bit steps of [`q3_k`](crate::q3_k), before 32 goes off them.
+/// The sixteen six-bit steps of [`q3_k`](crate::q3_k), before subtracting 32.
 #[inline(always)]
 pub(crate) fn sixteen_steps(packed: &[u8; 12]) -> [i8; 16] {
     let [first, second, upper] = words(packed);

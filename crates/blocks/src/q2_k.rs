@@ -1,4 +1,4 @@
-//! `q2_k`: 256 weights in 2 bits each, in 16 parts with a scale and a minimum of 4 bits, 2.625 bits a weight.
+//! `q2_k`: 256 weights in 2 bits each, in 16 parts with a scale and a minimum of 4 bits, 2.625 bits per weight.
 //!
 //! ```text
 //!   0                16                      80    82    84

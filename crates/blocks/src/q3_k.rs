@@ -1,4 +1,4 @@
-//! `q3_k`: 256 weights in 3 bits each, in 16 parts with a scale of 6 bits, 3.4375 bits a weight.
+//! `q3_k`: 256 weights in 3 bits each, in 16 parts with a scale of 6 bits, 3.4375 bits per weight.
 //!
 //! ```text
 //!   0                32                      96          108   110

@@ -1,4 +1,4 @@
-//! `q4_0`: 32 weights in 4 bits each and one scale, 4.5 bits a weight.
+//! `q4_0`: 32 weights in 4 bits each and one scale, 4.5 bits per weight.
 //!
 //! ```text
 //!   0     2                                  18

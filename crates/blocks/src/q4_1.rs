@@ -1,4 +1,4 @@
-//! `q4_1`: 32 weights in 4 bits each, a scale and a minimum, 5 bits a weight.
+//! `q4_1`: 32 weights in 4 bits each, a scale and a minimum, 5 bits per weight.
 //!
 //! ```text
 //!   0     2     4                                  20

@@ -1,4 +1,4 @@
-//! `q4_k`: 256 weights in 4 bits each, in 8 parts with a scale and a minimum of 6 bits, 4.5 bits a weight.
+//! `q4_k`: 256 weights in 4 bits each, in 8 parts with a scale and a minimum of 6 bits, 4.5 bits per weight.
 //!
 //! ```text
 //!   0     2     4           16                                 144

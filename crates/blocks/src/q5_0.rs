@@ -1,4 +1,4 @@
-//! `q5_0`: 32 weights in 5 bits each and one scale, 5.5 bits a weight.
+//! `q5_0`: 32 weights in 5 bits each and one scale, 5.5 bits per weight.
 //!
 //! ```text
 //!   0     2           6                                  22

@@ -1,4 +1,4 @@
-//! `q5_1`: 32 weights in 5 bits each, a scale and a minimum, 6 bits a weight.
+//! `q5_1`: 32 weights in 5 bits each, a scale and a minimum, 6 bits per weight.
 //!
 //! ```text
 //!   0     2     4           8                                  24

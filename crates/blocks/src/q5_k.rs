@@ -1,4 +1,4 @@
-//! `q5_k`: 256 weights in 5 bits each, in 8 parts with a scale and a minimum of 6 bits, 5.5 bits a weight.
+//! `q5_k`: 256 weights in 5 bits each, in 8 parts with a scale and a minimum of 6 bits, 5.5 bits per weight.
 //!
 //! ```text
 //!   0     2     4           16             48                                 176

@@ -1,4 +1,4 @@
-//! `q6_k`: 256 weights in 6 bits each, in 16 parts with a scale of 8 bits, 6.5625 bits a weight.
+//! `q6_k`: 256 weights in 6 bits each, in 16 parts with a scale of 8 bits, 6.5625 bits per weight.
 //!
 //! ```text
 //!   0                           128            192         208   210

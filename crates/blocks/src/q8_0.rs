@@ -1,4 +1,4 @@
-//! `q8_0`: 32 weights in 8 bits each and one scale, 8.5 bits a weight.
+//! `q8_0`: 32 weights in 8 bits each and one scale, 8.5 bits per weight.
 //!
 //! ```text
 //!   0     2                                               34

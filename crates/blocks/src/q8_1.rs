@@ -1,5 +1,5 @@
-//! `q8_1`: `q8_0` with the scaled sum of its codes, 9 bits a weight. A type for activations: other programs do not load
-//! it from files.
+//! `q8_1`: `q8_0` with the scaled sum of its codes, 9 bits per weight. A type for activations: other programs do not
+//! load it from files.
 //!
 //! ```text
 //!   0     2     4                                               36

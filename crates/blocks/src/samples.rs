@@ -1,4 +1,4 @@
-//! Inputs on which variants of a function must agree: every bit pattern where they can be counted, hard ones elsewhere.
+//! Inputs on which all variants of a function must agree: every bit pattern of 16-bit types, otherwise edge cases.
 
 use crate::DType;
 use crate::decoder::K_LEN;
@@ -33,8 +33,8 @@ pub(crate) fn all_halves() -> Vec<u8> {
     (0..=u16::MAX).flat_map(u16::to_le_bytes).collect()
 }
 
-/// Every f16 and bf16 number, the points halfway between neighbours, the f32 numbers on either side of all these, and
-/// random bit patterns: NaN payloads, infinities, subnormals and zeros of both signs are among them.
+/// Every f16 and bf16 number, the midpoints between adjacent numbers, the next f32 numbers on both sides of these, and
+/// random bit patterns. They include NaN payloads, infinities, subnormals and zeros of both signs.
 pub(crate) fn around_halves() -> Vec<f32> {
     let mut bits: Vec<u32> = Vec::new();
     for pattern in 0..=u16::MAX {
@@ -49,8 +49,8 @@ pub(crate) fn around_halves() -> Vec<f32> {
     bits.into_iter().map(f32::from_bits).collect()
 }
 
-/// Blocks of every f16 scale (of each eighth for blocks of 256; NaN and infinities too) with everything else random,
-/// and a block of each single byte value.
+/// Random blocks, one for every f16 scale (every eighth scale for blocks of 256), including NaN and infinities; and for
+/// each byte value, a block filled with it.
 pub(crate) fn encoded(dtype: DType) -> Vec<u8> {
     let mut random = Random::new();
     // Types without an f16 scale have random ones.
@@ -69,16 +69,16 @@ pub(crate) fn encoded(dtype: DType) -> Vec<u8> {
     bytes
 }
 
-/// 2 to this power, subnormal numbers too.
+/// 2 to this power, including subnormal numbers.
 pub(crate) fn power_of_two(exponent: i32) -> f32 {
     2f64.powi(exponent) as f32
 }
 
-/// Columns of a row with importance: not a whole number of wide vectors of blocks, and three blocks of 256.
+/// Columns of a row with importance: three blocks of 256, which do not fill a whole number of wide vectors of blocks.
 const ROW: usize = 3 * K_LEN;
 
-/// Blocks of weights: ordinary ones in every size that f32 has, sizes around 1 first; ties, repeated extremes, zeros of
-/// both signs, subnormals, random bit patterns, and single NaNs and infinities among ordinary weights.
+/// Blocks of weights of every magnitude of f32, magnitudes around 1 first; ties, repeated extremes, zeros of both
+/// signs, subnormals, random bit patterns, and blocks with single NaNs and infinities.
 pub(crate) fn weights() -> Vec<f32> {
     let mut random = Random::new();
     let mut weights = Vec::new();
@@ -115,8 +115,9 @@ pub(crate) fn weights() -> Vec<f32> {
     weights
 }
 
-/// Importance for a number of weights, in rows of [`ROW`] columns, or in one row if they are not whole rows. It has
-/// every size, is the same for some groups, and is zero for single columns, groups of 16 and of 32, and a block of 256.
+/// Importance for a number of weights, in rows of [`ROW`] columns, or in one row if they do not fill whole rows. It has
+/// various magnitudes, is constant in some groups, and is zero for single columns, groups of 16 and 32, and a block of
+/// 256.
 pub(crate) fn importance(weights: usize) -> Vec<f32> {
     let mut random = Random::new();
     let columns = if weights.is_multiple_of(ROW) { ROW.min(weights) } else { weights };
@@ -131,7 +132,7 @@ pub(crate) fn importance(weights: usize) -> Vec<f32> {
     (0..columns).map(|column| of(column, &mut random)).collect()
 }
 
-/// [`weights`] without what no format has a place for: zeros in place of NaN and infinities.
+/// [`weights`] with zeros in place of NaN and infinities, which no format can store.
 pub(crate) fn finite_weights() -> Vec<f32> {
     weights().into_iter().map(|weight| if weight.is_finite() { weight } else { 0.0 }).collect()
 }

@@ -1,17 +1,17 @@
-//! The scale of a block: the search for its extreme, its reciprocal, and the codes that follow from it.
+//! The scale of a block: the weight that determines it, its reciprocal, and the conversion of scaled weights to codes.
 //!
 //! ```text
 //!  weights ──extreme──▶ scale d ──narrow──▶ f16 in the block
 //!                          └─reciprocal──▶ 1/d, unrounded ──▶ code = truncate(w * (1/d) + offset)
 //! ```
 //!
-//! All arithmetic is IEEE binary32 in the order of the elements, each operation rounded on its own: a fused
+//! All arithmetic is IEEE binary32 in the order of the elements, each operation rounded separately: a fused
 //! multiply-add would change bytes. Published rule: `quantize_row_*_ref` in ggml's `ggml-quants.c`.
 
 /// Weights that share a scale in the formats of this crate.
 pub(crate) const LEN: usize = 32;
 
-/// The weight of largest magnitude with its sign; the first one of several, +0.0 when all are zero.
+/// The weight with the largest magnitude, with its sign; the first of several, or +0.0 if all weights are zero.
 #[inline(always)]
 pub(crate) fn signed_extreme(weights: &[f32; LEN]) -> f32 {
     let (mut largest, mut extreme) = (0.0f32, 0.0f32);
@@ -29,7 +29,7 @@ pub(crate) fn magnitude_max(weights: &[f32; LEN]) -> f32 {
     weights.iter().fold(0.0, |largest: f32, weight| if largest < weight.abs() { weight.abs() } else { largest })
 }
 
-/// The smallest and the largest weight; of equal ones (zeros of both signs) the first.
+/// The smallest and the largest weight. If zeros of both signs are the extreme, the first zero.
 #[inline(always)]
 pub(crate) fn extremes(weights: &[f32; LEN]) -> (f32, f32) {
     weights.iter().fold((f32::MAX, -f32::MAX), |(low, high), &weight| {
@@ -37,22 +37,23 @@ pub(crate) fn extremes(weights: &[f32; LEN]) -> (f32, f32) {
     })
 }
 
-/// `1 / scale`, and 0 for a block without extent. A scale below 2^-128 has an infinite reciprocal.
+/// `1 / scale`, or 0 if the scale is 0. A scale below 2^-128 has an infinite reciprocal.
 #[inline(always)]
 pub(crate) fn reciprocal(scale: f32) -> f32 {
     if scale != 0.0 { 1.0 / scale } else { 0.0 }
 }
 
-/// The low byte of `value` cut toward zero. What no 32-bit integer holds gives 0: C leaves that conversion open, and 0
-/// is the byte that compilers for x86 make of it. It is met only where the scale is zero in f16, so that any code
-/// decodes to zero.
+/// The low byte of `value`, truncated toward zero. Values outside the i32 range give 0: the conversion is undefined in
+/// C, and compilers for x86 produce 0. Such values occur only if the scale is zero in f16, and then every code decodes
+/// to zero.
 #[inline(always)]
 pub(crate) fn truncate(value: f32) -> i8 {
     const LIMIT: f32 = 2147483648.0;
     if value.abs() < LIMIT { value as i32 as i8 } else { 0 }
 }
 
-/// The low byte of `value` rounded to the nearest integer, halves away from zero; out of range as in [`truncate`].
+/// The low byte of `value`, rounded to the nearest integer, halves away from zero. Values outside the i32 range give 0,
+/// as in [`truncate`].
 #[inline(always)]
 pub(crate) fn round(value: f32) -> i8 {
     truncate(value.round())

@@ -1,5 +1,4 @@
-//! Where the f16 scales of a block stand: what has to be looked at to know whether a block decodes to finite numbers,
-//! and how large.
+//! Byte offsets of a block's f16 scales, used to check that a block decodes to finite values, and how large they are.
 //!
 //! ```text
 //! q4_0  d . . . .      q4_1  d m . . .      q2_k  . . . d m      q3_k  . . . . d      q4_k, q5_k  d m . . .      q6_k  . . . . d
@@ -7,8 +6,8 @@
 
 use crate::DType;
 
-/// Types with the byte offsets of their scales in a block: that of the codes first, then that of the minima. The rest
-/// of a block is integers.
+/// Types and the byte offsets of their scales in a block: the scale of the codes, then the scale of the minima. All
+/// other bytes of a block are integers.
 const SCALE_PLACES: &[(DType, &[usize])] = &[
     (DType::Q4_0, &[0]),
     (DType::Q4_1, &[0, 2]),
@@ -28,9 +27,9 @@ const SCALE_PLACES: &[(DType, &[usize])] = &[
 ];
 
 impl DType {
-    /// Byte offsets of the f16 scales in a block of a type that has a [`Decoder`](crate::Decoder): that of the codes
-    /// first, then that of the minima; `None` for types without f16 scales and for those that are only described.
-    /// Elements are finite when all of these are, and zero when all of these are.
+    /// Byte offsets of the f16 scales in a block: the scale of the codes, then the scale of the minima. `None` for
+    /// types without f16 scales or without a [`Decoder`](crate::Decoder). All elements are finite if all scales are
+    /// finite, and zero if all scales are zero.
     ///
     /// ```
     /// use trueup_blocks::DType;

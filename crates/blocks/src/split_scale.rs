@@ -3,8 +3,8 @@
 //! ```text
 //!  blocks  │ d │ codes │ d │ codes │ d │ codes │
 //!            │     └───────┬──┼───────────┐
-//!  values    │     │ codes │ codes │ codes │       q8_0: 32 bytes a block, unchanged
-//!            └──┬──────────┘                       q4_0: 16 bytes, neighbours in a byte, as signed nibbles:
+//!  values    │     │ codes │ codes │ codes │       q8_0: 32 bytes per block, unchanged
+//!            └──┬──────────┘                       q4_0: 16 bytes, adjacent codes in a byte, signed:
 //!  scales  │ d │ d │ d │                                 byte k = (code 2k - 8) low, (code 2k + 1 - 8) high
 //! ```
 //!
@@ -65,7 +65,7 @@ impl SplitScale {
         match self.codes {
             Codes::Q4_0 => split_blocks::<{ q4_0::BYTES }, { nibbles::BYTES }>(blocks, values, scales, |block| {
                 let [d0, d1, pairs @ ..] = block;
-                ([*d0, *d1], neighbours(pairs))
+                ([*d0, *d1], adjacent_pairs(pairs))
             }),
             Codes::Q8_0 => split_blocks::<{ q8_0::BYTES }, LEN>(blocks, values, scales, |block| {
                 let [d0, d1, codes @ ..] = block;
@@ -93,13 +93,13 @@ impl SplitScale {
     }
 }
 
-/// Code pairs (j, j + 16) to signed pairs (2k, 2k + 1).
-fn neighbours(pairs: &[u8; nibbles::BYTES]) -> [u8; nibbles::BYTES] {
+/// Converts code pairs (j, j + 16) to signed pairs (2k, 2k + 1).
+fn adjacent_pairs(pairs: &[u8; nibbles::BYTES]) -> [u8; nibbles::BYTES] {
     let codes = nibbles::unpack(pairs);
     std::array::from_fn(|k| (codes[2 * k] | codes[2 * k + 1] << 4) ^ SIGNED_NIBBLES)
 }
 
-/// Signed pairs (2k, 2k + 1) to code pairs (j, j + 16).
+/// Converts signed pairs (2k, 2k + 1) to code pairs (j, j + 16).
 fn halves(values: &[u8; nibbles::BYTES]) -> [u8; nibbles::BYTES] {
     nibbles::pack(&std::array::from_fn(|i| (values[i / 2] ^ SIGNED_NIBBLES) >> (4 * (i % 2)) & 15))
 }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn q4_0_pairs_neighbours_as_signed_nibbles() {
+    fn q4_0_pairs_adjacent_codes_as_signed_nibbles() {
         // Code of element i is i mod 16, so element i stands for i mod 16 - 8.
         let mut block = [0u8; q4_0::BYTES];
         block[..2].copy_from_slice(&[0x34, 0x12]);

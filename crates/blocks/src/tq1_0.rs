@@ -1,4 +1,4 @@
-//! `tq1_0`: 256 weights of -1, 0 and 1, five to a byte, and one scale, 1.6875 bits a weight.
+//! `tq1_0`: 256 weights of -1, 0 and 1, five to a byte, and one scale, 1.6875 bits per weight.
 //!
 //! ```text
 //!   0                     32          48    52    54

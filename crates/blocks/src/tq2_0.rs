@@ -1,4 +1,4 @@
-//! `tq2_0`: 256 weights of -1, 0 and 1 in 2 bits each and one scale, 2.0625 bits a weight.
+//! `tq2_0`: 256 weights of -1, 0 and 1 in 2 bits each and one scale, 2.0625 bits per weight.
 //!
 //! ```text
 //!   0                               64    66

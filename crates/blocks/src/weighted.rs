@@ -1,20 +1,20 @@
-//! Encoding with importance that `q4_0`, `q4_1`, `q5_0` and `q5_1` share: the weights of errors follow from the mean
-//! square of a whole row, and the codes of the search are final.
+//! Encoding with importance for `q4_0`, `q4_1`, `q5_0` and `q5_1`: the factors of the errors depend on the mean square
+//! of a whole row, and the codes that the search finds are final.
 
 use crate::codec::{assert_whole_rows, encode_blocks_weighted, whole_blocks};
 use crate::scale::LEN;
 use crate::search::lanes::{self, Columns, Lanes};
 use crate::search::{importance_of, sum_of_squares};
 
-/// What differs between the formats: blocks of `BYTES` bytes.
+/// A format with blocks of `BYTES` bytes.
 pub(crate) trait Format<const BYTES: usize> {
-    /// Writes the codes of a block; returns its scale, and its minimum with the sign turned where the format has one.
+    /// Writes the codes of a block; returns its scale and its negated minimum (0 for formats without minima).
     fn search(weights: &[f32; LEN], counts: &[f32; LEN], codes: &mut [u8; LEN]) -> (f32, f32);
 
     /// [`Format::search`] of several blocks.
     fn search_lanes<V: Lanes>(weights: &Columns<V, LEN>, counts: &Columns<V, LEN>) -> lanes::Found<V, LEN>;
 
-    /// The bytes of a block from what [`Format::search`] found.
+    /// Writes the bytes of a block from the result of [`Format::search`].
     fn pack(found: (f32, f32), codes: &[u8; LEN], block: &mut [u8; BYTES]);
 }
 
@@ -23,7 +23,7 @@ fn row_bytes<const BYTES: usize>(len: usize) -> usize {
     (len / LEN * BYTES).max(1)
 }
 
-/// The rule, block by block.
+/// Encodes rows, one block at a time.
 pub(crate) fn encode_weighted<F: Format<BYTES>, const BYTES: usize>(
     weights: &[f32],
     importance: &[f32],

@@ -1,5 +1,5 @@
-//! Functions whose portable code the compiler vectorises well enough when it may use AVX2: the same code, compiled once
-//! more.
+//! Functions whose portable code the compiler vectorizes well enough if it may use AVX2: the same code, compiled again
+//! for AVX2.
 
 compiled! { [target_feature(enable = "avx2")]:
     decode_q4_1(u8 => f32) = crate::q4_1::decode_scalar;

@@ -1,24 +1,24 @@
-//! A scale and a minimum for codes `0 ..= top`: scales near `top / (highest - lowest)` are tried, each with the line of
-//! least weighted squares through the weights at their codes.
+//! Finds a scale and a minimum for codes `0 ..= top`: tries scales near `top / (highest - lowest)`, and fits a weighted
+//! least-squares line to the weights at their codes for each.
 
 use super::nearest;
 
-/// What differs between the formats.
+/// Parameters of the search, which differ between formats.
 #[derive(Clone, Copy)]
 pub(crate) struct Tries {
     /// The largest code.
     pub top: i32,
-    /// What is added to `top` in the first try.
+    /// Value added to `top` in the first try.
     pub first: f32,
-    /// What is added in each further one.
+    /// Increment of this value for each further try.
     pub step: f32,
-    /// The number of the last try, the first being 0.
+    /// The number of the last try, counted from 0.
     pub last: i32,
-    /// Whether an error counts by its magnitude instead of its square.
+    /// Whether the sum of absolute errors is minimized, instead of the sum of squared errors.
     pub is_absolute: bool,
 }
 
-/// A scale and a minimum, with the minimum's sign turned: it is 0 or more.
+/// A scale and the negated minimum, which is 0 or more.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Affine {
     pub scale: f32,
@@ -26,7 +26,7 @@ pub(crate) struct Affine {
 }
 
 /// Writes the code of each weight and returns the scale and the minimum: a weight is about
-/// `scale * code - minimum`. `counts` says how much the error of each weight counts.
+/// `scale * code - minimum`. `counts` are the factors of the errors of the weights.
 #[inline(always)]
 pub(crate) fn search<const LEN: usize>(
     tries: Tries,
@@ -40,14 +40,14 @@ pub(crate) fn search<const LEN: usize>(
         return Affine { scale: 0.0, minimum: -lowest };
     }
     let top = tries.top as f32;
-    // The sums that no code changes start at their first term.
+    // The sums that do not depend on the codes.
     let (mut count_sum, mut weight_sum) = (counts[0], counts[0] * weights[0]);
     for (count, weight) in counts.iter().zip(weights).skip(1) {
         count_sum += count;
         weight_sum += count * weight;
     }
     let (mut inverse, mut low) = (top / (highest - lowest), lowest);
-    // What gives the codes of the best try.
+    // The inverse scale and the minimum that give the codes of the best try.
     let mut best = (inverse, low);
     let mut scale = 1.0 / inverse;
     let mut least = error(tries, best, (scale, low), weights, counts);
@@ -80,7 +80,7 @@ pub(crate) fn search<const LEN: usize>(
     Affine { scale, minimum: -low }
 }
 
-/// The lowest weight, 0 at most, and the highest.
+/// The lowest weight (at most 0) and the highest weight.
 #[inline(always)]
 fn extremes<const LEN: usize>(weights: &[f32; LEN]) -> (f32, f32) {
     let (mut lowest, mut highest) = (weights[0], weights[0]);
@@ -100,7 +100,7 @@ fn code_of(top: i32, inverse: f32, low: f32, weight: f32) -> i32 {
     nearest(inverse * (weight - low)).clamp(0, top)
 }
 
-/// The weighted error of a scale and a minimum, with the codes that another pair gives.
+/// The weighted error of a scale and a minimum, with the codes of another inverse scale and minimum.
 #[inline(always)]
 fn error<const LEN: usize>(
     tries: Tries,

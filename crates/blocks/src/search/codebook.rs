@@ -1,12 +1,12 @@
-//! A scale for codes that are places in a table of 16 steps: 15 scales around the one that puts the weight of largest
-//! magnitude on the first step.
+//! Finds a scale for codes that are indices into a table of 16 steps: tries 15 scales around the one that maps the
+//! weight with the largest magnitude to the first step.
 
 use super::{TINY, peak};
 
 /// The steps, denser around zero.
 pub(crate) const STEPS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// The points halfway between neighbouring steps.
+/// The midpoints between adjacent steps.
 pub(crate) const HALVES: [f32; 15] = {
     let mut halves = [0.0; 15];
     let mut place = 0;
@@ -17,7 +17,7 @@ pub(crate) const HALVES: [f32; 15] = {
     halves
 };
 
-/// The place of the nearest step, the upper one of two equally near; 15 for NaN.
+/// The index of the nearest step, or of the upper one if two are equally near; 15 for NaN.
 #[inline(always)]
 pub(crate) fn place_of(value: f32) -> u8 {
     HALVES.iter().map(|half| u8::from(!matches!(value.partial_cmp(half), Some(std::cmp::Ordering::Less)))).sum()
