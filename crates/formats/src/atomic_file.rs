@@ -204,9 +204,7 @@ fn check_target(path: &Path, inputs: &[FileStamp]) -> Result<()> {
         );
     }
     if inputs.iter().any(|input| input.is_same_file(&facts)) {
-        return Err(
-            Error::new(path, "the output is the same file as an input").help("choose another name for the output")
-        );
+        return Err(Error::new(path, "the output path is also an input").help("choose another output path"));
     }
     Ok(())
 }

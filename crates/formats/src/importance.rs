@@ -40,7 +40,7 @@ pub struct Importance {
 /// The importance of the columns of one weight.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ImportanceEntry {
-    /// One finite number, 0 or more, for each column of each matrix. 1 in matrices that saw no tokens.
+    /// One finite number, 0 or more, for each column of each matrix. 1 in matrices without tokens.
     weights: Vec<f32>,
     /// Tokens that each matrix saw; empty if the file does not say.
     counts: Vec<f32>,
@@ -125,7 +125,7 @@ impl ImportanceEntry {
         }
     }
 
-    /// The numbers of the matrices that saw no tokens, if the weight has this many matrices.
+    /// The numbers of the matrices to which no tokens were routed, if the weight has this many matrices.
     pub fn unseen(&self, matrices: usize) -> Vec<usize> {
         match self.counts.as_slice() {
             [] if matrices > 1 => {
@@ -150,6 +150,11 @@ const HELP: &str = "pass a file that `trueup imatrix` or llama-imatrix wrote";
 fn read_gguf(source: SourceFile) -> Result<Importance> {
     let file = Gguf::open(source.path())?;
     let metadata = file.metadata();
+    let kind = metadata.string("general.type").unwrap_or("model");
+    if let ("model", Ok(architecture)) = (kind, metadata.string("general.architecture")) {
+        let problem = format!("expected an importance matrix, found a {} model", quote(architecture));
+        return Err(Error::new(source.path(), problem).help(HELP));
+    }
     let in_file = |error: crate::gguf::MetadataError| error.in_file(source.path()).help(HELP);
     let data_sets = metadata.strings("imatrix.datasets").map_err(in_file)?.to_vec();
     let chunks = metadata.u64("imatrix.chunk_count").map_err(in_file)?;

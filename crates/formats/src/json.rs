@@ -127,14 +127,18 @@ pub fn place(error: &serde_json::Error) -> String {
     format!("line {}, column {}", error.line(), error.column())
 }
 
-/// What was expected and what was found, without the place.
+/// The problem, without its place. The list of known fields that follows an unknown field is omitted.
 pub fn problem(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);
     match error.classify() {
         Category::Eof => "expected valid JSON, found the end of the file".to_owned(),
-        Category::Syntax => format!("expected valid JSON, found a syntax error: {}", quote(text)),
-        Category::Data | Category::Io => format!("not the expected JSON: {}", quote(text)),
+        Category::Syntax if text == "expected value" => "invalid JSON: expected a value".to_owned(),
+        Category::Syntax => format!("invalid JSON: {}", quote(text)),
+        Category::Data | Category::Io if text.starts_with("unknown field ") => {
+            quote(text.split("`, ").next().unwrap_or(text)) + if text.contains("`, ") { "`" } else { "" }
+        }
+        Category::Data | Category::Io => quote(text),
     }
 }
 

@@ -20,30 +20,29 @@ pub(crate) const SUPPORTED_HELP: &str = "`trueup convert --help` lists the suppo
 pub struct Architecture {
     /// `general.architecture` in a GGUF file, and the prefix of its keys.
     pub gguf_name: &'static str,
-    /// Entries of `architectures` in `config.json` that mean this one.
+    /// Class names in `architectures` of `config.json` that select this architecture.
     pub classes: &'static [&'static str],
-    /// Whether its class is only used in descriptions that the reader of another format makes, so that no message
-    /// suggests it.
+    /// Whether the class name is internal, used only by readers of other formats; it is never suggested to the user.
     pub is_internal: bool,
     /// Markers that select this architecture when several share a class name; any of them is enough. The one without
     /// markers is the default.
     pub selected_by: &'static [Marker],
-    /// The kind of model that FastLLM knows by these names of tensors, so that a `.flm` file can be written.
+    /// FastLLM's `model_type` for models with these tensor names; `None` if no `.flm` file can be written.
     pub flm_name: Option<&'static str>,
     /// Reads `config.json`.
     pub(crate) from_config: fn(&mut Config) -> ModelSpec,
     /// Reads the keys of a GGUF file.
     pub(crate) from_metadata: fn(&mut Keys) -> ModelSpec,
-    /// The description that `from_config` reads as the same model; `None` if that is not possible.
+    /// A description that `from_config` reads as the same model; `None` if there is none.
     pub(crate) to_config: fn(&ModelSpec) -> Option<Object>,
     /// Keys that a `.flm` file needs in addition to those of `config.json`.
     pub(crate) flm_keys: fn(&ModelSpec) -> Vec<(String, Value)>,
     /// Writes GGUF keys beyond those of the parts.
     pub(crate) more_keys: fn(&ModelSpec, &mut KeyWriter),
-    /// What other programs do not take from a GGUF file of this architecture: one sentence each.
+    /// Notes on features of this architecture that other GGUF programs ignore, one sentence each.
     pub(crate) compatibility: fn(&ModelSpec) -> Vec<String>,
-    /// Names of tensors in a checkpoint: tables in order, so that an architecture can put its own rules before a shared
-    /// table. The first rule that fits a tensor holds.
+    /// Names of tensors in a checkpoint. The first rule that fits a tensor applies, so an architecture can put special
+    /// rules before a shared table.
     pub tensors: &'static [&'static [TensorRule]],
     /// Prefix of tensor names in classes that contain the base model, such as `bert.`.
     pub(crate) base_prefix: &'static str,
@@ -54,20 +53,20 @@ pub struct Architecture {
     pub(crate) needs_head: bool,
     /// Whether llama.cpp loads models whose heads do not add up to the hidden size.
     pub(crate) has_free_head_size: bool,
-    /// Methods of quantized checkpoints that it reads, by their `quant_method`; all others are refused.
+    /// Supported values of `quant_method` in quantized checkpoints; all others are rejected.
     pub quantization_methods: &'static [&'static str],
-    /// Names in a checkpoint of further copies of the token embedding, for which the class uses the embedding itself.
+    /// Checkpoint names of copies of the token embedding; the class uses the embedding in their place.
     pub copies: &'static [&'static str],
-    /// Tensors that no result of the model depends on: how their names begin, and what they are. `{extra}` stands for
+    /// Tensors that no result of the model depends on: prefixes of their names, and descriptions. `{extra}` stands for
     /// the number of a multi-token prediction layer after the last layer.
     pub unused: &'static [(&'static str, &'static str)],
-    /// Tensors of GGUF files that no result of the model depends on, such as `blk.{l}.attn_q.weight`: names, and what
-    /// they are.
+    /// Tensors of GGUF files that no result of the model depends on: names, such as `blk.{l}.attn_q.weight`, and
+    /// descriptions.
     pub(crate) unused_in_gguf: &'static [(&'static str, &'static str)],
 }
 
 impl Architecture {
-    /// What an architecture has unless its file says otherwise.
+    /// Default values of an architecture.
     pub(crate) const BASE: Architecture = Architecture {
         gguf_name: "",
         classes: &[],
@@ -125,8 +124,8 @@ impl Architecture {
         ARCHITECTURES.iter().copied().find(|architecture| architecture.gguf_name == name)
     }
 
-    /// The architectures of this class of `config.json`, those with markers first. A base model's class stands for that
-    /// of the whole model.
+    /// The architectures of this class name in `config.json`, those with markers first. The class name of a base model,
+    /// such as `LlamaModel`, is treated as that of the whole model.
     pub(crate) fn of_class(class: &str) -> impl Iterator<Item = &'static Architecture> {
         let is_exact = ARCHITECTURES.iter().any(|architecture| architecture.classes.contains(&class));
         let base = class.strip_suffix("Model").filter(|_| !is_exact);
@@ -135,7 +134,7 @@ impl Architecture {
         marked_first(move |architecture| names.iter().any(|name| architecture.classes.contains(&name.as_str())))
     }
 
-    /// The architecture of a description without class names, as FastLLM's files have it, by its kind of model.
+    /// The architecture of a FastLLM description, which has a `model_type` but no class names.
     pub(crate) fn of_flm_description(config: &Object) -> Option<&'static Architecture> {
         let has_classes = config.contains_key("architectures");
         let kind = config.get("model_type").and_then(Value::as_str).filter(|_| !has_classes)?;
@@ -143,7 +142,7 @@ impl Architecture {
         of_kind.find(|architecture| architecture.is_selected_by(config))
     }
 
-    /// Whether a description has one of its markers, if it has any.
+    /// Whether a description has one of this architecture's markers, or the architecture has none.
     pub(crate) fn is_selected_by(&self, config: &Object) -> bool {
         self.selected_by.is_empty() || self.selected_by.iter().any(|marker| marker.is_in(config))
     }
@@ -179,8 +178,8 @@ fn marked_first(fits: impl Fn(&Architecture) -> bool) -> impl Iterator<Item = &'
 }
 
 impl ModelSpec {
-    /// The description that [`ModelSpec::from_config`] reads as this model, for a model that came from a GGUF file;
-    /// `None` if it cannot be written.
+    /// A description that [`ModelSpec::from_config`] reads as this model, for a model read from a GGUF file; `None` if
+    /// there is none.
     pub fn to_config(&self) -> Option<Object> {
         (self.architecture.to_config)(self)
     }
@@ -190,7 +189,7 @@ impl ModelSpec {
         (self.architecture.flm_keys)(self)
     }
 
-    /// What other programs do not take from a GGUF file of this model: one sentence each.
+    /// Notes on features of this model that other GGUF programs ignore, one sentence each.
     pub fn compatibility_notes(&self) -> Vec<String> {
         let mut notes = (self.architecture.compatibility)(self);
         notes.extend(long_factors_note(self));

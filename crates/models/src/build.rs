@@ -7,7 +7,7 @@
 //!                                └───────────────────────────── l_out (+) ◀─┘ ... result_norm ─ result_output
 //! ```
 //!
-//! Each part builds its own nodes (`part/`); this file has what they share, and the order of parts.
+//! Each part builds its nodes (`part/`); this file contains the shared functions and the order of the parts.
 
 use crate::model::Model;
 use crate::part::norm::NamedNorm;
@@ -22,22 +22,21 @@ use trueup_graph::{Graph, Input, Op, ShapeError, TensorType, ValueId};
 pub struct Batch {
     /// Tokens computed at once, of all sequences together.
     pub tokens: usize,
-    /// Tokens whose logits are wanted.
+    /// Tokens whose logits are computed.
     pub outputs: usize,
-    /// Positions of the KV cache that are looked at: at least the longest sequence, at most `context`.
+    /// KV cache positions that attention reads: at least the longest sequence, at most `context`.
     pub capacity: usize,
     /// Positions of the KV cache of each sequence.
     pub context: usize,
     /// Sequences of the KV cache.
     pub sequences: usize,
-    /// Sequences of the batch if a layer keeps a recurrent state: all have equally many tokens, which follow each
-    /// other. Without such a layer, 1.
+    /// Sequences in the batch if a layer is recurrent (each has the same number of consecutive tokens); otherwise 1.
     pub streams: usize,
     /// Whether the texts are [long](ModelSpec::is_long).
     pub is_long: bool,
-    /// Which part of the model the tokens run through.
+    /// The part of the model that is computed.
     pub stage: Stage,
-    /// The type of activations: `F32`, on the oracle `F64`.
+    /// The type of activations: `F64` on the `ref` device, otherwise `F32`.
     pub activation: DType,
     /// The type of the KV cache.
     pub kv: DType,
@@ -46,14 +45,14 @@ pub struct Batch {
 /// A part of a model that computes tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Stage {
-    /// The encoder of an encoder-decoder model, and the keys and values that its decoder makes of the result.
+    /// The encoder of an encoder-decoder model, and the keys and values that the decoder computes from its output.
     Encoder,
     /// The decoder of an encoder-decoder model, or a whole model of another kind.
     Decoder {
-        /// Positions of the encoder's texts that are looked at; 0 in a model without an encoder.
+        /// Encoder positions that attention reads; 0 in a model without an encoder.
         source: usize,
     },
-    /// The layers of a decoder from this one on, and the head. The residual stream before the layer is an input.
+    /// The layers of a decoder from `first_layer` on, and the head. The input is the residual stream before that layer.
     Rest {
         /// The first layer, from 0.
         first_layer: usize,
@@ -61,7 +60,7 @@ pub enum Stage {
 }
 
 impl Batch {
-    /// Positions of the encoder's texts that are looked at.
+    /// Encoder positions that attention reads.
     pub(crate) fn source(&self) -> usize {
         match self.stage {
             Stage::Encoder | Stage::Rest { .. } => 0,
@@ -69,13 +68,13 @@ impl Batch {
         }
     }
 
-    /// Rows of a recurrent state: zeros, which a sequence starts with, and one row for each sequence.
+    /// Rows of a recurrent state: a row of zeros, the initial state, and one row for each sequence.
     pub(crate) fn slots(&self) -> usize {
         self.sequences.saturating_add(1)
     }
 }
 
-/// A node's output, or which shapes do not fit.
+/// A node's output, or a shape error.
 pub(crate) type Built = Result<ValueId, ShapeError>;
 
 pub(crate) fn graph(model: &Model, batch: &Batch) -> Result<Graph, ShapeError> {
@@ -127,7 +126,7 @@ pub(crate) fn embedding(builder: &mut Builder, spec: &ModelSpec) -> Built {
     }
 }
 
-/// The rows of the residual stream that are wanted, `[hidden size, outputs]`, or one row for each text.
+/// The rows of the residual stream whose logits are computed, `[hidden size, outputs]`, or one row for each text.
 fn rows(builder: &mut Builder, spec: &ModelSpec, stream: ValueId) -> Built {
     let select = Op::get_rows(builder.batch.activation);
     let wanted = |builder: &mut Builder| builder.input(Input::OutputRows);
@@ -149,7 +148,7 @@ fn rows(builder: &mut Builder, spec: &ModelSpec, stream: ValueId) -> Built {
     }
 }
 
-/// Logits of the wanted tokens, `[vocabulary size, outputs]`, or the result of a model without.
+/// Logits, `[vocabulary size, outputs]`, or the result of a model without logits.
 fn head(builder: &mut Builder, spec: &ModelSpec, stream: ValueId) -> Built {
     let head = &spec.head;
     if !spec.has_logits() {
@@ -225,7 +224,7 @@ impl LayerSpec {
         self.added(builder, "l_out", fed, "ffn_norm", [middle, normed])
     }
 
-    /// The rest of a layer that norms the sums with the stream, after its mixer.
+    /// The rest of a layer after its mixer, if the norms apply to the sums with the residual stream.
     fn build_with_normed_sums(&self, builder: &mut Builder, stream: ValueId, mixed: ValueId) -> Built {
         let Arrangement { after_mixer, after_feed_forward, .. } = &self.arrangement;
         let norm = |norm: &Option<NamedNorm>, builder: &mut Builder, x| match norm {
@@ -239,7 +238,8 @@ impl LayerSpec {
         norm(after_feed_forward, builder, sum)
     }
 
-    /// `y` added to the residual stream, or to what takes its place; `node` names the sum, `norm` the norm's node.
+    /// `y` added to the residual stream, or to the tensor that replaces it; `node` names the sum, `norm` the norm's
+    /// node.
     fn added(
         &self,
         builder: &mut Builder,
@@ -273,15 +273,15 @@ impl FeedForward {
     }
 }
 
-/// A graph under construction, at one layer or outside of all.
+/// A graph under construction.
 pub(crate) struct Builder<'a> {
     model: &'a Model,
     batch: &'a Batch,
     graph: Graph,
     layer: Option<usize>,
-    /// What the names of tensors of layers begin with.
+    /// Prefix of tensor names in layers.
     stack: &'static str,
-    /// What the names of nodes begin with.
+    /// Prefix of node names.
     nodes: &'static str,
 }
 
@@ -291,7 +291,7 @@ impl Builder<'_> {
         self.batch
     }
 
-    /// The layer that is built.
+    /// The current layer; `None` outside of the layers.
     pub fn layer(&self) -> Option<usize> {
         self.layer
     }
@@ -301,7 +301,7 @@ impl Builder<'_> {
         self.layer = layer;
     }
 
-    /// Continues with another stack of layers: what the names of its tensors and nodes begin with.
+    /// Continues with another stack of layers, whose tensor and node names have these prefixes.
     pub fn enter_stack(&mut self, tensors: &'static str, nodes: &'static str) {
         (self.stack, self.nodes) = (tensors, nodes);
     }
@@ -348,7 +348,7 @@ impl Builder<'_> {
         self.node(&format!("{name}_bias"), Arithmetic::Add, &[y, bias])
     }
 
-    /// A tensor of this layer. It exists: [`Model::from_gguf`] checked every tensor that the parts declare.
+    /// A tensor of this layer. [`Model::from_gguf`] has checked that every tensor that the parts declare exists.
     pub fn weight(&mut self, stem: &str, suffix: &str) -> ValueId {
         self.weight_named(tensor_name(self.stack, self.layer, stem, suffix))
     }

@@ -1,4 +1,4 @@
-//! Which tensors of a checkpoint each tensor of a GGUF file is made of, and how.
+//! The source tensors of each tensor of a GGUF file in a checkpoint, and how it is computed from them.
 //!
 //! ```text
 //! rule      blk.{l}.attn_q  <-  model.layers.{l}.self_attn.q_proj      both suffixes: .weight and .bias
@@ -13,7 +13,7 @@ use crate::tensor::{OUTPUT, TOKEN_EMBEDDING, TensorKind, TensorSpec};
 use crate::transform::{Piece, Transform, Transposed, ValueChange};
 use trueup_blocks::DType;
 
-/// One tensor of a GGUF file, and the tensors of a checkpoint that it is made of.
+/// One tensor of a GGUF file, and its source tensors in a checkpoint.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ExpectedTensor {
     /// Its name in the GGUF file.
@@ -22,11 +22,11 @@ pub struct ExpectedTensor {
     pub layer: Option<usize>,
     /// Its sizes in the GGUF file, innermost first.
     pub shape: Vec<u64>,
-    /// What it holds.
+    /// The kind of tensor.
     pub kind: TensorKind,
-    /// The tensors of the checkpoint, in the order in which the transform counts them; empty if it is computed.
+    /// The source tensors, in the order in which the transform numbers them; empty if the tensor has no source.
     pub sources: Vec<SourceTensor>,
-    /// How it is made of them.
+    /// How the tensor is computed from its sources.
     pub transform: Transform,
 }
 
@@ -64,53 +64,53 @@ pub struct SourceTensor {
     pub name: String,
     /// Its sizes, innermost first.
     pub shape: Vec<u64>,
-    /// Its type, if it must have one; otherwise any floating-point type.
+    /// Its required type; `None` allows any floating-point type.
     pub dtype: Option<DType>,
 }
 
-/// A tensor in the table of an architecture: its GGUF name, its name in a checkpoint, and how it is made.
+/// A rule in the table of an architecture: the GGUF name of a tensor, its name in a checkpoint, and its transform.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorRule {
-    /// The GGUF name, `{l}` standing for the layer; without `.weight` and `.bias` it means both.
+    /// The GGUF name; `{l}` is the number of the layer. A name without `.weight` or `.bias` means both.
     pub name: &'static str,
-    /// The name in a checkpoint, with the same suffix or without one. `{l}` stands for the layer, `{e}` for each
-    /// expert in turn.
+    /// The name in a checkpoint, with the same suffix or without one. `{l}` is the number of the layer, `{e}` that of
+    /// each expert.
     pub source: &'static str,
-    /// How the tensor is made.
+    /// The transform of the tensor.
     pub(crate) how: How,
-    /// Which models the rule is for; of several rules for a tensor, the first such one holds.
+    /// The models that the rule applies to. If several rules apply to a tensor, the first is used.
     pub(crate) when: fn(&ModelSpec) -> bool,
-    /// Whether the rule only holds for checkpoints that have its source.
+    /// Whether the rule applies only to checkpoints that have its source.
     pub(crate) is_optional: bool,
-    /// Sizes of the source, if they are not those of the tensor.
+    /// The shape of the source, compared with that of the tensor.
     pub(crate) axes: Axes,
 }
 
-/// The sizes of a source, compared with those of the tensor that it becomes.
+/// The shape of a source, compared with that of the tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Axes {
-    /// As many.
+    /// The same shape.
     Same,
-    /// Another one of size 1 between its two.
+    /// An additional dimension of size 1 between the two dimensions.
     UnitBetween,
-    /// All elements along one.
+    /// All elements in one dimension.
     One,
 }
 
-/// How a tensor of the table is made, for a model and a layer.
+/// The transform of a tensor of the table, for a model and a layer.
 pub(crate) type How = fn(&Target) -> Transform;
 
-/// A tensor that is to be made.
+/// A tensor to compute.
 pub(crate) struct Target<'a> {
     pub spec: &'a ModelSpec,
     pub layer: usize,
     pub shape: &'a [u64],
-    /// How many tensors of the checkpoint it is made of.
+    /// Number of source tensors.
     pub sources: usize,
 }
 
 impl Target<'_> {
-    /// Rows of the tensor; of a bias, elements.
+    /// Number of rows, or of elements of a bias.
     pub fn rows(&self) -> u64 {
         match self.shape {
             [size] => *size,
@@ -120,37 +120,37 @@ impl Target<'_> {
 }
 
 impl TensorRule {
-    /// A tensor that is its source.
+    /// A rule for a tensor that is a copy of its source.
     pub(crate) const fn new(name: &'static str, source: &'static str) -> TensorRule {
         TensorRule { name, source, how: same, when: |_| true, is_optional: false, axes: Axes::Same }
     }
 
-    /// The same, only for checkpoints that have the source; a later rule is for the others.
+    /// The same rule, only for checkpoints that have the source; a later rule applies to other checkpoints.
     pub(crate) const fn if_present(self) -> TensorRule {
         TensorRule { is_optional: true, ..self }
     }
 
-    /// The same, of a source `[rows, 1, columns]`.
+    /// The same rule for a source of shape `[rows, 1, columns]`.
     pub(crate) const fn with_unit_axis(self) -> TensorRule {
         TensorRule { axes: Axes::UnitBetween, ..self }
     }
 
-    /// The same, of a source with one dimension.
+    /// The same rule for a source with one dimension.
     pub(crate) const fn with_one_axis(self) -> TensorRule {
         TensorRule { axes: Axes::One, ..self }
     }
 
-    /// The same, only for some models of the architecture.
+    /// The same rule, only for some models of the architecture.
     pub(crate) const fn when(self, when: fn(&ModelSpec) -> bool) -> TensorRule {
         TensorRule { when, ..self }
     }
 
-    /// The same, made in another way.
+    /// The same rule with another transform.
     pub(crate) const fn with(self, how: How) -> TensorRule {
         TensorRule { how, ..self }
     }
 
-    /// The name in a checkpoint of the GGUF tensor `name` of this layer, if the rule is for it. `{e}` stays.
+    /// The checkpoint name of the GGUF tensor `name` of this layer, if the rule applies to it. Keeps `{e}`.
     pub(crate) fn source_of(&self, name: &str, layer: Option<usize>) -> Option<String> {
         let layer = layer.map(|layer| layer.to_string()).unwrap_or_default();
         let ours = self.name.replace("{l}", &layer);
@@ -159,7 +159,7 @@ impl TensorRule {
     }
 }
 
-/// The tensors of a model, with the tensors of a checkpoint that they are made of.
+/// The tensors of a model, with their source tensors in a checkpoint.
 pub fn expected_tensors(spec: &ModelSpec, names: &SourceNames) -> Vec<ExpectedTensor> {
     spec.tensors().into_iter().map(|tensor| expected(spec, names, tensor)).collect()
 }
@@ -225,7 +225,7 @@ fn expected(spec: &ModelSpec, names: &SourceNames, tensor: TensorSpec) -> Expect
     ExpectedTensor { name, layer, shape, kind, sources, transform }
 }
 
-/// The source of packed ternary values has a quarter of the rows, and a scale.
+/// Adjusts the sources for packed ternary values: a quarter of the rows, and a scale.
 fn pack(sources: &mut Vec<SourceTensor>, scale: &str) {
     for source in sources.iter_mut() {
         source.dtype = Some(DType::I8);
@@ -236,7 +236,7 @@ fn pack(sources: &mut Vec<SourceTensor>, scale: &str) {
     sources.push(SourceTensor { name: scale.to_owned(), shape: vec![1], dtype: None });
 }
 
-/// The rule for a tensor, the name of its source, and which part of the source it is if FastLLM fused it.
+/// The rule for a tensor, the name of its source, and the part of the source if FastLLM fused it.
 fn rule_for(
     spec: &ModelSpec,
     names: &SourceNames,
@@ -246,7 +246,7 @@ fn rule_for(
     let exists = |pattern: &str| names.find(&pattern.replace("{e}", "0")).is_some();
     let rules = spec.architecture.rules().filter(|rule| (rule.when)(spec));
     for (rule, pattern) in rules.filter_map(|rule| Some((rule, rule.source_of(name, layer)?))) {
-        // A part next to the fused tensor is not used, and so is reported as unknown.
+        // A separate tensor is not used if the fused tensor exists, and is reported as unknown.
         if let Some((whole, part)) = fused(&pattern).filter(|(whole, _)| names.has(whole)) {
             return Some((rule, whole, Some(part)));
         }
@@ -257,7 +257,7 @@ fn rule_for(
     None
 }
 
-/// The same transform of rows that start at a place of a larger tensor.
+/// The same transform of rows that start at row `first` of a larger tensor.
 fn within(mut transform: Transform, (first, total): (u64, u64)) -> Transform {
     for piece in &mut transform.pieces {
         (piece.offset, piece.stride) = (piece.offset.saturating_add(first), total);
@@ -265,7 +265,7 @@ fn within(mut transform: Transform, (first, total): (u64, u64)) -> Transform {
     transform
 }
 
-/// The first row of queries, keys or values that follow each other in a tensor, and the rows of the whole tensor.
+/// The first row of the queries, keys or values in a fused tensor, and the number of rows of the tensor.
 pub(crate) fn qkv_place(target: &Target, part: Part) -> (u64, u64) {
     let Some(attention) = target.spec.attention(target.layer) else { return (0, target.rows()) };
     let [query, key, value] =
@@ -279,44 +279,44 @@ pub(crate) fn qkv_place(target: &Target, part: Part) -> (u64, u64) {
     (first, keys_end.saturating_add(value))
 }
 
-/// The queries of a tensor with the rows of queries, keys and values.
+/// Selects the queries of a fused tensor of queries, keys and values.
 pub(crate) fn queries(target: &Target) -> Transform {
     within(same(target), qkv_place(target, Part::Query))
 }
 
-/// The keys of a tensor with the rows of queries, keys and values.
+/// Selects the keys of a fused tensor of queries, keys and values.
 pub(crate) fn keys(target: &Target) -> Transform {
     within(same(target), qkv_place(target, Part::Key))
 }
 
-/// The values of a tensor with the rows of queries, keys and values.
+/// Selects the values of a fused tensor of queries, keys and values.
 pub(crate) fn values(target: &Target) -> Transform {
     within(same(target), qkv_place(target, Part::Value))
 }
 
-/// As [`queries`], of heads that GGUF rotates by neighbours and the class by halves.
+/// As [`queries`], if GGUF rotates adjacent pairs and the class rotates halves.
 pub(crate) fn interleaved_queries(target: &Target) -> Transform {
     within(interleave_heads(target), qkv_place(target, Part::Query))
 }
 
-/// As [`keys`], of heads that GGUF rotates by neighbours and the class by halves.
+/// As [`keys`], if GGUF rotates adjacent pairs and the class rotates halves.
 pub(crate) fn interleaved_keys(target: &Target) -> Transform {
     within(interleave_heads(target), qkv_place(target, Part::Key))
 }
 
-/// Kept as it is; several sources are stacked.
+/// Copies the source; stacks several sources.
 pub(crate) fn same(target: &Target) -> Transform {
     let rows = target.rows().checked_div(wide(target.sources)).unwrap_or(0);
     Transform::same(target.sources, rows)
 }
 
-/// Projection to queries or keys of heads that GGUF rotates by neighbours and the class by halves.
+/// Projection to queries or keys, if GGUF rotates adjacent pairs and the class rotates halves.
 pub(crate) fn interleave_heads(target: &Target) -> Transform {
     let head_size = target.spec.attention(target.layer).map(|attention| attention.key_size);
     Transform { interleaved_heads: head_size, ..same(target) }
 }
 
-/// Each row is divided by its length if the model does that.
+/// Divides each row by its norm if the model does so.
 pub(crate) fn unit_rows(target: &Target) -> Transform {
     let values = if target.spec.head.has_unit_rows { ValueChange::NormalizeRows } else { ValueChange::None };
     Transform { values, ..same(target) }
@@ -343,17 +343,17 @@ pub(crate) fn ternary(target: &Target) -> Transform {
     Transform { values, ..same(target) }
 }
 
-/// Queries of heads that share keys with every `kv_heads`-th head, sorted so that neighbours share them.
-pub(crate) fn neighbouring_queries(target: &Target) -> Transform {
-    Transform { pieces: neighbouring_heads(target), ..Transform::same(0, 0) }
+/// Queries of heads that share keys with every `kv_heads`-th head, sorted so that adjacent heads share them.
+pub(crate) fn adjacent_queries(target: &Target) -> Transform {
+    Transform { pieces: adjacent_heads(target), ..Transform::same(0, 0) }
 }
 
-/// The attention's output matrix, whose columns are in the order of such heads.
-pub(crate) fn neighbouring_outputs(target: &Target) -> Transform {
-    Transform { columns: neighbouring_heads(target), ..same(target) }
+/// The attention output matrix, with its columns in the order of these heads.
+pub(crate) fn adjacent_outputs(target: &Target) -> Transform {
+    Transform { columns: adjacent_heads(target), ..same(target) }
 }
 
-fn neighbouring_heads(target: &Target) -> Vec<Piece> {
+fn adjacent_heads(target: &Target) -> Vec<Piece> {
     let Some(attention) = target.spec.attention(target.layer) else { return Vec::new() };
     let (kv_heads, size) = (wide(attention.kv_heads), wide(attention.key_size));
     let groups = wide(attention.heads).checked_div(kv_heads).unwrap_or(0);
@@ -379,8 +379,7 @@ fn half_rows(target: &Target, half: u64) -> Transform {
     Transform { pieces: vec![piece], ..same(target) }
 }
 
-/// The matrices that take queries to the vector of latent attention, from a matrix with the keys and values of each
-/// head.
+/// The matrices that map queries to the latent vector, from a matrix with the keys and values of each head.
 pub(crate) fn latent_keys(target: &Target) -> Transform {
     let [keys, values] = latent_sizes(target);
     let rows = target.shape.get(1).copied().unwrap_or(1);
@@ -388,7 +387,7 @@ pub(crate) fn latent_keys(target: &Target) -> Transform {
     Transform { transposed: Some(transposed), is_from_matrix: true, ..same(target) }
 }
 
-/// The matrices that take vectors of latent attention to values, from a matrix with the keys and values of each head.
+/// The matrices that map latent vectors to values, from a matrix with the keys and values of each head.
 pub(crate) fn latent_values(target: &Target) -> Transform {
     let [keys, values] = latent_sizes(target);
     let groups = target.shape.get(2).copied().unwrap_or(1);
@@ -414,23 +413,23 @@ pub(crate) fn split_by_head(target: &Target) -> Transform {
     split_groups(target, heads, [0, 1, 2])
 }
 
-/// The same from a tensor with one group for each KV head: the queries that share it, its key, its value.
+/// The same from a tensor with one group for each KV head: its queries, its key, its value.
 pub(crate) fn split_by_kv_head(target: &Target) -> Transform {
     let pieces = [Part::Query, Part::Key, Part::Value].map(|part| kv_group_piece(target, part));
     Transform { pieces: pieces.into_iter().flatten().collect(), ..Transform::same(0, 0) }
 }
 
-/// Queries alone from such a tensor.
+/// Only the queries of such a tensor.
 pub(crate) fn query_of_kv_heads(target: &Target) -> Transform {
     kv_group_rows(target, Part::Query)
 }
 
-/// Keys alone from such a tensor.
+/// Only the keys of such a tensor.
 pub(crate) fn key_of_kv_heads(target: &Target) -> Transform {
     kv_group_rows(target, Part::Key)
 }
 
-/// Values alone from such a tensor.
+/// Only the values of such a tensor.
 pub(crate) fn value_of_kv_heads(target: &Target) -> Transform {
     kv_group_rows(target, Part::Value)
 }
@@ -439,7 +438,7 @@ fn kv_group_rows(target: &Target, part: Part) -> Transform {
     Transform { pieces: kv_group_piece(target, part).into_iter().collect(), ..Transform::same(0, 0) }
 }
 
-/// What a row of a tensor with queries, keys and values is for.
+/// A part of a fused tensor of queries, keys and values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Query,
@@ -467,8 +466,8 @@ pub(crate) fn split_by_quarter(target: &Target) -> Transform {
     split_groups(target, 4, [0, 2, 1])
 }
 
-/// Queries, keys and values of `groups` groups; `places` are their places in a group. There are no pieces if the rows
-/// cannot be split, which whoever uses the transform refuses.
+/// Queries, keys and values of `groups` groups; `places` are their indices in a group. The result is empty if the rows
+/// cannot be split; the caller rejects it.
 fn split_groups(target: &Target, groups: u64, places: [u64; 3]) -> Transform {
     let is_even = target
         .spec
@@ -529,7 +528,7 @@ mod tests {
 
     /// `numpy.arange(12).reshape(2, 3, 2).swapaxes(0, 1).ravel()`: columns of three KV heads that two heads share each.
     #[test]
-    fn columns_of_shared_heads_become_neighbours() {
+    fn columns_of_shared_heads_become_adjacent() {
         let piece = |kv_head: u64| Piece { source: 0, groups: 2, stride: 6, offset: 2 * kv_head, rows: 2 };
         let transform = Transform { columns: (0..3).map(piece).collect(), ..Transform::same(1, 4) };
         let columns: Vec<u64> = transform.source_columns().into_iter().flatten().collect();

@@ -1,7 +1,7 @@
-//! Reads `config.json` of a Hugging Face directory, or a description that uses its words.
+//! Reads `config.json` of a Hugging Face directory, or a description with the same keys.
 //!
-//! A reader collects every problem and goes on with a harmless number, so that one message names them all. Nothing is
-//! computed from a model whose reader has a problem.
+//! A reader collects every problem and continues with a placeholder value, so that one message lists them all. A model
+//! with a problem is never built.
 
 use crate::architecture::{Architecture, Marker, SUPPORTED_HELP};
 use crate::diagnostics::Diagnostics;
@@ -80,7 +80,7 @@ impl ModelSpec {
         ModelSpec::with_notes(architecture, config, tensors, path).map(|(spec, _)| spec)
     }
 
-    /// The same, with a sentence about each part of the description that was interpreted.
+    /// Reads a description, and returns a note for each key that needed interpretation.
     ///
     /// # Errors
     /// As [`ModelSpec::from_config`].
@@ -172,7 +172,7 @@ struct OtherFile {
     help: &'static str,
 }
 
-/// A description that is read.
+/// A reader of a description.
 pub(crate) struct Config<'a> {
     architecture: &'static Architecture,
     object: &'a Object,
@@ -182,7 +182,7 @@ pub(crate) struct Config<'a> {
     notes: Vec<String>,
     /// The first problem of another file of the model.
     other_file: Option<OtherFile>,
-    /// Whether the class reads a separate rotation of layers with a window.
+    /// Whether the class reads a separate rotation for layers with a window.
     has_window_base: bool,
 }
 
@@ -192,7 +192,7 @@ impl Config<'_> {
         self.architecture
     }
 
-    /// The class of the description, or nothing if it has none.
+    /// The class of the description, or an empty text if it has none.
     pub fn class(&self) -> &str {
         self.value("architectures").and_then(|classes| classes.get(0)?.as_str()).unwrap_or_default()
     }
@@ -213,7 +213,7 @@ impl Config<'_> {
         self.object.contains_key(key)
     }
 
-    /// The key under which a number is stored: `alias`, which comes first in the class, or `key`.
+    /// The key of a number: `alias`, which the class prefers, or `key`.
     pub fn key_or_alias(&self, key: &'static str, alias: &'static str) -> &'static str {
         if self.has(alias) { alias } else { key }
     }
@@ -246,12 +246,12 @@ impl Config<'_> {
         self.notes.push(note.into());
     }
 
-    /// Whether there is a problem already.
+    /// Whether a problem has been found.
     pub fn has_problem(&self) -> bool {
         !self.diagnostics.list().is_empty()
     }
 
-    /// The number of tensors of the checkpoint, which limits the counts that are believed.
+    /// The number of tensors of the checkpoint, an upper limit for counts.
     pub fn tensors(&self) -> usize {
         self.tensors
     }
@@ -286,7 +286,7 @@ impl Config<'_> {
         })
     }
 
-    /// Layers, heads or elements of a head, `1 ..= 2^16`.
+    /// A count: layers, heads or elements of a head, `1 ..= 2^16`.
     pub fn count(&mut self, key: &str) -> usize {
         self.required(key, COUNT_MAX)
     }
@@ -400,18 +400,18 @@ impl Config<'_> {
         }
     }
 
-    /// The id of a token, or `absent` if the key is absent or null.
+    /// A token ID, or `absent` if the key is absent or null.
     pub fn token_or(&mut self, key: &str, absent: u32) -> u32 {
         match self.value(key).cloned() {
             None => absent,
             Some(found) => {
                 let id = found.as_u64().and_then(|id| u32::try_from(id).ok());
-                id.unwrap_or_else(|| self.wrong(key, "the id of a token", &found, absent))
+                id.unwrap_or_else(|| self.wrong(key, "a token ID", &found, absent))
             }
         }
     }
 
-    /// Refuses any value but these, as JSON prints them. An absent key and null are fine.
+    /// Rejects all values except these JSON texts, null and an absent key.
     pub fn only(&mut self, key: &str, allowed: &[&str]) {
         let Some(found) = self.value(key).cloned() else { return };
         if !allowed.contains(&found.to_string().as_str()) {
@@ -424,7 +424,7 @@ impl Config<'_> {
         }
     }
 
-    /// Refuses a multimodal checkpoint whose language model has another `model_type`.
+    /// Rejects a multimodal checkpoint whose language model has another `model_type`.
     pub fn only_text_model(&mut self, kind: &str) {
         let found = self.value("text_config").and_then(|text| text.get("model_type")).cloned();
         if let Some(found) = found.filter(|found| found != kind) {
@@ -432,21 +432,21 @@ impl Config<'_> {
         }
     }
 
-    /// The sliding window and the layers that have it: `sliding_window`, or `absent` if there is no such key, in the
-    /// layers of `layer_types`, or in `usual` ones. A null means that there is no window.
+    /// The sliding window, and whether each layer has it. The window is `sliding_window`, or `absent` if the key is
+    /// absent; null means no window. The layers are those of `layer_types`, or `usual` if the key is absent.
     pub fn windows(&mut self, absent: Option<usize>, usual: Vec<bool>) -> Option<(usize, Vec<bool>)> {
         let size = self.window("sliding_window", absent);
         let listed = self.listed_windows(usual.len(), size.is_some());
         Some((size?, listed.unwrap_or(usual)))
     }
 
-    /// Checks the keys of a sliding window that another key switches off.
+    /// Checks the keys of a sliding window that another key turns off.
     pub fn no_windows(&mut self, layers: usize) {
         self.window("sliding_window", None);
         self.listed_windows(layers, false);
     }
 
-    /// The layers of `layer_types` that have a window, which is a problem if there is none.
+    /// Whether each layer of `layer_types` has a window. It is a problem if one has, but the model has no window.
     fn listed_windows(&mut self, layers: usize, has_window: bool) -> Option<Vec<bool>> {
         let listed = self.sliding_layers(layers)?;
         if !has_window && listed.contains(&true) {
@@ -455,8 +455,8 @@ impl Config<'_> {
         Some(listed)
     }
 
-    /// The sliding window of a class in which the last of each `period` layers sees everything unless `layer_types`
-    /// says otherwise. Such a class cannot do without a window.
+    /// The sliding window of a class in which the last of each `period` layers has none, unless `layer_types` is given.
+    /// The class requires a window.
     pub fn windows_by_period(&mut self, period: usize, layers: usize) -> Option<(usize, Vec<bool>)> {
         let windows = self.windows(Some(4096), windows_by_period(period, layers));
         if windows.is_none() {
@@ -465,7 +465,7 @@ impl Config<'_> {
         windows
     }
 
-    /// Which layers have a sliding window, by `layer_types`; `None` if the key is absent.
+    /// Whether each layer has a sliding window in `layer_types`; `None` if the key is absent.
     fn sliding_layers(&mut self, layers: usize) -> Option<Vec<bool>> {
         let found = self.value("layer_types").cloned()?;
         let list: Option<Vec<bool>> = found.as_array().and_then(|types| types.iter().map(is_sliding).collect());
@@ -489,7 +489,7 @@ impl Config<'_> {
         let Some(size) = found.as_u64() else { return Some(self.wrong(key, "a positive integer", &found, 1)) };
         let size = usize::try_from(size).ok().filter(|&size| size > 0 && size <= CONTEXT_MAX);
         if size.is_none() {
-            self.problem(format!("sliding window: expected 1 to 2^31 - 1 tokens, found {found}"));
+            self.problem(format!("{key}: expected 1 to {CONTEXT_MAX}, found {found}"));
         }
         Some(size.unwrap_or(1))
     }
@@ -529,7 +529,7 @@ impl Config<'_> {
     }
 }
 
-/// A value for a message. Python's numbers that are not JSON are strings here.
+/// A value for a message. Infinities and NaN, which are not valid in JSON, are stored as strings.
 pub(crate) fn shown(value: &Value) -> String {
     match value.as_str() {
         Some(INFINITY) => "Infinity".to_owned(),

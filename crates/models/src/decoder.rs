@@ -1,5 +1,5 @@
-//! What most decoders have in common: the usual numbers, read from either description, and the usual layers built from
-//! them.
+//! Parameters and layers that most decoders share: reads the parameters from either kind of description, and builds the
+//! layers.
 //!
 //! ```text
 //! Config + Usual (names and defaults of keys) ─┐
@@ -24,28 +24,28 @@ use crate::spec::{
 use serde_json::{Value, json};
 use trueup_graph::op::{RopePairs, RopeScaling};
 
-/// Names of the usual keys of `config.json`, and the defaults of the class that reads them.
+/// Names of common keys in `config.json`, and the defaults of the class that reads them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usual {
     pub hidden_size: &'static str,
     pub layers: &'static str,
     pub heads: &'static str,
-    /// Attention heads if the key is absent; `None` if it is required.
+    /// Number of attention heads if the key is absent; `None` if the key is required.
     pub heads_absent: Option<usize>,
     pub kv_heads: &'static str,
-    /// KV heads if the key is absent; `None` for as many as attention heads, which also a null means.
+    /// Number of KV heads if the key is absent; `None` means the number of attention heads, as does an explicit null.
     pub kv_heads_absent: Option<usize>,
     pub head_size: &'static str,
-    /// Elements of a head if the key is absent; `None` for `hidden_size / heads`, which also a null means.
+    /// Head size if the key is absent; `None` means `hidden_size / heads`, as does an explicit null.
     pub head_size_absent: Option<usize>,
     pub intermediate: &'static str,
-    /// The feed-forward's size as a multiple of the hidden size if the key is absent; `None` if it is required.
+    /// Feed-forward size as a multiple of the hidden size if the key is absent; `None` if the key is required.
     pub intermediate_absent: Option<usize>,
     pub vocabulary: &'static str,
-    /// Tokens if the key is absent; `None` if it is required.
+    /// Vocabulary size if the key is absent; `None` if the key is required.
     pub vocabulary_absent: Option<usize>,
     pub context: &'static str,
-    /// Positions if the key is absent; `None` if it is required.
+    /// Context length if the key is absent; `None` if the key is required.
     pub context_absent: Option<usize>,
     pub epsilon: (&'static str, f64),
     pub rope_base: (&'static str, f64),
@@ -54,19 +54,19 @@ pub(crate) struct Usual {
     pub tied_absent: bool,
 }
 
-/// The name of a key for a number that the class fixes, so that the default always holds.
+/// Placeholder key for a value that the class hard-codes; the default always applies.
 pub(crate) const NO_KEY: &str = "";
 
-/// How much of a head is rotated.
+/// The part of a head that is rotated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rotated {
     /// All of it.
     Whole,
     /// Its first half.
     Half,
-    /// As many elements as a key says; its default.
+    /// The number of elements in a key, and its default.
     Count(&'static str, usize),
-    /// The share that a key says; its default.
+    /// The share in a key, and its default.
     Share(&'static str, f64),
 }
 
@@ -93,7 +93,7 @@ impl Usual {
         tied_absent: false,
     };
 
-    /// The keys of classes that are named like GPT-2's.
+    /// The keys of GPT-2, which other classes also use.
     pub const GPT: Usual = Usual {
         hidden_size: "n_embd",
         layers: "n_layer",
@@ -107,7 +107,7 @@ impl Usual {
     };
 }
 
-/// The usual numbers of a decoder.
+/// Parameters of a decoder.
 #[derive(Clone, Debug)]
 pub(crate) struct Decoder {
     pub architecture: &'static Architecture,
@@ -130,12 +130,12 @@ pub(crate) struct Decoder {
     pub is_tied: bool,
 }
 
-/// How the layers of a decoder are built.
+/// Variants of a decoder layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     pub norm: NormKind,
     pub arrangement: fn(Norm) -> Arrangement,
-    /// Whether positions rotate heads.
+    /// Whether heads are rotated (RoPE).
     pub is_rotated: bool,
     pub head_norm: Option<HeadSpan>,
     pub activation: Activation,
@@ -181,7 +181,7 @@ impl Style {
 }
 
 impl Decoder {
-    /// Reads the usual keys of `config.json`; `pairs` are those of the GGUF file.
+    /// Reads the common keys of `config.json`. `pairs` are the rotated pairs in the GGUF file.
     pub fn from_config(config: &mut Config, usual: &Usual, pairs: RopePairs) -> Decoder {
         let layers = config.layers(usual.layers);
         let heads = config.per_layer(usual.heads, layers, COUNT_MAX, usual.heads_absent);
@@ -235,7 +235,7 @@ impl Decoder {
         }
     }
 
-    /// Reads the usual keys of a GGUF file. The kind of norm decides which key has the epsilon.
+    /// Reads the common keys of a GGUF file. The kind of norm determines the key of the epsilon.
     pub fn from_keys(keys: &mut Keys, pairs: RopePairs, norm: NormKind) -> Decoder {
         let layers = keys.layers();
         let hidden_size = keys.size("embedding_length");
@@ -264,14 +264,14 @@ impl Decoder {
         }
     }
 
-    /// The same numbers for another count of layers, all like the first.
+    /// The same parameters for another number of layers, each like the first.
     pub fn with_layers(&self, layers: usize) -> Decoder {
         let all = |list: &[usize]| vec![list.first().copied().unwrap_or(1); layers];
         let (heads, kv_heads, intermediate) = (all(&self.heads), all(&self.kv_heads), all(&self.intermediate));
         Decoder { layers, heads, kv_heads, intermediate, ..self.clone() }
     }
 
-    /// A norm of this kind with the usual epsilon.
+    /// A norm of this kind with the decoder's epsilon.
     pub fn norm(&self, kind: NormKind) -> Norm {
         Norm { kind, epsilon: self.epsilon }
     }
@@ -364,7 +364,7 @@ impl ModelSpec {
         self
     }
 
-    /// The same model whose texts have a beginning that sees itself.
+    /// The same model as a prefix LM: the prefix of a text attends bidirectionally.
     pub(crate) fn with_prefix(self, prefix: Prefix) -> ModelSpec {
         let spec = self.with_attention(|_, attention| attention.has_prefix = true);
         ModelSpec { prefix: Some(prefix), ..spec }
@@ -385,7 +385,7 @@ fn head_size(config: &mut Config, usual: &Usual, hidden_size: usize, layers: usi
     if let Some(absent) = usual.head_size_absent.filter(|_| !config.has(usual.head_size)) {
         return absent;
     }
-    // After another problem these numbers may be stand-ins.
+    // After another problem, these numbers can be placeholders.
     if hidden_size.is_multiple_of(heads) || config.has_problem() {
         return hidden_size.checked_div(heads).unwrap_or(1);
     }
@@ -400,14 +400,14 @@ fn head_size(config: &mut Config, usual: &Usual, hidden_size: usize, layers: usi
     clippy::as_conversions,
     clippy::cast_sign_loss,
     clippy::cast_possible_truncation,
-    reason = "a share of a count below 2^16; what is not a number becomes 0, which the check of the rotation refuses"
+    reason = "a share of a count below 2^16; NaN becomes 0, which the check of the rotation rejects"
 )]
 fn share_of(head_size: usize, share: f64) -> usize {
     (real(head_size) * share.clamp(0.0, 1.0)) as usize
 }
 
-/// The description that [`Decoder::from_config`] reads as these numbers, for a model that came from a GGUF file. `None`
-/// if divisors of the frequencies are stored, because the numbers that they were computed from are lost.
+/// A description that [`Decoder::from_config`] reads as these parameters, for a model read from a GGUF file. `None` if
+/// the file stores divisors of the frequencies, because the parameters that they were computed from are unknown.
 pub(crate) fn usual_config(spec: &ModelSpec, usual: &Usual) -> Option<Object> {
     let (_, attention) = spec.attentions().next()?;
     if spec.experts().is_some() {
@@ -451,7 +451,7 @@ pub(crate) fn usual_config(spec: &ModelSpec, usual: &Usual) -> Option<Object> {
     Some(config)
 }
 
-/// `rope_scaling` of a scaling; the outer `None` if the words do not have it.
+/// `rope_scaling` of a scaling; the outer `None` if `config.json` cannot express it.
 fn scaling_object(scaling: &RopeScaling) -> Option<Option<Value>> {
     Some(match *scaling {
         RopeScaling::None => None,
@@ -468,7 +468,7 @@ fn scaling_object(scaling: &RopeScaling) -> Option<Option<Value>> {
     })
 }
 
-/// The shortest decimal number that is this f32, so that 1e-5 is not 9.99999974e-6.
+/// The f64 with the shortest decimal text of this f32, so that 1e-5 is not written as 9.99999974e-6.
 pub(crate) fn shortest(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| f64::from(number))
 }

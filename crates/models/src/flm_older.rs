@@ -1,8 +1,8 @@
-//! What FastLLM's files of versions 0 and 1 do not say: the kind of model, by the size of its vocabulary as in FastLLM,
-//! and its numbers, by the shapes of its tensors.
+//! Completes the descriptions of FastLLM files of versions 0 and 1: the kind of model follows from the vocabulary size,
+//! as in FastLLM, and its parameters from the shapes of its tensors.
 //!
 //! ```text
-//! 106,072 tokens  MOSS        64,000  Baichuan        else  ChatGLM: the first or a later one, by the name of the embedding
+//! 106,072 tokens  MOSS        64,000  Baichuan        other sizes  ChatGLM: the name of the embedding decides the generation
 //! ```
 
 use serde_json::{Map, Value, json};
@@ -27,15 +27,14 @@ pub fn survey(path: impl AsRef<Path>) -> Result<Survey> {
     trueup_formats::survey_with(path, complete)
 }
 
-/// Elements of a head where no table of frequencies in the file shows them: of the published models.
+/// Head size of the published models, used if the file has no frequency table.
 const HEAD_SIZE: u64 = 128;
-/// The same of MOSS.
+/// Head size of MOSS.
 const HEAD_SIZE_MOSS: u64 = 256;
-/// Layers of Baichuan with ALiBi.
+/// Number of layers of the Baichuan models with ALiBi.
 const LAYERS_ALIBI: u64 = 40;
-/// Rows of ChatGLM-6B's embedding, with and without tokens of images, and where the first of the tokens that divide
-/// texts stands.
-const DIVIDING: [(u64, u64); 2] = [(150_528, 150_000), (130_528, 130_000)];
+/// ChatGLM-6B vocabulary size with and without image tokens, and the ID of the first special token.
+const SPECIAL_TOKENS: [(u64, u64); 2] = [(150_528, 150_000), (130_528, 130_000)];
 
 /// The shapes of the tensors of a file, by name.
 struct Sizes<'r>(&'r HashMap<&'r str, &'r [u64]>);
@@ -53,21 +52,21 @@ impl Sizes<'_> {
         self.of(name)?.last().copied()
     }
 
-    /// How many layers have a tensor of this name, `{l}` standing for the layer.
+    /// The number of layers with a tensor of this name; `{l}` is the number of the layer.
     fn layers(&self, name: &str) -> u64 {
         (0u64..)
             .take_while(|layer| self.of(&name.replace("{l}", &layer.to_string())).is_some())
             .fold(0, |sum, _| sum.saturating_add(1))
     }
 
-    /// Elements of a head, of which a table has a frequency for each four.
+    /// The head size: four times the number of frequencies in a table.
     fn head(&self, frequencies: &str) -> u64 {
         self.columns(frequencies).map_or(HEAD_SIZE, |count| count.saturating_mul(4)).max(1)
     }
 }
 
-/// The description of a file with a vocabulary of `tokens` tokens and tensors of these shapes; `None` if the tensors
-/// are of no such model.
+/// The description of a file with a vocabulary of `tokens` tokens and tensors of these shapes; `None` if they do not
+/// belong to a known model.
 fn complete(tokens: usize, shapes: &HashMap<&str, &[u64]>) -> Option<Map<String, Value>> {
     let sizes = Sizes(shapes);
     let found = match tokens {
@@ -92,7 +91,9 @@ fn chatglm1(sizes: &Sizes<'_>) -> Option<Value> {
         "num_attention_heads": width.checked_div(head)?,
         "inner_hidden_size": sizes.rows("transformer.layers.0.mlp.dense_h_to_4h.weight")?,
     });
-    if let (Some((_, first)), Some(config)) = (DIVIDING.iter().find(|(all, _)| *all == rows), config.as_object_mut()) {
+    if let (Some((_, first)), Some(config)) =
+        (SPECIAL_TOKENS.iter().find(|(all, _)| *all == rows), config.as_object_mut())
+    {
         let id = |place: u64| Value::from(first.saturating_add(place));
         let ids =
             [("mask_token_id", id(0)), ("gmask_token_id", id(1)), ("bos_token_id", id(4)), ("eos_token_id", id(5))];

@@ -1,4 +1,5 @@
-//! Tensors of layers that a model does not have: their names differ from expected ones in the number of the layer only.
+//! Layers that a model should have but lacks, and tensors of layers that it should not have: the names of the latter
+//! differ from expected names only in the number of the layer.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use trueup_formats::{counted, quote};
@@ -21,6 +22,17 @@ pub struct OtherLayers {
     pub tensors: usize,
     /// The first of them.
     pub example: String,
+}
+
+/// Layers of one stack of layers that have no tensor.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AbsentLayers {
+    /// What precedes the number of the layer: `blk.`, `model.layers.`.
+    pub stack: String,
+    /// Layers that the model should have.
+    pub layers: u64,
+    /// Numbers of the layers without a tensor, in ascending order.
+    pub numbers: Vec<u64>,
 }
 
 impl<'a> LayerNames<'a> {
@@ -52,6 +64,19 @@ impl<'a> LayerNames<'a> {
         found.into_values().collect()
     }
 
+    /// The layers of which none of these names is a tensor, for each stack of layers.
+    pub fn absent<'b>(&self, names: impl IntoIterator<Item = &'b str>) -> Vec<AbsentLayers> {
+        let present: HashSet<(&str, u64)> =
+            names.into_iter().filter_map(split).map(|(stack, layer, _)| (stack, layer)).collect();
+        let stacks: BTreeMap<&str, u64> = self.layers.iter().map(|(stack, layers)| (*stack, *layers)).collect();
+        let of_stack = |(stack, layers): (&str, u64)| AbsentLayers {
+            stack: stack.to_owned(),
+            layers,
+            numbers: (0..layers).filter(|layer| !present.contains(&(stack, *layer))).collect(),
+        };
+        stacks.into_iter().map(of_stack).filter(|absent| !absent.numbers.is_empty()).collect()
+    }
+
     /// The stack of a name whose layer does not exist, and the number of its layers.
     fn other_layer<'b>(&self, name: &'b str) -> Option<(&'b str, u64)> {
         let (stack, layer, rest) = split(name)?;
@@ -70,9 +95,28 @@ impl OtherLayers {
 
     /// The key with the number of layers in a GGUF file of this architecture.
     pub fn gguf_key(&self, architecture: &str) -> String {
-        let of_decoder = if self.stack.starts_with("dec.") { "decoder_" } else { "" };
-        format!("{architecture}.{of_decoder}block_count")
+        count_key(&self.stack, architecture)
     }
+}
+
+impl AbsentLayers {
+    /// The number of layers with tensors, if only the last layers are absent: then the expected number is probably
+    /// wrong.
+    pub fn probable_count(&self) -> Option<u64> {
+        let first = *self.numbers.first()?;
+        let absent = u64::try_from(self.numbers.len()).ok()?;
+        (first > 0 && first.checked_add(absent) == Some(self.layers)).then_some(first)
+    }
+
+    /// The key with the number of layers in a GGUF file of this architecture.
+    pub fn gguf_key(&self, architecture: &str) -> String {
+        count_key(&self.stack, architecture)
+    }
+}
+
+fn count_key(stack: &str, architecture: &str) -> String {
+    let of_decoder = if stack.starts_with("dec.") { "decoder_" } else { "" };
+    format!("{architecture}.{of_decoder}block_count")
 }
 
 /// The part of a name that all tensors of its layer share: `model.layers.2.`. `None` outside of the layers.

@@ -54,7 +54,7 @@ pub use checkpoint::{ExpectedTensor, SourceTensor, TensorRule, expected_tensors}
 pub use diagnostics::Diagnostics;
 pub use encoder_decoder::Buckets;
 pub use flm_older::{open, survey};
-pub use layer_names::{LayerNames, OtherLayers, layer_prefix};
+pub use layer_names::{AbsentLayers, LayerNames, OtherLayers, layer_prefix};
 pub use model::{Model, Slice};
 pub use other_kind::OtherKind;
 pub use rope::{LONG_FACTORS, Llama3Scaling, LongFactors, RopeFactors, RopeSpec};

@@ -1,11 +1,10 @@
-//! The largest counts that are believed: what a model of the next decade may need, and small enough that products of a
-//! few stay far below 2^63.
+//! Upper limits for counts read from files, chosen so that products do not overflow.
 
-/// Elements of a row: of the residual stream, a feed-forward, all heads together.
+/// Elements of a row: of the residual stream, of a feed-forward layer, or of all heads together.
 pub(crate) const SIZE_MAX: usize = 1 << 22;
-/// Layers, heads, elements of a head.
+/// Number of layers, of heads, or of elements of a head.
 pub(crate) const COUNT_MAX: usize = 1 << 16;
-/// Tokens of a vocabulary.
+/// Vocabulary size.
 pub(crate) const VOCABULARY_MAX: usize = 1 << 26;
-/// Positions.
+/// Context length.
 pub(crate) const CONTEXT_MAX: usize = (1 << 31) - 1;

@@ -1,4 +1,4 @@
-//! Reads and writes the numbers of a model in the key-value section of a GGUF file.
+//! Reads and writes the parameters of a model in the metadata of a GGUF file.
 //!
 //! ```text
 //! general.architecture = "llama"
@@ -32,15 +32,15 @@ const ARCHITECTURE: &str = "general.architecture";
 const HELP: &str =
     "get the file again or convert the model again; if the file is correct, trueup does not support this model";
 
-/// The tokens; as many as the embedding has rows.
+/// The tokens, one for each row of the embedding.
 const TOKENS: &str = "tokenizer.ggml.tokens";
 
-/// Tokens that divide a text whose beginning sees itself: the first one after the beginning, the one whose position
-/// the others have, and the one that is used if that is missing.
+/// Special tokens of a prefix LM: `end` (the first token after the prefix), `mark` (whose position the tokens after the
+/// prefix have), and the fallback for `mark`.
 const PREFIX: [&str; 3] = ["prefix.end_token_id", "prefix.mark_token_id", "prefix.other_mark_token_id"];
 
-/// Keys that change what is computed, and the values under which they do not. An architecture that supports such a key
-/// reads it; for the others any other value is refused.
+/// Keys that change the computation, and the values that have no effect. An architecture that supports such a key reads
+/// it; for other architectures, all other values are rejected.
 const NEUTRAL: &[(&str, &[&str])] = &[
     ("expert_count", &["0"]),
     ("expert_group_count", &["0", "1"]),
@@ -105,7 +105,7 @@ impl ModelSpec {
         Ok(spec)
     }
 
-    /// Writes the keys of a GGUF file. What follows from the tensors (ties, biases, factors) has no key.
+    /// Writes the keys of a GGUF file. Properties that follow from the tensors (ties, biases, factors) have no key.
     pub fn write_metadata(&self, metadata: &mut Metadata) {
         metadata.insert(ARCHITECTURE, self.architecture.gguf_name);
         let mut writer = KeyWriter { architecture: self.architecture, metadata };
@@ -157,7 +157,8 @@ impl ModelSpec {
         (self.architecture.more_keys)(self, &mut writer);
     }
 
-    /// Layers with experts have the length of a dense layer; if there is none, that of an expert.
+    /// Writes the feed-forward lengths. Layers with experts have the length of a dense layer or, without one, of an
+    /// expert.
     fn write_feed_forwards(&self, writer: &mut KeyWriter) {
         let dense = |layer: &LayerSpec| match &layer.feed_forward {
             FeedForward::Dense(dense) => Some(dense.size),
@@ -173,13 +174,13 @@ impl ModelSpec {
     }
 }
 
-/// The keys of a GGUF file that is read, and the shapes of its tensors.
+/// A reader of the keys of a GGUF file, with the shapes of its tensors.
 pub(crate) struct Keys<'a> {
     architecture: &'static Architecture,
     metadata: &'a Metadata,
     shapes: HashMap<&'a str, &'a [u64]>,
     diagnostics: Diagnostics,
-    /// Keys that the architecture asked for.
+    /// Keys that the architecture has read.
     read: HashSet<String>,
 }
 
@@ -206,7 +207,7 @@ impl<'a> Keys<'a> {
         self.metadata.contains(&format!("{}.{key}", self.architecture.gguf_name))
     }
 
-    /// Whether no problem was found so far.
+    /// Whether no problem has been found.
     pub fn is_sound(&self) -> bool {
         self.diagnostics.list().is_empty()
     }
@@ -216,8 +217,8 @@ impl<'a> Keys<'a> {
         self.shapes.get(tensor)?.get(dimension).and_then(|size| usize::try_from(*size).ok())
     }
 
-    /// Names a key that contradicts the tensors. `sizes` are the sizes of tensors that the key decides; if they differ
-    /// from each other, a tensor is wrong, and this function reports nothing. `meaning` is the meaning of the number.
+    /// Reports a key that contradicts the tensors. `sizes` are tensor sizes that must equal the key; if they differ
+    /// from each other, a tensor is wrong, and this function reports nothing. `meaning` describes the number.
     pub fn expect_of_tensors(&mut self, key: &str, found: usize, meaning: &str, sizes: &[Option<usize>]) {
         let Some((Some(first), others)) = sizes.split_first() else { return };
         if self.has(key) && first != &found && others.iter().all(|size| size.as_ref() == Some(first)) {
@@ -240,7 +241,7 @@ impl<'a> Keys<'a> {
         self.count_within(key, SIZE_MAX, Some(absent))
     }
 
-    /// Experts and the like, `1 ..= 2^16`.
+    /// A count, such as the number of experts, `1 ..= 2^16`.
     pub fn count(&mut self, key: &str) -> usize {
         self.count_within(key, COUNT_MAX, None)
     }
@@ -263,7 +264,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// Positions.
+    /// The context length.
     pub fn context(&mut self) -> usize {
         self.count_within("context_length", CONTEXT_MAX, None)
     }
@@ -290,18 +291,18 @@ impl<'a> Keys<'a> {
         1
     }
 
-    /// Experts and the like; `absent` if the file does not have the key.
+    /// A count, such as the number of experts; `absent` if the file does not have the key.
     pub fn count_or(&mut self, key: &str, absent: usize) -> usize {
         self.count_within(key, COUNT_MAX, Some(absent))
     }
 
-    /// The id of a token; `absent` if the file does not have the key.
+    /// A token ID; `absent` if the file does not have the key.
     pub fn token_or(&mut self, key: &str, absent: u32) -> u32 {
         let name = self.key(key);
         self.get(&name, Metadata::u64).map_or(absent, |id| u32::try_from(id).unwrap_or(u32::MAX))
     }
 
-    /// Tokens of the vocabulary: the key, or the rows of the embedding.
+    /// The vocabulary size: the key, or the number of rows of the embedding.
     pub fn vocabulary(&mut self) -> usize {
         let rows = self.shapes.get(TOKEN_EMBEDDING).and_then(|shape| shape.get(1));
         let rows = rows.and_then(|rows| usize::try_from(*rows).ok()).filter(|rows| (1..=VOCABULARY_MAX).contains(rows));
@@ -353,7 +354,7 @@ impl<'a> Keys<'a> {
         first
     }
 
-    /// A number; `absent` if the file does not have the key, and without it the key is required.
+    /// A number; `absent` if the file does not have the key. If `absent` is `None`, the key is required.
     pub fn number(&mut self, key: &str, absent: Option<f64>) -> f64 {
         let name = self.key(key);
         match self.get(&name, Metadata::f64).or(absent) {
@@ -436,7 +437,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// LongRoPE, whose tensors select it, whatever the type says.
+    /// LongRoPE. Its tensors select it, regardless of `rope.scaling.type`.
     fn long_scaling(&mut self, context: usize) -> (RopeScaling, RopeFactors) {
         let magnitude = nearest_f32(self.number("rope.scaling.attn_factor", Some(1.0)));
         let original_context = self.count_within("rope.scaling.original_context_length", CONTEXT_MAX, Some(context));
@@ -492,7 +493,7 @@ impl<'a> Keys<'a> {
         usize::try_from(*rows).ok().filter(|rows| (1..=COUNT_MAX).contains(rows))
     }
 
-    /// The tokens that divide texts, which are required.
+    /// The special tokens of a prefix LM, which are required.
     pub fn prefix(&mut self) -> Prefix {
         let [end, mark, other_mark] = PREFIX.map(|key| self.token(key));
         Prefix { end, mark, other_mark }
@@ -503,7 +504,7 @@ impl<'a> Keys<'a> {
         match self.get(&name, Metadata::u64) {
             Some(id) => u32::try_from(id).unwrap_or(u32::MAX),
             None => {
-                self.missing(key, "the id of a token");
+                self.missing(key, "a token ID");
                 0
             }
         }
@@ -554,7 +555,7 @@ impl<'a> Keys<'a> {
         read(self.metadata, key).map_err(|error| self.diagnostics.add(error.to_string())).ok()
     }
 
-    /// A required key has no value. One of another type was reported already.
+    /// Reports a required key that is absent. A value of the wrong type has been reported already.
     fn missing(&mut self, key: &str, expected: &str) {
         if !self.metadata.contains(&self.key(key)) {
             self.wrong(key, &format!("expected {expected}, found no such key"));
@@ -566,7 +567,7 @@ impl<'a> Keys<'a> {
         self.problem(format!("key {key}: {problem}"));
     }
 
-    /// The whole key, which counts as read.
+    /// The full key. Marks it as read.
     pub fn key(&mut self, key: &str) -> String {
         let name = format!("{}.{key}", self.architecture.gguf_name);
         self.read.insert(name.clone());
@@ -574,7 +575,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// Which layers have a window if the last of each `period` layers sees everything.
+/// Whether each layer has a window, if the last of each `period` layers has none.
 pub(crate) fn windows_by_period(period: usize, layers: usize) -> Vec<bool> {
     (1..=layers).map(|layer| !layer.is_multiple_of(period.max(1))).collect()
 }

@@ -1,15 +1,15 @@
-//! The only changes of a number's type here, each with what it may lose.
+//! The only lossy conversions between number types in this crate.
 #![allow(
     clippy::as_conversions,
-    reason = "what no `From` does: each function says what becomes of numbers that do not fit"
+    reason = "conversions without `From`: each function documents the result for numbers out of range"
 )]
 
-/// The nearest f32; infinite where the number is too large.
+/// The nearest f32; infinite if the number is too large.
 pub(crate) fn nearest_f32(number: f64) -> f32 {
     number as f32
 }
 
-/// What to expect instead of a number that is not positive and finite as f32. `None` if it is.
+/// A description of the expected number, for a message; `None` if `number` is positive and finite as f32.
 pub(crate) fn not_positive(number: f64) -> Option<&'static str> {
     let single = nearest_f32(number);
     match single.is_finite() && single > 0.0 {
@@ -19,17 +19,17 @@ pub(crate) fn not_positive(number: f64) -> Option<&'static str> {
     }
 }
 
-/// The same number, or the nearest f64 beyond 2^53.
+/// Converts to f64; rounds above 2^53.
 pub(crate) fn real(count: usize) -> f64 {
     count as f64
 }
 
-/// The same number: no machine has more than 64 bits.
+/// Converts to u64 without loss: `usize` has at most 64 bits.
 pub(crate) fn wide(count: usize) -> u64 {
     count as u64
 }
 
-/// The same number; 0, which no count may be, where it is no whole number from 1 to 2^32 - 1.
+/// Converts to u32; returns 0 unless `number` is an integer from 1 to 2^32 - 1.
 pub(crate) fn whole_u32(number: f64) -> u32 {
     if number.fract() == 0.0 && number > 0.0 && number <= f64::from(u32::MAX) { number as u32 } else { 0 }
 }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_count_is_zero() {
+    fn other_numbers_than_counts_become_zero() {
         assert_eq!([1.0, 4096.0, 4294967295.0].map(whole_u32), [1, 4096, u32::MAX]);
         assert_eq!([0.0, -5.0, 1.5, 4294967296.0, 1e30, f64::NAN, f64::INFINITY].map(whole_u32), [0; 7]);
     }

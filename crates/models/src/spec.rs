@@ -230,21 +230,21 @@ pub(crate) struct ScaledHead {
     pub is_embedding: bool,
 }
 
-/// The tokens that divide a text whose beginning sees itself in both directions (prefix language model): `words of the
-/// prompt | mark | end, the answer`.
+/// The special tokens of a prefix LM, in which the prefix of a text attends bidirectionally: `prompt | mark | end,
+/// answer`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix {
-    /// The first token after the beginning.
+    /// The first token after the prefix.
     pub end: u32,
-    /// All tokens from `end` on have the position of the first of these.
+    /// All tokens from `end` on have the position of the first `mark`.
     pub mark: u32,
     /// Used if the text does not contain `mark`.
     pub other_mark: u32,
 }
 
 impl Prefix {
-    /// Index of the first token after the beginning of a text; `None` while there is none, and then every token sees
-    /// the tokens before it.
+    /// Index of the first token after the prefix of a text; `None` if the text has no such token. Then every token
+    /// attends to the tokens before it.
     pub fn end_in(&self, ids: impl IntoIterator<Item = u32>) -> Option<usize> {
         ids.into_iter().position(|id| id == self.end)
     }
@@ -282,7 +282,7 @@ impl ModelSpec {
         if self.buckets().is_some() { CONTEXT_MAX } else { self.context_length }
     }
 
-    /// The tokens that divide a text, for a model whose texts have a beginning that sees itself.
+    /// The special tokens of a prefix LM; `None` for other models.
     pub fn prefix(&self) -> Option<&Prefix> {
         self.prefix.as_ref()
     }

@@ -23,6 +23,11 @@ const SUBJECTS: &[Subject] = &[
     subject("number of expert groups:", "expert_group_count", &["n_group"]),
     subject("expert groups per token:", "expert_group_used_count", &["topk_group"]),
     subject("scale of expert weights:", "expert_weights_scale", &["routed_scaling_factor"]),
+    subject(
+        "number of KV heads:",
+        "attention.head_count_kv",
+        &["multi_query_group_num", "num_query_groups", "num_kv_heads", "num_key_value_heads"],
+    ),
     subject("number of heads:", "ssm.time_step_rank", &["num_heads"]),
     subject("number of groups:", "ssm.group_count", &["n_groups"]),
     subject("convolution taps:", "ssm.conv_kernel", &["conv_kernel"]),

@@ -1,27 +1,27 @@
-//! How a tensor of a GGUF file is made of the tensors of a checkpoint: rows that are gathered, heads that are
-//! interleaved, matrices that are transposed, values that are changed.
+//! How a tensor of a GGUF file is computed from tensors of a checkpoint: gathering rows, interleaving heads,
+//! transposing matrices, changing values.
 
 use std::ops::Range;
 
-/// How a tensor is made of its sources: first rows are gathered, then those of heads are interleaved, then values are
-/// changed.
+/// How a tensor is computed from its sources: rows are gathered, then the rows of heads are interleaved, then values
+/// are changed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Transform {
     /// The rows of the tensor in order, as runs of rows of the sources. A bias has rows of one element.
     pub pieces: Vec<Piece>,
-    /// In each head of this many rows, rows of rotated pairs `(i, i + n/2)` become neighbours `(2 i, 2 i + 1)`.
+    /// In each head of this many rows, rows of rotated pairs `(i, i + n/2)` become adjacent: `(2 i, 2 i + 1)`.
     pub interleaved_heads: Option<usize>,
-    /// What is computed from the values of each row.
+    /// The change of the values of each row.
     pub values: ValueChange,
-    /// How the sources store the transposed matrix, if they do: their columns are the rows of the pieces.
+    /// The layout of the sources if they store the transposed matrix: their columns are the rows of the pieces.
     pub transposed: Option<Transposed>,
-    /// Whether a stack of matrices is made of rows of one matrix.
+    /// Whether a stack of matrices is gathered from the rows of one matrix.
     pub is_from_matrix: bool,
     /// The columns of the tensor in order, as runs of columns of the source; empty if they are the same.
     pub columns: Vec<Piece>,
 }
 
-/// A source with the transposed matrices of a tensor below each other.
+/// A source that contains the transposed matrices of a tensor, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transposed {
     /// Rows of the source from one matrix to the next.
@@ -33,7 +33,7 @@ pub struct Transposed {
 }
 
 impl Transposed {
-    /// The row and the column of the source that have this element of the tensor.
+    /// The row and the column of an element of the tensor in the source.
     pub fn place(&self, row: u64, column: u64) -> (u64, u64) {
         let matrix = row.checked_div(self.rows).unwrap_or(0);
         let first = matrix.saturating_mul(self.stride).saturating_add(self.offset);
@@ -41,22 +41,22 @@ impl Transposed {
     }
 }
 
-/// Rows of one source: of each of `groups` groups of `stride` rows the `rows` rows from `offset` on.
+/// Selects `rows` rows, starting at `offset`, from each of `groups` groups of `stride` rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
     /// Number of the source.
     pub source: usize,
-    /// How many groups.
+    /// Number of groups.
     pub groups: u64,
     /// Rows of a group.
     pub stride: u64,
-    /// The first row that is taken from each group.
+    /// First selected row of each group.
     pub offset: u64,
-    /// How many rows are taken from each group.
+    /// Number of selected rows of each group.
     pub rows: u64,
 }
 
-/// What is computed from the values of each row.
+/// A change of the values of each row.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum ValueChange {
     /// Nothing.
@@ -67,13 +67,13 @@ pub enum ValueChange {
     NegatedExponential,
     /// `scale x + offset`.
     Affine {
-        /// Multiplies.
+        /// Factor.
         scale: f32,
-        /// Is added.
+        /// Summand.
         offset: f32,
     },
-    /// Each matrix becomes ternary: with `m` the mean magnitude of its elements, `m clamp(round(x / m), -1, 1)`. Needs
-    /// the whole matrix before its first element.
+    /// Each matrix becomes ternary: with `m` the mean magnitude of its elements, `m clamp(round(x / m), -1, 1)`. The
+    /// first element depends on the whole matrix.
     Ternary,
     /// Unpacks four ternary values from each byte of the first source. Each 2-bit code is the value plus 1. The four
     /// values belong to rows that are a quarter of the matrix apart. The second source is the scale.
@@ -89,17 +89,17 @@ impl Piece {
         Piece { source, groups: 1, stride: rows, offset: 0, rows }
     }
 
-    /// How many rows it gives.
+    /// Number of selected rows.
     pub fn len(&self) -> u64 {
         self.groups.saturating_mul(self.rows)
     }
 
-    /// Whether it gives no row.
+    /// Whether no row is selected.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The rows of the source that these of its rows are, run by run.
+    /// Adds the runs of source rows that these selected rows come from.
     fn runs(&self, rows: Range<u64>, out: &mut Vec<(usize, Range<u64>)>) {
         let mut at = rows.start;
         while at < rows.end {
@@ -119,7 +119,7 @@ impl Piece {
 }
 
 impl Transform {
-    /// The rows of the sources one after the other, each of `rows` rows.
+    /// Concatenates the rows of the sources, each of `rows` rows.
     pub fn same(sources: usize, rows: u64) -> Transform {
         let pieces = (0..sources).map(|source| Piece::whole(source, rows)).collect();
         Transform {
@@ -132,13 +132,13 @@ impl Transform {
         }
     }
 
-    /// Whether rows are gathered in another order than the source has them.
+    /// Whether rows are gathered in a different order than in the source.
     pub fn gathers(&self) -> bool {
         !matches!(self.pieces[..], [] | [Piece { groups: 1, offset: 0, source: 0, .. }])
     }
 
-    /// The rows of the sources that these rows of the tensor are before heads are interleaved, run by run: the number
-    /// of the source and its rows.
+    /// The runs of source rows that these rows of the tensor come from, before heads are interleaved: the number of the
+    /// source and its rows.
     pub fn source_rows(&self, rows: Range<u64>) -> Vec<(usize, Range<u64>)> {
         let (mut runs, mut first) = (Vec::new(), 0u64);
         for piece in &self.pieces {
@@ -152,7 +152,7 @@ impl Transform {
         runs
     }
 
-    /// The columns of the source that the columns of the tensor are, run by run; empty if they are the same.
+    /// The runs of source columns that the columns of the tensor come from; empty if they are the same.
     pub fn source_columns(&self) -> Vec<Range<u64>> {
         let mut runs = Vec::new();
         for piece in &self.columns {
@@ -161,7 +161,8 @@ impl Transform {
         runs.into_iter().map(|(_, run)| run).collect()
     }
 
-    /// The transform that gives the source back, for a tensor with one source of as many rows: a piece for each run.
+    /// The pieces that restore the source, one for each run; `None` unless the tensor has one source with the same
+    /// rows.
     pub fn inverse(&self) -> Option<Vec<Piece>> {
         let mut runs: Vec<(u64, u64, u64)> = Vec::new();
         let mut first = 0u64;

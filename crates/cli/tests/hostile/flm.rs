@@ -415,7 +415,7 @@ const MEANING: &[Lie] = &[
     }),
     ("heads 0", "num_attention_heads: expected 1 to 65536, found 0", |p, _| p.set("num_attention_heads", "0")),
     ("heads 3", "3 attention heads do not divide a hidden size of 64", |p, _| p.set("num_attention_heads", "3")),
-    ("KV heads 3", "expected a number of KV heads that divides the 4 attention heads, found 3", |p, _| {
+    ("KV heads 3", "number of KV heads: expected a divisor of 4 (the number of attention heads), found 3", |p, _| {
         p.set("num_key_value_heads", "3")
     }),
     (

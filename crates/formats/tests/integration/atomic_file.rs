@@ -163,7 +163,7 @@ fn an_output_is_never_an_input() {
     let mut faults = Faults::default();
     for name in ["in", "hard", "soft", "./in"] {
         let result = AtomicFile::create(folder.path().join(name), &[&input]).map_err(|error| error.at("x"));
-        faults.refused(name, result, "", &["same file as an input", "another name"]);
+        faults.refused(name, result, "", &["the output path is also an input", "choose another output path"]);
     }
     let result = AtomicFile::create(folder.path(), &[]).map_err(|error| error.at("x"));
     faults.refused("folder", result, "", &["expected a file to write, found a directory"]);

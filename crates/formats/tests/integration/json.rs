@@ -32,14 +32,25 @@ fn what_is_no_object_is_named() {
         faults.refused(text, refused, "a.json", &["expected a JSON object", &format!("found {kind}")]);
     }
     for (text, fragments) in [
-        (r#"{"a": {"b": 1, "b": 2}}"#, ["line 1, column", "the key \"b\" occurs twice"]),
-        ("{\n\"a\": }", ["line 2, column 6", "expected value"]),
+        (r#"{"a": {"b": 1, "b": 2}}"#, ["line 1, column", ": the key \"b\" occurs twice"]),
+        ("{\n\"a\": }", ["line 2, column 6", ": invalid JSON: expected a value; correct"]),
         ("{\"a\": 1", ["line 1, column 7", "expected valid JSON, found the end of the file; the file is damaged or"]),
-        ("\u{1}", ["line 1", "expected value"]),
+        ("\u{1}", ["line 1, column 1", ": invalid JSON: expected a value; correct"]),
         ("{} {}", ["line 1", "trailing characters"]),
     ] {
         faults.refused(text, json::value("a.json", text.as_bytes()), "a.json", &fragments);
     }
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Known {
+        #[allow(dead_code)]
+        first: u32,
+        #[allow(dead_code)]
+        second: u32,
+    }
+    let typed = |text: &str| json::typed::<Known>("a.json", text.as_bytes()).unwrap_err().to_string();
+    assert_eq!(typed("{\"strikt\": 1}"), "a.json: line 1, column 9: unknown field `strikt`");
+    assert_eq!(typed("{\"first\": 1}"), "a.json: line 1, column 12: missing field `second`");
     let empty = json::value("a.json", b" \n").unwrap_err().to_string();
     assert_eq!(empty, "a.json: expected JSON, found an empty file; get the file again");
     let deep = "[".repeat(200) + &"]".repeat(200);

@@ -32,7 +32,7 @@ pub static COMMAND_R: Architecture = Architecture {
     },
     more_keys: write_logit_scale,
     compatibility: |spec| head_norm_note(spec).into_iter().collect(),
-    // The class rotates neighbours, as GGUF does.
+    // The class rotates adjacent pairs, as GGUF does.
     tensors: &[NAMES],
     ..Architecture::BASE
 };

@@ -1,4 +1,5 @@
-//! GLM-4-0414: norms before and after each branch, half of each head rotated as neighbours, gate and up in one tensor.
+//! GLM-4-0414: norms before and after each branch, half of each head rotated in adjacent pairs, gate and up in one
+//! tensor.
 
 use super::glm::{NAMES as GLM_NAMES, STYLE as GLM_STYLE, from_config_in};
 use super::llama::{INVERSE_FREQUENCIES, NAMES};

@@ -9,7 +9,7 @@ use crate::part::experts::{Routing, SparseLayers};
 use crate::spec::ModelSpec;
 use trueup_graph::op::RopePairs;
 
-/// `LlamaForCausalLM`. The Hugging Face class rotates halves of a head, GGUF's `llama` neighbours: hence the
+/// `LlamaForCausalLM`. The Hugging Face class rotates halves of a head, GGUF's `llama` adjacent pairs: hence the
 /// interleaved rows of queries and keys.
 pub static LLAMA: Architecture = Architecture {
     gguf_name: "llama",
@@ -61,7 +61,7 @@ fn biases(spec: &ModelSpec) -> (bool, bool) {
     (attention, names.iter().any(|tensor| tensor.name == "blk.0.ffn_up.bias"))
 }
 
-/// Queries and keys of classes that rotate halves, for GGUF architectures that rotate neighbours.
+/// Queries and keys of classes that rotate halves, for GGUF architectures that rotate adjacent pairs.
 pub(super) const INTERLEAVED: &[TensorRule] = &[
     TensorRule::new("blk.{l}.attn_q", "model.layers.{l}.self_attn.q_proj").with(interleave_heads),
     TensorRule::new("blk.{l}.attn_k", "model.layers.{l}.self_attn.k_proj").with(interleave_heads),

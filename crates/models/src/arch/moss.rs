@@ -7,7 +7,7 @@
 //! ```
 //!
 //! ```text
-//! rotary_dim     how many elements of each head are rotated, as neighbours
+//! rotary_dim     number of rotated elements of each head, in adjacent pairs
 //! ```
 //!
 //! GGUF has no architecture for it; this one's keys and tensors have the usual names, and a bias of the head,

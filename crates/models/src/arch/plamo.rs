@@ -1,9 +1,9 @@
 //! PLaMo: attention and feed-forward in parallel after one norm. In the checkpoint, heads that share keys and values
-//! are a fixed number of heads apart; in GGUF they are neighbours.
+//! are a fixed number of heads apart; in GGUF they are adjacent.
 
 use super::llama::{NAMES, gated_silu};
 use crate::architecture::Architecture;
-use crate::checkpoint::{TensorRule, neighbouring_outputs, neighbouring_queries};
+use crate::checkpoint::{TensorRule, adjacent_outputs, adjacent_queries};
 use crate::decoder::{Decoder, NO_KEY, Style, Usual};
 use crate::spec::Arrangement;
 use trueup_graph::op::RopePairs;
@@ -28,11 +28,10 @@ pub static PLAMO: Architecture = Architecture {
     tensors: &[
         &[
             TensorRule::new("blk.{l}.attn_norm", "model.layers.layers.{l}.norm"),
-            TensorRule::new("blk.{l}.attn_q", "model.layers.layers.{l}.self_attn.q_proj").with(neighbouring_queries),
+            TensorRule::new("blk.{l}.attn_q", "model.layers.layers.{l}.self_attn.q_proj").with(adjacent_queries),
             TensorRule::new("blk.{l}.attn_k", "model.layers.layers.{l}.self_attn.k_proj"),
             TensorRule::new("blk.{l}.attn_v", "model.layers.layers.{l}.self_attn.v_proj"),
-            TensorRule::new("blk.{l}.attn_output", "model.layers.layers.{l}.self_attn.o_proj")
-                .with(neighbouring_outputs),
+            TensorRule::new("blk.{l}.attn_output", "model.layers.layers.{l}.self_attn.o_proj").with(adjacent_outputs),
             TensorRule::new("blk.{l}.ffn_gate", "model.layers.layers.{l}.mlp.gate_proj"),
             TensorRule::new("blk.{l}.ffn_up", "model.layers.layers.{l}.mlp.up_proj"),
             TensorRule::new("blk.{l}.ffn_down", "model.layers.layers.{l}.mlp.down_proj"),

@@ -15,75 +15,75 @@ use crate::tensor::{TensorKind, TensorList};
 use trueup_graph::op::{Arithmetic, Arrange, KvMix, KvScores, KvStore, Op, Rope, SoftMax, Unary};
 use trueup_graph::{Input, ShapeError, ValueId};
 
-/// The tensor with what buckets of distances add to scores.
+/// The table of biases for relative positions, by bucket and head.
 const TABLE: &str = "attn_rel_b";
-/// The norm of what the heads give.
+/// Norm of the concatenated head outputs.
 const OUTPUT_NORM: &str = "attn_sub_norm";
 
 /// The attention of one layer.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Attention {
-    /// Attention heads; a multiple of `kv_heads`.
+    /// Number of attention heads; a multiple of `kv_heads`.
     pub heads: usize,
-    /// Heads of the KV cache.
+    /// Number of KV heads.
     pub kv_heads: usize,
-    /// Elements of a head of queries and keys.
+    /// Size of a head of queries and keys.
     pub key_size: usize,
-    /// Elements of a head of values.
+    /// Size of a head of values.
     pub value_size: usize,
     pub position: Position,
-    /// A token at position `p` sees positions `j <= p` with `p - j < window`; `None` for all positions up to `p`.
+    /// A token at position `p` attends to positions `j <= p` with `p - j < window`, or to all `j <= p` if `None`.
     pub window: Option<usize>,
-    /// Multiplies the scores: `1 / sqrt(key_size)` in most models.
+    /// Factor of the scores: `1 / sqrt(key_size)` in most models.
     pub scale: f64,
     /// Scores become `cap tanh(score / cap)` before the mask.
     pub softcap: Option<f32>,
-    /// Queries, keys and values are limited to `-clamp ..= clamp`.
+    /// Queries, keys and values are clamped to `-clamp ..= clamp`.
     pub clamp: Option<f32>,
-    /// Whether queries and keys are limited after the norm of heads instead of before it.
+    /// Whether queries and keys are clamped after the norm of heads instead of before it.
     pub is_clamped_after_norm: bool,
     pub head_norm: Option<HeadNorm>,
     pub has_bias: bool,
     pub has_output_bias: bool,
     /// Whether queries, keys and values are the rows of one tensor, `attn_qkv`.
     pub is_fused: bool,
-    /// The norm of what the heads give, before the output matrix.
+    /// Norm of the concatenated head outputs, before the output matrix.
     pub output_norm: Option<Norm>,
     /// The stem of the output matrix.
     pub output: &'static str,
-    /// Whether the beginning of a text sees itself (prefix language model); the layer's number scales the scores.
+    /// Whether the prefix of a text attends bidirectionally (prefix LM). The layer's number then scales the scores.
     pub has_prefix: bool,
-    /// Whether every token sees the whole text. Keys and values are then used where they are computed, without a cache.
+    /// Whether every token attends to the whole text. Keys and values are then used directly, without a cache.
     pub is_bidirectional: bool,
-    /// How keys and values are computed from a shorter vector. The sizes above are then those of the cache.
+    /// Latent attention: keys and values are computed from a shorter vector. The sizes above are those of the cache.
     pub latent: Option<Box<Latent>>,
 }
 
-/// How positions enter the scores.
+/// Position encoding.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Position {
-    /// They rotate queries and keys.
+    /// Queries and keys are rotated (RoPE, Su et al. 2021).
     Rope(RopeSpec),
-    /// They lower scores by distance (ALiBi, Press et al. 2022).
+    /// Scores decrease with distance (ALiBi, Press et al. 2022).
     Alibi(Alibi),
-    /// They add a learned number to scores, by head and by bucket of the distance (Raffel et al. 2020). A layer without
-    /// a table uses that of the first layer, which has one.
+    /// A learned bias is added to scores, by head and bucket of the distance (Raffel et al. 2020). Layers without a
+    /// table use that of the first layer.
     Buckets { buckets: Buckets, has_table: bool },
-    /// Not at all.
+    /// No position encoding.
     None,
 }
 
-/// What distances add to scores: `-scale * slope * distance`, with a slope for each head.
+/// The bias of scores: `-scale * slope * distance`, with a slope for each head.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Alibi {
-    /// The largest exponent of the slopes: heads have the slopes `2^(-max_bias i / heads)`.
+    /// Largest exponent of the slopes: head `i` has the slope `2^(-max_bias i / heads)`.
     pub max_bias: f32,
-    /// 1 in most models.
+    /// Factor of all slopes; 1 in most models.
     pub scale: f32,
 }
 
 impl Position {
-    /// ALiBi whose scores are not scaled.
+    /// ALiBi with the scale 1.
     pub const fn alibi(max_bias: f32) -> Position {
         Position::Alibi(Alibi { max_bias, scale: 1.0 })
     }
@@ -96,12 +96,12 @@ pub(crate) struct HeadNorm {
     pub span: HeadSpan,
 }
 
-/// What a norm of queries and keys covers.
+/// The elements that a norm of queries and keys covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum HeadSpan {
-    /// Each head by itself, with the same weights for all heads.
+    /// Each head separately, with the same weights for all heads.
     Head,
-    /// Each head by itself, with separate weights.
+    /// Each head separately, with separate weights.
     EachHead,
     /// All heads together.
     AllHeads,
@@ -128,7 +128,7 @@ impl Attention {
         self.latent.as_ref().is_some_and(|latent| latent.is_split) && !self.is_bidirectional
     }
 
-    /// Elements of what the heads give.
+    /// Elements of the concatenated head outputs.
     pub fn output_elements(&self) -> usize {
         match &self.latent {
             Some(latent) => latent.output_elements(self.heads),
@@ -136,18 +136,18 @@ impl Attention {
         }
     }
 
-    /// Elements of the sums of cached values: of whole keys if these begin with the values.
+    /// Elements of the weighted sums of cached values; of whole keys if the keys begin with the values.
     fn mixed_elements(&self) -> usize {
         let size = if self.has_values_in_keys() { self.key_size } else { self.value_size };
         self.heads.saturating_mul(size)
     }
 
-    /// The longest row of its activations, scores excepted.
+    /// The longest row of its activations, except scores.
     pub fn widest_row(&self) -> usize {
         self.query_elements().max(self.mixed_elements()).max(self.output_elements())
     }
 
-    /// How heads are rotated, if they are.
+    /// The rotation of heads, if there is one.
     pub fn rope(&self) -> Option<&RopeSpec> {
         match &self.position {
             Position::Rope(rope) => Some(rope),
@@ -202,7 +202,7 @@ impl Attention {
         let Attention { heads, kv_heads, key_size, .. } = *self;
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             diagnostics.add(format!(
-                "expected a number of KV heads that divides the {heads} attention heads, found {kv_heads}"
+                "number of KV heads: expected a divisor of {heads} (the number of attention heads), found {kv_heads}"
             ));
         }
         if self.widest_row() > crate::limit::SIZE_MAX {
@@ -286,7 +286,7 @@ impl Attention {
     /// Queries `[key size, heads, tokens]`, keys `[key size * kv heads, tokens]` and values `[value size * kv heads,
     /// tokens]`.
     fn projections(&self, builder: &mut Builder, x: ValueId) -> Result<[ValueId; 3], ShapeError> {
-        // Nodes of one kind are neighbours, because a device may compute neighbours at once.
+        // Nodes of one kind are adjacent, because a device can compute adjacent nodes together.
         let query = builder.product("Qcur", "attn_q", x)?;
         let key = builder.product("Kcur", "attn_k", x)?;
         let value = builder.product("Vcur", "attn_v", x)?;
@@ -305,7 +305,7 @@ impl Attention {
         Ok([query, key, value])
     }
 
-    /// How much each token takes of each position, `[capacity, tokens, heads]`.
+    /// Attention weights, `[capacity, tokens, heads]`.
     fn weights(&self, builder: &mut Builder, query: ValueId, keys: ValueId, sequences: ValueId) -> Built {
         let Batch { tokens, capacity, .. } = *builder.batch();
         let kq = KvScores { capacity: if self.is_bidirectional { tokens } else { capacity } };
@@ -345,7 +345,7 @@ impl Attention {
         builder.node("kq_soft_max", SoftMax { scale, max_bias }, &[scores, distances])
     }
 
-    /// What positions add to scores, `[capacity, tokens, heads]`: by the table of this layer, or as in the first layer.
+    /// The position bias of scores, `[capacity, tokens, heads]`, from the table of this layer or of the first layer.
     fn position_bias(&self, builder: &mut Builder, has_table: bool) -> Built {
         if let Some(known) = builder.of_first_layer("pos_bias").filter(|_| !has_table) {
             return Ok(known);
@@ -361,7 +361,7 @@ impl Attention {
         builder.node("pos_bias", Arrange::Permute { to: [2, 0, 1, 3] }, &[rows])
     }
 
-    /// Which positions a token sees.
+    /// The attention mask.
     fn mask(&self) -> Input {
         match (&self.position, self.window) {
             _ if self.has_prefix => Input::MaskPrefix,
@@ -372,14 +372,15 @@ impl Attention {
         }
     }
 
-    /// A projection plus its bias, limited if the model does that.
+    /// A projection plus its bias, clamped if the model does so.
     fn limited(&self, builder: &mut Builder, name: &str, stem: &str, x: ValueId) -> Built {
         let x = builder.biased(name, stem, x, self.has_bias)?;
         let is_late = self.is_clamped_after_norm && stem != "attn_v";
         clamped(builder, name, self.clamp.filter(|_| !is_late), x)
     }
 
-    /// Heads of a projection `[key size * heads, tokens]`, normed if the model does that: `[key size, heads, tokens]`.
+    /// Heads of a projection `[key size * heads, tokens]`, normalized if the model does so: `[key size, heads,
+    /// tokens]`.
     fn heads_of(&self, builder: &mut Builder, name: &str, stem: &str, flat: ValueId, heads: usize) -> Built {
         let shape = Op::reshape(&[self.key_size, heads, builder.batch().tokens]);
         let (split_name, normed, stem) = (format!("{name}_heads"), format!("{name}_normed"), format!("{stem}_norm"));
@@ -396,7 +397,7 @@ impl Attention {
         }
     }
 
-    /// Heads `[size, heads, tokens]`, rotated by their positions if the model does that.
+    /// Heads `[size, heads, tokens]`, rotated by their positions if the model uses RoPE.
     pub fn rotated(&self, builder: &mut Builder, name: &str, heads: ValueId) -> Built {
         let Some(rope) = self.rope() else { return Ok(heads) };
         let op = Rope { pairs: rope.pairs, dimensions: rope.dimensions, base: rope.base, scaling: rope.scaling };
@@ -409,7 +410,7 @@ impl Attention {
     }
 }
 
-/// `x`, limited to `-max ..= max` if there is a limit.
+/// `x`, clamped to `-max ..= max` if `max` is given.
 fn clamped(builder: &mut Builder, name: &str, max: Option<f32>, x: ValueId) -> Built {
     match max {
         Some(max) => builder.node(&format!("{name}_clamped"), Unary::Clamp { min: -max, max }, &[x]),
@@ -417,7 +418,7 @@ fn clamped(builder: &mut Builder, name: &str, max: Option<f32>, x: ValueId) -> B
     }
 }
 
-/// Puts `x` `[elements, tokens]` into a state with a row for each position.
+/// Stores `x` `[elements, tokens]` in a state with a row for each position.
 pub(crate) fn store(builder: &mut Builder, name: &str, state: ValueId, x: ValueId) -> Built {
     let rows = builder.input(Input::KvRows);
     builder.node(name, KvStore, &[state, x, rows])

@@ -1,4 +1,4 @@
-//! A mixture of experts: several feed-forwards, of which each token uses a few.
+//! A mixture of experts: several feed-forward layers, a few of which are used for each token.
 //!
 //! ```text
 //! x ─┬─ router ─ softmax or sigmoid ─ top-k ─┬─ ids ──────┬───────────────────┐
@@ -25,54 +25,54 @@ use trueup_graph::op::{Arithmetic, Arrange, Cast, Op, Rank, RankRule, Reduce, Re
 pub(crate) struct Experts {
     /// Number of experts.
     pub count: usize,
-    /// Experts that each token uses.
+    /// Number of experts used for each token.
     pub used: usize,
-    /// Elements of each expert's hidden layer.
+    /// Size of each expert's hidden layer.
     pub size: usize,
     pub activation: Activation,
     pub routing: Routing,
-    /// Whether a bias is added to the scores that experts are chosen by, but not to their weights.
+    /// Whether a bias is added to the scores for the choice of experts, but not for their weights.
     pub has_selection_bias: bool,
-    /// The expert that every token uses.
+    /// The expert used for every token.
     pub shared: Option<SharedExpert>,
-    /// Groups that the experts are first chosen by.
+    /// Expert groups, of which some are chosen first.
     pub groups: Option<ExpertGroups>,
 }
 
-/// Groups of neighboring experts, of which each token uses the experts of a few.
+/// Groups of consecutive experts. For each token, some groups are chosen first, then experts from them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ExpertGroups {
     /// Number of groups.
     pub count: usize,
-    /// Groups whose experts a token may use.
+    /// Number of groups chosen for each token.
     pub used: usize,
-    /// The score of a group is the sum of the scores of this many of its best experts.
+    /// Number of highest expert scores whose sum is the score of a group.
     pub best: usize,
 }
 
-/// How the scores of the router become weights of experts.
+/// How expert weights are computed from the scores of the router.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Routing {
     pub gating: Gating,
     /// Whether the weights of the chosen experts are divided by their sum.
     pub is_renormalized: bool,
-    /// Multiplies the weights.
+    /// Factor of the weights.
     pub scale: Option<f32>,
 }
 
-/// The function of the router's scores.
+/// The function applied to the scores of the router.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gating {
     /// Over all experts.
     Softmax,
-    /// For each expert by itself.
+    /// For each expert separately.
     Sigmoid,
 }
 
-/// An expert that every token uses.
+/// An expert used for every token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SharedExpert {
-    /// Elements of its hidden layer.
+    /// Size of its hidden layer.
     pub size: usize,
     /// Whether its output is multiplied by a sigmoid of the input.
     pub is_gated: bool,
@@ -91,19 +91,19 @@ pub(crate) struct SparseLayers {
 pub(crate) struct ExpertKeys {
     pub count: (&'static str, usize),
     pub used: (&'static str, usize),
-    /// Elements of an expert's hidden layer; `None` for the size of the dense feed-forward.
+    /// Size of an expert's hidden layer; `None` means the size of the dense feed-forward layer.
     pub size: Option<(&'static str, usize)>,
-    /// Whether the experts of a layer are one tensor of the checkpoint.
+    /// Whether the checkpoint stores the experts of a layer as one tensor.
     pub is_stacked: bool,
 }
 
-/// `expert_gating_func` of each function; 0 and an absent key leave the choice to the architecture.
+/// `expert_gating_func` of each function; 0 and an absent key select the architecture's default.
 const GATING_FUNCTIONS: [(u64, Gating); 2] = [(1, Gating::Softmax), (2, Gating::Sigmoid)];
 
 impl Routing {
-    /// Softmax over all experts; the weights of the chosen ones add up to 1.
+    /// Softmax over all experts; the weights of the chosen experts are normalized to a sum of 1.
     pub const RENORMALIZED: Routing = Routing { gating: Gating::Softmax, is_renormalized: true, scale: None };
-    /// Softmax over all experts; the weights of the chosen ones stay as they are.
+    /// Softmax over all experts, without normalization of the chosen weights.
     pub const PLAIN: Routing = Routing { is_renormalized: false, ..Routing::RENORMALIZED };
 }
 
@@ -133,8 +133,8 @@ impl SparseLayers {
         SparseLayers { experts, layers }
     }
 
-    /// Reads the keys of a GGUF file, whose tensors say which layers have experts; `None` for a dense model. `routing`
-    /// holds for files without keys for it.
+    /// Reads the keys of a GGUF file, whose tensors determine which layers have experts; `None` for a dense model.
+    /// `routing` is the default for files without routing keys.
     pub fn from_keys(keys: &mut Keys, decoder: &Decoder, routing: Routing) -> Option<SparseLayers> {
         let has = |keys: &Keys, layer: usize, name: &str| keys.has_tensor(&format!("blk.{layer}.{name}.weight"));
         let is_sparse = |layer| has(keys, layer, ROUTER) || has(keys, layer, "ffn_down_exps");
@@ -143,7 +143,7 @@ impl SparseLayers {
             if keys.count_if_present("expert_count").is_none_or(|count| count == 0) {
                 return None;
             }
-            // Then the routers are missing.
+            // The routers are missing.
             layers.fill(true);
         }
         let size = decoder.intermediate.first().copied().unwrap_or(1);
@@ -177,11 +177,16 @@ fn count_of(config: &mut Config, (key, absent): (&str, usize), layers: usize) ->
         return experts;
     }
     let required = experts.saturating_mul(layers);
-    config.problem(format!("{key}: {experts} experts require at least {required} tensors, found {tensors}"));
+    config.problem(match config.value(key) {
+        Some(_) => format!("{key}: {experts} experts require at least {required} tensors, found {tensors}"),
+        None => format!(
+            "{key} is absent and defaults to {experts}, which requires at least {required} tensors; found {tensors}"
+        ),
+    });
     1
 }
 
-/// Names the key instead of every tensor if a layer's tensors all have another number or another size of experts.
+/// Reports the key instead of every tensor if all tensors of a layer have another number or size of experts.
 fn check_stacks(keys: &mut Keys, (count, size): (usize, usize), layer: usize) {
     if !keys.is_sound() {
         return;
@@ -225,7 +230,7 @@ impl ExpertGroups {
         }
     }
 
-    /// `scores` `[experts, tokens]`, with 0 for the experts of groups that are not used.
+    /// `scores` `[experts, tokens]`, with 0 for the experts of groups that are not chosen.
     fn limited(self, builder: &mut Builder, scores: ValueId, experts: usize) -> Built {
         let (tokens, activation) = (builder.batch().tokens, builder.batch().activation);
         let ExpertGroups { count, used, best } = self;
@@ -240,7 +245,7 @@ impl ExpertGroups {
         let values = builder.node("ffn_moe_group_pairs", Op::reshape(&[best, all]), &[values])?;
         let sums = builder.node("ffn_moe_group_sums", sum, &[values])?;
         let group_scores = builder.node("ffn_moe_group_scores", Op::reshape(&[count, tokens]), &[sums])?;
-        // A group is used if its rank is below `used`. Sorting the order again gives the rank, so groups with equal
+        // A group is chosen if its rank is below `used`. Sorting the order again gives the rank, so groups with equal
         // scores have different ranks.
         let order = builder.node("ffn_moe_group_order", Rank { rule: RankRule::Descending }, &[group_scores])?;
         let order = builder.node("ffn_moe_group_order_f32", Cast { to: activation }, &[order])?;
@@ -256,7 +261,8 @@ impl ExpertGroups {
     }
 }
 
-/// Is added to a sum of sigmoids that weights are divided by, as in DeepSeek's classes: all of them can be close to 0.
+/// Epsilon added to the sum of sigmoids by which weights are divided, as in DeepSeek's classes: the sum can be close to
+/// 0.
 const SUM_EPSILON: f32 = 1e-20;
 
 impl Routing {
@@ -277,7 +283,7 @@ impl Routing {
         Routing {
             gating,
             is_renormalized: keys.flag_or("expert_weights_norm", self.is_renormalized),
-            // Files without a scale may say 0.
+            // Files can use 0 for no scale.
             scale: scale.filter(|scale| *scale != 0.0 && *scale != 1.0).or(self.scale),
         }
     }
@@ -287,7 +293,7 @@ impl Routing {
 const ROUTER: &str = "ffn_gate_inp";
 
 impl Experts {
-    /// The most elements of an activation for one token.
+    /// The largest number of elements of an activation for one token.
     pub fn widest_row(&self, hidden_size: usize) -> usize {
         let shared = self.shared.map_or(0, |shared| shared.size);
         self.used.saturating_mul(self.size.max(hidden_size)).max(self.count).max(shared)

@@ -10,7 +10,7 @@ use trueup_graph::op::{self, Arithmetic, NormRule, Reduce, Reduction, RmsNorm, U
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Norm {
     pub kind: NormKind,
-    /// Added to the mean of squares or to the variance.
+    /// Epsilon added to the mean of squares or to the variance.
     pub epsilon: f32,
 }
 
@@ -59,7 +59,7 @@ impl Norm {
         self.tensors_of(stem, &[size], list);
     }
 
-    /// Weight and bias of these sizes, those that the norm has.
+    /// Adds the weight and the bias that the norm has, with these sizes.
     pub fn tensors_of(&self, stem: &str, sizes: &[usize], list: &mut TensorList) {
         let (has_weight, has_bias) = self.parameters();
         if has_weight {

@@ -201,7 +201,7 @@ fn descriptions_that_lie_are_refused() {
             "maximum relative attention distance: expected more than 16, found 1;",
         ),
         (json!({ "decoder_start_token_id": 400 }), "decoder start token: expected an ID from 0 to 399, found 400"),
-        (json!({ "decoder_start_token_id": "a" }), "decoder_start_token_id: expected the id of a token"),
+        (json!({ "decoder_start_token_id": "a" }), "decoder_start_token_id: expected a token ID"),
         (json!({ "layer_norm_epsilon": 0 }), "layer_norm_epsilon: expected a positive number, found 0"),
         (json!({ "tie_word_embeddings": "no" }), "tie_word_embeddings: expected true or false"),
         (json!({ "quantization_config": {} }), "quantization_config"),

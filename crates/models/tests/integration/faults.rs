@@ -37,7 +37,7 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "num_attention_heads": 3 }), "3 attention heads do not divide a hidden size of 64"),
         (
             json!({ "num_key_value_heads": 3 }),
-            "expected a number of KV heads that divides the 4 attention heads, found 3",
+            "num_key_value_heads: number of KV heads: expected a divisor of 4 (the number of attention heads), found 3",
         ),
         (json!({ "num_key_value_heads": 0 }), "num_key_value_heads: expected 1 to 65536, found 0"),
         (json!({ "head_dim": 15 }), "RoPE dimensions: expected an even number from 2 to"),
@@ -161,6 +161,10 @@ fn descriptions_of_other_classes_that_lie_are_refused() {
             "sliding_window: expected a positive integer, found null",
         ),
         (
+            json!({ "architectures": ["MistralForCausalLM"], "sliding_window": 0 }),
+            "sliding_window: expected 1 to 2147483647, found 0",
+        ),
+        (
             json!({ "architectures": ["MistralForCausalLM"], "sliding_window": null,
                 "layer_types": ["full_attention", "sliding_attention"] }),
             "layer_types: expected a sliding_window",
@@ -171,7 +175,7 @@ fn descriptions_of_other_classes_that_lie_are_refused() {
         ),
         (
             json!({ "architectures": ["FalconForCausalLM"], "new_decoder_architecture": true, "num_kv_heads": 3 }),
-            "expected a number of KV heads that divides the 4 attention heads, found 3",
+            "number of KV heads: expected a divisor of 4 (the number of attention heads), found 3",
         ),
         (json!({ "architectures": ["OrionForCausalLM"], "attention_bias": true }), "attention_bias: expected false"),
         (
@@ -246,7 +250,7 @@ fn descriptions_of_more_decoders_that_lie_are_refused() {
         (open_elm(json!({ "ffn_multipliers": [1.0] })), "ffn_multipliers: expected a list of 2 numbers, found [1.0]"),
         (open_elm(json!({ "ffn_multipliers": [1.0, -1.0] })), "ffn_multipliers: expected positive numbers, found -1"),
         (open_elm(json!({ "ffn_multipliers": [1.0, 1e9] })), "ffn_multipliers: expected positive numbers"),
-        (open_elm(json!({ "num_kv_heads": [1, 3] })), "KV heads that divides the 4 attention heads, found 3"),
+        (open_elm(json!({ "num_kv_heads": [1, 3] })), "num_kv_heads: number of KV heads: expected a divisor of 4"),
         (phi3(long(json!([1, 2])), json!(64)), "rope_scaling: long_factor: expected 8 numbers, found 2"),
         (phi3(long(json!([])), json!(64)), "rope_scaling: long_factor: expected a list of numbers, found []"),
         (phi3(long(json!([1, 1, 1, 1, 1, 1, 1, 0])), json!(64)), "rope_scaling: long_factor: expected finite numbers"),
@@ -788,6 +792,10 @@ fn descriptions_that_lie_about_experts_are_refused() {
         (
             mixtral(json!({ "num_local_experts": 11 })),
             "num_local_experts: 11 experts require at least 22 tensors, found 21",
+        ),
+        (
+            qwen(json!({ "num_experts": null })),
+            "num_experts is absent and defaults to 128, which requires at least 256 tensors; found 21",
         ),
         (mixtral(json!({ "num_local_experts": 0 })), "num_local_experts: expected 1 to 65536, found 0"),
         (mixtral(json!({ "num_local_experts": "8" })), "num_local_experts: expected a positive integer, found \"8\""),
