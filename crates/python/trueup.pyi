@@ -219,7 +219,7 @@ def quantize(
     strict: bool = False,
     attest: Union[str, PathLike[str], None] = None,
 ) -> dict[str, Any]:
-    """Quantize a GGUF file, and return the loss of each tensor.
+    """Quantize a GGUF file, and return the type and the quantization error of each tensor.
 
     An output name that ends in ".flm" writes a FastLLM file; pass bits (4, 8 or 16) in that case. rules set the types
     of single tensors, such as ["ffn_down=q6_k"]. imatrix is the path of an importance matrix. attest is the

@@ -1,4 +1,4 @@
-//! Tips for people who type the flags of llama.cpp's tools, or `trueup doctor`: what does the same in this program.
+//! Tips for users who type flags of llama.cpp's tools, or `trueup doctor`: the equivalent in this program.
 //!
 //! ```text
 //! trueup convert model --outtype f16   error: unexpected argument '--outtype' found
@@ -70,11 +70,11 @@ fn tip(typed: &[String], error: &clap::Error) -> Option<String> {
         Some(ContextValue::String(text)) => text.as_str(),
         _ => "",
     };
-    let command = typed.get(1).map_or("", String::as_str);
+    let mut words = typed.iter().skip(1).map(String::as_str).filter(|word| !matches!(*word, "-q" | "--quiet"));
+    let (command, first) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     if command == "doctor" && error.kind() == ErrorKind::InvalidSubcommand {
         return Some("use `trueup inspect MODEL --doctor`".to_owned());
     }
-    let first = typed.get(2).map_or("", String::as_str);
     let named_type = [invalid, first].into_iter().find(|word| is_type(word));
     if let Some(name) = named_type.filter(|_| command == "quantize" && error.kind() == ErrorKind::UnknownArgument) {
         let name = name.to_ascii_lowercase();
@@ -133,6 +133,12 @@ mod tests {
         for (line, part) in [
             ("trueup quantize in.gguf out.gguf q4_0", "`trueup quantize INPUT OUTPUT --type q4_0`"),
             ("trueup quantize in.gguf out.gguf Q8_0 8", "--type q8_0"),
+            ("trueup -q quantize in.gguf out.gguf q4_0", "--type q4_0"),
+            ("trueup quantize -q in.gguf out.gguf q4_0", "--type q4_0"),
+            ("trueup quantize --quiet q4_0 in.gguf out.gguf", "--type q4_0"),
+            ("trueup quantize in.gguf out.gguf q4_0 -q", "--type q4_0"),
+            ("trueup -q bench -m model.gguf", "`trueup bench MODEL`"),
+            ("trueup --quiet doctor model.gguf", "use `trueup inspect MODEL --doctor`"),
             ("trueup quantize q4_0 in.gguf out.gguf", "--type q4_0"),
             ("trueup quantize in.gguf out.gguf Q4_K_M", "--type q4_k_m"),
             ("trueup quantize in.gguf out.gguf IQ2_XXS", "trueup cannot write iq2_xxs; use --type with "),

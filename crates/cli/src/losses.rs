@@ -116,7 +116,7 @@ fn rows(report: &Report) -> String {
 fn sum(report: &Report) -> String {
     let ratio = report.bytes as f64 / report.source_bytes.max(1) as f64;
     let (tensors, bits) = (counted(report.tensors.len(), "tensor"), report.bits_per_weight());
-    format!("{tensors} with {} bytes, {bits:.2} bits per weight, {:.1}% of the source", report.bytes, 100.0 * ratio)
+    format!("{tensors}, {} bytes, {bits:.2} bits per weight, {:.1}% of the source", report.bytes, 100.0 * ratio)
 }
 
 fn row(tensor: &TensorReport) -> [String; 8] {

@@ -82,9 +82,9 @@ pub fn check_target(target: &Path, sources: &[&SourceFile]) -> Result<()> {
         )));
     }
     match target.metadata() {
-        Ok(facts) if sources.iter().any(|source| source.stamp().is_same_file(&facts)) => Err(Failure::new(format!(
-            "{shown}: this file is an input of the command; choose another path for the output"
-        ))),
+        Ok(facts) if sources.iter().any(|source| source.stamp().is_same_file(&facts)) => {
+            Err(Failure::new(format!("{shown}: the output path is also an input; choose another output path")))
+        }
         Ok(facts) if facts.is_dir() => {
             Err(Failure::new(format!("{shown}: expected a file name, found a directory; add a file name to the path")))
         }

@@ -30,7 +30,7 @@ impl Progress for Bar {
     }
 
     /// Bytes from an earlier run do not count towards the rate, so the rate restarts after them.
-    fn taken_over(&self, bytes: u64) {
+    fn reused(&self, bytes: u64) {
         self.0.inc(bytes);
         self.0.reset_eta();
     }

@@ -42,7 +42,7 @@ impl<'a> Targets<'a> {
             }
             if *target != Path::new("-") && read_places.contains(&place) {
                 return Err(Failure::new(format!(
-                    "{shown}: this file is an input of the command; choose another path for the output"
+                    "{shown}: the output path is also an input; choose another output path"
                 )));
             }
             taken.push((place, target));

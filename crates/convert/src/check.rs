@@ -16,7 +16,7 @@ use trueup_blocks::{DType, DeviationSums};
 use trueup_formats::{Checkpoint, Gguf, Result};
 use trueup_models::{Diagnostics, TOKEN_EMBEDDING};
 use trueup_quantize::{
-    Choice, ImportanceOptions, Rooms, Transcoder, bytes_of, decode_exact, first_bytes, piece_bytes, walk_with,
+    Choice, ImportanceOptions, Scratch, Transcoder, bytes_of, decode_exact, first_bytes, piece_bytes, walk_with,
 };
 
 /// How one tensor of the file agrees with its source.
@@ -217,11 +217,11 @@ impl Comparison<'_> {
         chunk.read_source(self.source, mapping, source)?;
         let expected = first_bytes(&mut own.expected, bytes_of(chunk.len(), to));
         if self.encoding.is_plain(tensor) {
-            Transcoder::new(from, to).transcode_unchecked(source, expected, &mut own.rooms);
+            Transcoder::new(from, to).transcode_unchecked(source, expected, &mut own.scratch);
         } else {
             let place = (tensor, &chunk.elements);
             let mut loss = DeviationSums::default();
-            let encoded = self.encoding.transcode(place, (from, info), (source, expected), &mut own.rooms, &mut loss);
+            let encoded = self.encoding.transcode(place, (from, info), (source, expected), &mut own.scratch, &mut loss);
             if encoded.is_err() {
                 return Ok(Found { wrong: chunk.len(), ..Found::default() });
             }
@@ -246,7 +246,7 @@ struct Own {
     restored: Vec<u8>,
     source: Vec<u8>,
     expected: Vec<u8>,
-    rooms: Rooms,
+    scratch: Scratch,
 }
 
 /// As f32, in which distances are measured.

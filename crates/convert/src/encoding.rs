@@ -6,7 +6,7 @@ use crate::on_grid::look_for_grids;
 use std::ops::Range;
 use trueup_blocks::{DType, DeviationSums};
 use trueup_formats::{Checkpoint, Result, TensorInfo};
-use trueup_quantize::{Choice, ImportanceOptions, OnGrid, Rooms, TensorImportance};
+use trueup_quantize::{Choice, ImportanceOptions, OnGrid, Scratch, TensorImportance};
 use trueup_quantize::{Transcoder, Unfit, WeightedRows, stays_f32};
 
 /// The encoding of each tensor of a mapping.
@@ -51,17 +51,17 @@ impl<'a> Encoding<'a> {
         (tensor, elements): (usize, &Range<u64>),
         (from, to): (DType, &TensorInfo),
         (source, target): (&[u8], &mut [u8]),
-        rooms: &mut Rooms,
+        scratch: &mut Scratch,
         loss: &mut DeviationSums,
     ) -> std::result::Result<(), Unfit> {
         let transcoder = Transcoder::new(from, to.dtype);
         match self.importance.of(tensor) {
-            _ if self.on_grid.is_exact(tensor) => transcoder.transcode_exact(source, target, rooms, loss),
+            _ if self.on_grid.is_exact(tensor) => transcoder.transcode_exact(source, target, scratch, loss),
             Some(importance) => {
                 let rows = WeightedRows::new(to, elements, importance);
-                transcoder.transcode_weighted(source, target, rooms, &rows, loss)
+                transcoder.transcode_weighted(source, target, scratch, &rows, loss)
             }
-            None => transcoder.transcode(source, target, rooms, to.dtype.is_quantized().then_some(loss)),
+            None => transcoder.transcode(source, target, scratch, to.dtype.is_quantized().then_some(loss)),
         }
     }
 }

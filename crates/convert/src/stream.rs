@@ -12,7 +12,7 @@ use std::path::Path;
 use trueup_blocks::DeviationSums;
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Metadata, Split};
 use trueup_formats::{Checkpoint, Error, Result, SourceFile, TensorInfo};
-use trueup_quantize::{Choice, ImportanceOptions, Loss, ModelFacts, Progress, Recipe, Resumed, Rooms, Transcoder};
+use trueup_quantize::{Choice, ImportanceOptions, Loss, ModelFacts, Progress, Recipe, Resumed, Scratch, Transcoder};
 use trueup_quantize::{bytes_of, first_bytes, open_writer, take_over, walk_with};
 
 /// What to do.
@@ -170,7 +170,7 @@ struct Own {
     source: Vec<u8>,
     target: Vec<u8>,
     sorted: Vec<u8>,
-    rooms: Rooms,
+    scratch: Scratch,
 }
 
 impl<'a> Stream<'a> {
@@ -193,7 +193,7 @@ impl<'a> Stream<'a> {
         for ((tensor, loss), measure) in self.mapping.tensors().iter().zip(&mut self.losses).zip(taken) {
             if let Some(known) = measure.as_ref().and_then(Loss::of_measure) {
                 *loss = known;
-                self.progress.taken_over(source_bytes(tensor));
+                self.progress.reused(source_bytes(tensor));
             }
         }
         Ok(resumed)
@@ -231,7 +231,7 @@ impl<'a> Stream<'a> {
             let source = first_bytes(&mut own.source, bytes_of(chunk.len(), from));
             chunk.read_source(self.source, self.mapping, source)?;
             let place = (chunk.tensor, &chunk.elements);
-            self.encoding.transcode(place, (from, info), (source, bytes), &mut own.rooms, &mut loss)
+            self.encoding.transcode(place, (from, info), (source, bytes), &mut own.scratch, &mut loss)
         };
         done.map_err(|unfit| {
             let (number, element) = chunk.source_element(unfit.place);

@@ -28,7 +28,7 @@ use trueup_models::{
     ValueChange, expected_tensors,
 };
 use trueup_quantize::{
-    CHUNK_ELEMENTS, Layout, Progress, Report, Rooms, TensorReport, Transcoder, bytes_of, decode_exact, first_bytes,
+    CHUNK_ELEMENTS, Layout, Progress, Report, Scratch, TensorReport, Transcoder, bytes_of, decode_exact, first_bytes,
     walk_with,
 };
 use trueup_tokenizer::Vocabulary;
@@ -392,7 +392,7 @@ fn pieces(number: usize, outgoing: &Outgoing) -> impl Iterator<Item = Piece> {
 struct Own {
     source: Vec<u8>,
     wide: Vec<u8>,
-    rooms: Rooms,
+    scratch: Scratch,
 }
 
 impl Own {
@@ -409,7 +409,7 @@ impl Own {
             rest = after;
         }
         let wide = first_bytes(&mut self.wide, bytes_of(elements, DType::F32));
-        Transcoder::new(outgoing.from, DType::F32).transcode_unchecked(bytes, wide, &mut self.rooms);
+        Transcoder::new(outgoing.from, DType::F32).transcode_unchecked(bytes, wide, &mut self.scratch);
         let values: Vec<f32> = wide.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
         if let Some(place) = first_not_finite(&values) {
             let problem = format!("is {}, expected a finite number", significant(f64::from(values[place]), 7));
@@ -452,7 +452,7 @@ impl Own {
                 Transcoder::new(DType::F32, DType::F16).transcode_unchecked(
                     &bytes_of_values(&values),
                     &mut halves,
-                    &mut self.rooms,
+                    &mut self.scratch,
                 );
                 let kept = decode_exact(DType::F16, &halves);
                 written.iter_mut().zip(&kept).for_each(|(value, kept)| *value = *kept as f32);

@@ -24,12 +24,12 @@ const CHUNK_DEFAULT: usize = 512;
 /// output: the file to write, in the format of llama-imatrix.
 /// context: tokens per chunk. None uses 512, or the model's context if that is smaller.
 /// chunks: maximum number of chunks of the text. None uses all.
-/// output_head: also sum the inputs of the output head.
+/// output_head: also compute the importance of the output head.
 /// device: the device that computes.
 /// threads: number of threads. None uses one per core.
 ///
 /// Returns {"chunks", "context", "perplexity", "weights"}: for each weight the number of its matrices, and the numbers
-/// of those that saw no tokens ("unseen"). Raises TrueupError.
+/// of those to which no tokens were routed ("unseen"). Raises TrueupError.
 #[pyfunction]
 #[pyo3(signature = (
     model, corpus, output, context=None, chunks=None, output_head=false, device="cpu", threads=None

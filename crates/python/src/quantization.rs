@@ -34,7 +34,7 @@ use trueup::quantize::{Layout, NoProgress, Options, Report, quantize_with};
 /// strict: fail if a tensor cannot get the requested type.
 /// attest: path of an attestation to write. `trueup reproduce` checks it by repeating the run.
 ///
-/// Returns the new type and the loss of each tensor. Raises TrueupError.
+/// Returns the new type and the quantization error of each tensor. Raises TrueupError.
 #[pyfunction]
 #[pyo3(signature = (
     source, output, r#type=None, layout="block", pure=false, resume=false, bits=None, threads=None, rules=None,

@@ -10,13 +10,13 @@ use trueup_formats::{LogitsFile, LogitsRecord, LogitsWriter};
 use trueup_runtime::{Entry, Error, Logits, Observer, Result, Session};
 use trueup_tokenizer::Tokenizer;
 
-/// Positions whose logits are computed at once, which bounds memory.
+/// Number of positions whose logits are computed at the same time, which limits memory.
 const PIECE: usize = 64;
 
-/// Tokens of context that are shown for a position.
+/// Number of context tokens that are shown for a position.
 const CONTEXT_SHOWN: usize = 24;
 
-/// What a model is compared with.
+/// The reference of a comparison.
 pub enum Reference<'r> {
     /// Nothing: only the perplexity is measured.
     Nothing,
@@ -26,12 +26,12 @@ pub enum Reference<'r> {
     File(&'r LogitsFile),
 }
 
-/// What is measured besides the figures of all positions.
+/// Options of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompareOptions {
-    /// How many of the positions with the greatest KL divergence are kept.
+    /// Number of positions with the largest KL divergence that are reported.
     pub worst: usize,
-    /// Chunks in which the hidden states of both models are compared.
+    /// Number of chunks in which the hidden states of both models are compared.
     pub layer_chunks: usize,
 }
 
@@ -41,22 +41,23 @@ impl Default for CompareOptions {
     }
 }
 
-/// The result.
+/// The result of a comparison.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
     /// Tokens of a chunk.
     pub context: usize,
     /// Chunks of the corpus.
     pub chunks: usize,
-    /// Over all positions.
+    /// Figures of all positions.
     pub figures: Figures,
-    /// After each chunk.
+    /// Figures after each chunk.
     pub progress: Vec<ChunkFigures>,
-    /// Positions with the greatest KL divergence, the greatest first.
+    /// Positions with the largest KL divergence, the largest first.
     pub worst: Vec<WorstPosition>,
     /// The error of the hidden states after each layer; `None` without a second model with the same layers.
     pub layers: Option<Vec<LayerDrift>>,
-    /// The first layer that drifts: see [`LayerDrift`].
+    /// The first layer that drifts: its error is at least 1e-6 and at least 10 times that of the layer before it, or at
+    /// least 0.1 in the first layer.
     pub first_drift: Option<usize>,
 }
 
@@ -92,7 +93,7 @@ struct Candidate {
 }
 
 /// Compares a model with a reference on a corpus. `save` receives the logits of the reference, or of the model if there
-/// is no reference. `tell` is called after each chunk.
+/// is no reference. `on_progress` is called after each chunk.
 ///
 /// # Errors
 /// Vocabularies of different sizes, chunks longer than the context of a model, logits that are not finite, and failures
@@ -104,14 +105,14 @@ pub fn compare(
     tokenizer: &Tokenizer,
     mut save: Option<&mut LogitsWriter>,
     options: CompareOptions,
-    tell: &mut dyn FnMut(&ChunkFigures),
+    on_progress: &mut dyn FnMut(&ChunkFigures),
 ) -> Result<Comparison> {
     let mut run = Run { totals: Totals::default(), drift: Drift::default(), worst: Vec::new(), options };
     let mut progress = Vec::with_capacity(corpus.chunks());
     for chunk in 0..corpus.chunks() {
         run.chunk(model, reference, corpus, chunk, &mut save)?;
         let figures = run.totals.chunk(chunk + 1);
-        tell(&figures);
+        on_progress(&figures);
         progress.push(figures);
     }
     let layers = run.drift.layers();
@@ -121,7 +122,7 @@ pub fn compare(
     Ok(Comparison { context, chunks, figures: run.totals.figures(), progress, worst, layers, first_drift })
 }
 
-/// What has been found so far.
+/// Intermediate results.
 struct Run {
     totals: Totals,
     drift: Drift,
@@ -197,7 +198,7 @@ impl Run {
 }
 
 impl Candidate {
-    /// As a reader sees it; `None` without a reference.
+    /// Converts to the reported form; `None` without a reference.
     fn shown(&self, corpus: &Corpus, tokenizer: &Tokenizer) -> Option<WorstPosition> {
         let against = self.score.against?;
         let ids = corpus.chunk(self.chunk);
@@ -205,7 +206,7 @@ impl Candidate {
         let token = |id: usize| u32::try_from(id).map_or_else(|_| String::new(), |id| text(&[id]));
         let shown = (self.position + 1).saturating_sub(CONTEXT_SHOWN)..self.position + 1;
         let (context, with_next) = (text(&ids[shown.clone()]), text(&ids[shown.start..self.position + 2]));
-        // A token by itself may lose its leading space.
+        // Decoding a single token can drop its leading space.
         let next = with_next.strip_prefix(&context).map(str::to_owned);
         let next = next.unwrap_or_else(|| text(&ids[self.position + 1..self.position + 2]));
         Some(WorstPosition {
@@ -222,7 +223,7 @@ impl Candidate {
     }
 }
 
-/// What the logits of some positions are compared with.
+/// The reference logits of some positions.
 enum Compared {
     Nothing,
     Logits(Logits),
@@ -298,7 +299,7 @@ fn begin(session: &mut Session, input: &[u32], first: usize) -> Result<()> {
     session.compute(&entries(&input[..first], false), None).map(drop)
 }
 
-/// The logits after each of these tokens, which follow what the session holds.
+/// The logits after each of these tokens, which are appended to the session.
 fn logits_of(session: &mut Session, ids: &[u32], layers: Option<&mut LayerResults>) -> Result<Logits> {
     session.compute(&entries(ids, true), layers.map(|layers| layers as &mut dyn Observer))
 }

@@ -1,4 +1,4 @@
-//! How far the hidden states of two models are apart, layer by layer.
+//! The error of a model's hidden states compared with those of a reference, layer by layer.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,6 +14,13 @@ const JUMP: f64 = 10.0;
 /// The error that counts as drift in the first layer.
 const FIRST_ERROR: f64 = 0.1;
 
+/// The smallest error that counts as drift in a later layer.
+///
+/// An NMSE of 1e-6 is a relative error of 0.1%. Rounding to bf16 causes an error of this size (2^-9 at most for each
+/// number), and q8_0, the most accurate block type, a larger one. Smaller errors, such as those between f16 and bf16
+/// copies of the same weights, are caused by rounding and can jump from 0 to any value.
+const ERROR_MIN: f64 = 1e-6;
+
 /// The error of the hidden states after one layer.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct LayerDrift {
@@ -23,11 +30,11 @@ pub struct LayerDrift {
     pub nmse: f64,
 }
 
-/// The first layer whose error is at least 10 times that of the layer before; the first layer counts from an error of
-/// 0.1 on.
+/// The first layer that drifts: the error is at least 1e-6 and at least 10 times that of the layer before. The first
+/// layer of the model drifts if its error is at least 0.1.
 pub fn first_drift(layers: &[LayerDrift]) -> Option<usize> {
     let first = layers.first().filter(|first| first.nmse >= FIRST_ERROR).map(|first| first.layer);
-    let jump = || layers.windows(2).find(|pair| pair[1].nmse > 0.0 && pair[1].nmse >= JUMP * pair[0].nmse);
+    let jump = || layers.windows(2).find(|pair| pair[1].nmse >= ERROR_MIN.max(JUMP * pair[0].nmse));
     first.or_else(|| jump().map(|pair| pair[1].layer))
 }
 
@@ -95,7 +102,10 @@ mod tests {
         assert_eq!(first_drift(&layers(&[1e-4, 2e-4, 3e-3, 0.4])), Some(2));
         assert_eq!(first_drift(&layers(&[1e-4, 2e-4, 5e-4])), None);
         assert_eq!(first_drift(&layers(&[0.3, 0.4])), Some(0));
-        assert_eq!(first_drift(&layers(&[0.0, 0.0, 1e-9])), Some(2));
+        assert_eq!(first_drift(&layers(&[0.0, 0.0, 1e-6])), Some(2));
+        assert_eq!(first_drift(&layers(&[0.0, 0.0, 9e-7])), None);
+        assert_eq!(first_drift(&layers(&[2.2e-16, 1e-10, 9e-7, 9e-6])), Some(3));
+        assert_eq!(first_drift(&layers(&[0.0, 0.0])), None);
         assert_eq!(first_drift(&[]), None);
     }
 

@@ -12,11 +12,11 @@ use serde::Serialize;
 const PAGE: &str = include_str!("html/page.html.jinja");
 const STYLE: &str = include_str!("html/style.css");
 
-/// Size of a figure in its own units.
+/// Size of a figure in SVG user units.
 const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 200.0;
 
-/// What the page says besides the results.
+/// Facts that the page shows in addition to the results.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct PageFacts {
     /// The model.
@@ -36,7 +36,7 @@ pub struct PageFacts {
 struct Bar {
     label: String,
     value: String,
-    /// Length in percent of the longest one.
+    /// Length in percent of the longest bar.
     length: f64,
     is_marked: bool,
 }
@@ -52,7 +52,7 @@ struct Curve {
 }
 
 impl Comparison {
-    /// The page.
+    /// Creates the page.
     ///
     /// # Errors
     /// A failure of the template engine, as one sentence.
@@ -86,7 +86,7 @@ impl Comparison {
     }
 }
 
-/// Bars whose lengths are logarithms, from a tenth of the least value to the greatest. Values of 0 have no length.
+/// Bars on a logarithmic scale from a tenth of the smallest positive value to the largest. Bars of 0 have no length.
 fn bars(values: &[(String, f64)], is_marked: &dyn Fn(usize) -> bool) -> Vec<Bar> {
     let positive = || values.iter().map(|(_, value)| *value).filter(|value| *value > 0.0);
     let greatest = positive().fold(f64::MIN_POSITIVE, f64::max);

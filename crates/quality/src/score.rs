@@ -1,21 +1,21 @@
-//! What the logits of one position say about the next token, alone and compared with a reference.
+//! Scores of one position: the probability of the next token, alone and compared with a reference.
 
 use trueup_formats::LogitsRecord;
 
-/// The logits of one position, with what their softmax needs.
+/// The logits of one position, with precomputed values for their softmax.
 #[derive(Clone, Copy, Debug)]
 pub struct Position<'l> {
-    /// A logit for each token.
+    /// The logit of each token.
     pub logits: &'l [f32],
-    /// The greatest logit.
+    /// The largest logit.
     pub greatest: f32,
     /// The logarithm of the sum of `exp(logit - greatest)`.
     pub log_sum: f32,
-    /// The first token with the greatest logit.
+    /// The first token with the largest logit.
     pub top: usize,
 }
 
-/// What is known about a position.
+/// The score of a position.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Score {
     /// The negative log-probability of the next token.
@@ -31,7 +31,7 @@ pub struct Against {
     pub nll: f32,
     /// KL divergence, from the reference to the model.
     pub kl: f32,
-    /// The model's probability of the next token, less the reference's.
+    /// The model's probability of the next token, minus that of the reference.
     pub probability_change: f32,
     /// Whether both have the same most probable token.
     pub same_top: bool,
@@ -40,7 +40,7 @@ pub struct Against {
 }
 
 impl<'l> Position<'l> {
-    /// Of logits; there must be at least one.
+    /// Creates a position from at least one logit.
     pub fn new(logits: &'l [f32]) -> Position<'l> {
         let (mut greatest, mut top) = (f32::NEG_INFINITY, 0);
         for (token, logit) in logits.iter().enumerate() {

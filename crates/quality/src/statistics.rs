@@ -56,7 +56,7 @@ impl Moments {
     }
 }
 
-/// The percentiles of values in ascending order, interpolated between neighbours.
+/// The percentiles of values in ascending order, interpolated between adjacent values.
 pub fn percentiles(sorted: &[f32], percents: &[f64]) -> Vec<Percentile> {
     let at = |percent: f64| {
         let place = (percent / 100.0) as f32 * sorted.len().saturating_sub(1) as f32;

@@ -3,7 +3,7 @@
 use crate::exact::exact_types_of_change;
 use crate::importance::{ImportanceOptions, WeightedRows};
 use crate::stream::expect_gguf;
-use crate::transcode::{Rooms, Transcoder};
+use crate::transcode::{Scratch, Transcoder};
 use crate::walk::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, walk_with};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -94,7 +94,13 @@ impl<'a> Encoder<'a> {
             bytes.extend_from_slice(&part);
             error += part_error;
         };
-        walk_with(chunks.into_iter(), self.threads, path, |rooms: &mut Rooms, chunk| work.chunk(rooms, chunk), done)?;
+        walk_with(
+            chunks.into_iter(),
+            self.threads,
+            path,
+            |scratch: &mut Scratch, chunk| work.chunk(scratch, chunk),
+            done,
+        )?;
         Ok(Encoded { bytes, error })
     }
 }
@@ -116,7 +122,7 @@ struct Work<'w> {
 }
 
 impl Work<'_> {
-    fn chunk(&self, rooms: &mut Rooms, chunk: &Range<u64>) -> Result<Part> {
+    fn chunk(&self, scratch: &mut Scratch, chunk: &Range<u64>) -> Result<Part> {
         let Work { info, dtype, .. } = self;
         let elements = chunk.end - chunk.start;
         let mut source = vec![0; bytes_of(elements, info.dtype) as usize];
@@ -124,12 +130,14 @@ impl Work<'_> {
         let mut bytes = vec![0; bytes_of(elements, *dtype) as usize];
         let transcoder = Transcoder::new(info.dtype, *dtype);
         let done = match self.used {
-            _ if self.is_exact => transcoder.transcode_exact(&source, &mut bytes, rooms, &mut DeviationSums::default()),
+            _ if self.is_exact => {
+                transcoder.transcode_exact(&source, &mut bytes, scratch, &mut DeviationSums::default())
+            }
             Some(importance) => {
                 let rows = WeightedRows::new(info, chunk, importance);
-                transcoder.transcode_weighted(&source, &mut bytes, rooms, &rows, &mut DeviationSums::default())
+                transcoder.transcode_weighted(&source, &mut bytes, scratch, &rows, &mut DeviationSums::default())
             }
-            None => transcoder.transcode(&source, &mut bytes, rooms, None),
+            None => transcoder.transcode(&source, &mut bytes, scratch, None),
         };
         if let Err(unfit) = done {
             if self.may_not_fit && unfit.is_too_large() {

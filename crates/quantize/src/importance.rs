@@ -1,7 +1,7 @@
 //! The importance of the columns of each tensor: read from a file, checked against the tensors and the chosen types.
 //!
-//! Columns without importance get zeros. Some formats would then decode a whole group of weights to zero, whatever the
-//! weights are: unless the bytes of the reference are asked for, such a group counts as unweighted.
+//! The importance of a column can be 0. If all columns of a group have importance 0, some formats would decode the
+//! whole group to zero. Such a group is encoded as if unweighted, unless the bytes of the reference are required.
 
 use crate::exact::OnGrid;
 use crate::recipe::{Choice, is_end};
@@ -16,16 +16,16 @@ use trueup_formats::{Error, Importance, ImportanceEntry, Result, TensorInfo, cou
 pub struct ImportanceOptions {
     /// The file.
     pub file: Importance,
-    /// Entries may be missing or have a wrong size, and experts may have seen no tokens.
+    /// Whether entries may be missing or have a wrong size, and experts may have no tokens.
     pub allow_partial: bool,
-    /// Groups of columns without importance are encoded as the reference does, which sets them to zero.
+    /// Whether groups of columns with importance 0 are set to zero, as the reference does.
     pub exact: bool,
 }
 
-/// The importance of the columns of every tensor that is encoded by it.
+/// The importance of the columns of every tensor that is encoded with importance.
 #[derive(Default, Debug)]
 pub struct TensorImportance<'a> {
-    /// In the order of the tensors; `None` for a tensor that is encoded without.
+    /// In the order of the tensors; `None` for a tensor that is encoded without importance.
     weights: Vec<Option<Cow<'a, [f32]>>>,
     /// Whether any tensor is converted to a type that uses importance, with or without a usable entry.
     is_wanted: bool,
@@ -131,7 +131,7 @@ impl ImportanceOptions {
         let (columns, matrices) = columns_and_matrices(tensor);
         if !fits(entry, tensor) {
             let expected = if matrices > 1 { format!("{matrices} x {columns}") } else { columns.to_string() };
-            findings.wrong_size.push(format!("{name} (expected {expected}, found {})", entry.size()));
+            findings.wrong_size.push(format!("{name}: expected {expected}, found {}", entry.size()));
             return None;
         }
         findings.add_unseen(&name, entry, matrices as usize);
@@ -160,13 +160,24 @@ impl Findings {
 
     /// One clause for each kind of fault.
     fn faults(&self) -> Vec<String> {
-        let kinds = [
-            ("expected an entry for every quantized tensor, found none for", &self.missing),
-            ("wrong number of values for", &self.wrong_size),
-            ("expected tokens for every expert, found none for", &self.unseen),
-        ];
-        let faults = kinds.into_iter().filter(|(_, names)| !names.is_empty());
-        faults.map(|(problem, names)| format!("{problem} {}", listed(names, ", "))).collect()
+        let all =
+            |problem: &str, names: &[String]| (!names.is_empty()).then(|| format!("{problem} {}", listed(names, ", ")));
+        let missing = all("expected an entry for every quantized tensor, found none for", &self.missing);
+        let unseen = all("expected tokens for every expert, found none for", &self.unseen);
+        missing.into_iter().chain(self.wrong_size()).chain(unseen).collect()
+    }
+
+    /// Entries of a wrong size. Only the first is shown, because all of them have the same cause: another model.
+    fn wrong_size(&self) -> Option<String> {
+        let first = self.wrong_size.first()?;
+        Some(match self.wrong_size.len() {
+            1 => format!("one entry has a different number of columns or matrices than its tensor, {first}"),
+            count => {
+                format!(
+                    "{count} entries have a different number of columns or matrices than their tensors, first {first}"
+                )
+            }
+        })
     }
 
     /// What to do about the faults.
@@ -180,19 +191,16 @@ impl Findings {
 
     /// Notes about the entries, one sentence for each kind.
     fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        let mut note = |names: &[String], text: &str| {
-            if !names.is_empty() {
-                notes.push(format!("{text}: {}", listed(names, ", ")));
-            }
-        };
-        note(&self.without, "the importance matrix does not cover the token embedding or the output head");
-        note(&self.missing, "quantized without importance, because the importance matrix has no entry");
-        note(&self.wrong_size, "quantized without importance, because the entry has a wrong size");
-        note(&self.unseen, "all columns count the same, because the importance matrix saw no tokens");
+        let note =
+            |names: &[String], text: &str| (!names.is_empty()).then(|| format!("{text}: {}", listed(names, ", ")));
+        let without = [&self.without[..], &self.missing].concat();
+        let without = note(&without, "no entry in the importance matrix, so quantized without it");
+        let wrong_size = self.wrong_size().map(|problem| format!("quantized without importance: {problem}"));
+        let unseen = note(&self.unseen, "no tokens in the importance matrix, so all columns have equal importance");
         let groups = counted(self.zero_groups, "group");
-        note(&self.zero, &format!("{groups} of columns without importance are quantized as if unweighted"));
-        notes
+        let zero = format!("{groups} of columns with importance 0 are quantized as if unweighted");
+        let zero = note(&self.zero, &zero);
+        [without, wrong_size, unseen, zero].into_iter().flatten().collect()
     }
 }
 

@@ -31,5 +31,5 @@ pub use recipe::{stays_f32, written_type, written_types};
 pub use report::{Report, TensorReport};
 pub use resume::{Resumed, open_writer, take_over};
 pub use stream::{Layout, Options, choices_of, file_bytes, quantize, quantize_with};
-pub use transcode::{Rooms, Transcoder, Unfit, decode_exact, piece_bytes};
+pub use transcode::{Scratch, Transcoder, Unfit, decode_exact, piece_bytes};
 pub use walk::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, first_bytes, walk, walk_with};

@@ -1,27 +1,27 @@
-//! What a tensor loses, added up in the order of its chunks whatever thread does them.
+//! The quantization error of a tensor, summed in chunk order for any number of threads.
 
 use std::sync::{Mutex, PoisonError};
 use trueup_blocks::{Deviation, DeviationSums};
 use trueup_formats::gguf::Measure;
 
-/// What one tensor loses, under way or done.
+/// The quantization error of one tensor, complete or not.
 #[derive(Debug)]
 pub struct Loss(Mutex<State>);
 
 #[derive(Debug)]
 enum State {
-    /// Elements that are not done, and the first element and the sums of each chunk that is.
+    /// The number of missing elements, and the first element and the sums of each finished chunk.
     Going(u64, Vec<(u64, DeviationSums)>),
     Done(Deviation),
 }
 
 impl Loss {
-    /// Of a tensor of so many elements, at least one.
+    /// Creates the accumulator for a tensor of `elements` elements (at least 1).
     pub fn new(elements: u64) -> Loss {
         Loss(Mutex::new(State::Going(elements, Vec::new())))
     }
 
-    /// Of a tensor that an earlier run finished; `None` for what was never kept by [`Loss::measure`].
+    /// The error from the record of an earlier run; `None` if [`Loss::measure`] cannot have written the record.
     pub fn of_measure(measure: &Measure) -> Option<Loss> {
         let (numbers, _) = measure.as_chunks::<8>();
         let [rmse, cosine, max_abs] = [0, 1, 2].map(|number| f64::from_le_bytes(numbers[number]));
@@ -30,7 +30,7 @@ impl Loss {
         (is_loss && rmse.is_finite() && max_abs.is_finite()).then(|| Loss(Mutex::new(State::Done(deviation))))
     }
 
-    /// What a later run needs to know of a finished tensor.
+    /// The record of a finished tensor, for a later run.
     pub fn measure(deviation: &Deviation) -> Measure {
         let mut measure = Measure::default();
         let numbers = [deviation.rmse, deviation.cosine, deviation.max_abs];
@@ -43,7 +43,7 @@ impl Loss {
         measure
     }
 
-    /// Adds a chunk; `Some` when it was the last one that was missing.
+    /// Adds a chunk; returns the error if all chunks are done.
     pub fn add(&self, first: u64, elements: u64, sums: DeviationSums) -> Option<Deviation> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let State::Going(left, chunks) = &mut *state else { return None };
@@ -60,7 +60,7 @@ impl Loss {
         Some(deviation)
     }
 
-    /// What was lost; `None` before all chunks are done.
+    /// The error; `None` before all chunks are done.
     pub fn deviation(&self) -> Option<Deviation> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Done(deviation) => Some(*deviation),
@@ -86,10 +86,10 @@ mod tests {
         let lens = [7, 5, 9];
         let of_order = |order: [usize; 3]| {
             let loss = Loss::new(21);
-            let told = order.map(|chunk| loss.add(starts[chunk], lens[chunk], chunks[chunk]));
-            assert!(told[0].is_none() && told[1].is_none());
-            assert_eq!(told[2], loss.deviation());
-            told[2].unwrap()
+            let added = order.map(|chunk| loss.add(starts[chunk], lens[chunk], chunks[chunk]));
+            assert!(added[0].is_none() && added[1].is_none());
+            assert_eq!(added[2], loss.deviation());
+            added[2].unwrap()
         };
         let mut whole = DeviationSums::default();
         chunks.iter().for_each(|chunk| whole.merge(chunk));

@@ -1,20 +1,20 @@
-//! How long work tells how far it is.
+//! Progress reporting for long operations.
 
-/// Told about the progress of long work, from several threads.
+/// Receives progress updates from several threads.
 pub trait Progress: Sync {
-    /// Work of so many bytes begins.
+    /// Starts an operation on `total_bytes` bytes.
     fn start(&self, total_bytes: u64);
 
-    /// So many more bytes are done.
+    /// Reports that `bytes` more bytes are done.
     fn advance(&self, bytes: u64);
 
-    /// So many bytes need not be done again: an earlier run did them.
-    fn taken_over(&self, bytes: u64) {
+    /// Reports `bytes` bytes that an earlier run completed.
+    fn reused(&self, bytes: u64) {
         self.advance(bytes);
     }
 }
 
-/// Tells nobody.
+/// Ignores all updates.
 pub struct NoProgress;
 
 impl Progress for NoProgress {

@@ -32,7 +32,7 @@ pub use scheme::Scheme;
 use layers::{Place, places};
 use role::Role;
 use scheme::Subject;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use trueup_blocks::DType;
 use trueup_formats::{Error, TensorInfo, listed, quote};
@@ -215,8 +215,11 @@ impl Recipe {
             ("--strict", self.strict && !is_scheme && !is_named),
         ];
         let Some((flag, _)) = flags.into_iter().find(|(_, is_idle)| *is_idle) else { return Ok(()) };
-        let problem = format!("{flag}: expected a quantized type, found none, so the option has no effect");
-        Err(Error::new(path, problem).help(format!("pass --type q4_k_m, for example, or omit {flag}")))
+        let problem = match self.scheme {
+            Some(scheme) => format!("{flag} has no effect with --type {}", scheme.name()),
+            None => format!("{flag} has no effect without --type"),
+        };
+        Err(Error::new(path, problem).help(format!("use a quantized type such as q4_k_m, or omit {flag}")))
     }
 
     /// The scheme, if one was asked for.
@@ -233,11 +236,9 @@ impl Recipe {
         let choices = self.choices(tensors, facts);
         let mut faults = self.faults(tensors, &choices, facts);
         if self.strict {
-            let short = tensors.iter().zip(&choices).filter(|(_, choice)| choice.falls_short);
-            let short: Vec<String> =
-                short.map(|(tensor, choice)| format!("{}: would be {}", quote(&tensor.name), choice.note)).collect();
-            if !short.is_empty() {
-                faults.push(format!("{}; change the type or the rule, or omit --strict", listed(&short, "; ")));
+            let reasons = shortfalls(tensors, &choices);
+            if !reasons.is_empty() {
+                faults.push(format!("{}; change the type or the rule, or omit --strict", listed(&reasons, "; ")));
             }
         }
         if faults.is_empty() { Ok(choices) } else { Err(RuleError(listed(&faults, "; "))) }
@@ -260,4 +261,22 @@ impl Recipe {
         };
         tensors.iter().zip(kept).zip(places).map(choose).collect()
     }
+}
+
+/// The tensors that cannot get their type, one clause for each reason, in the order of the tensors.
+fn shortfalls(tensors: &[TensorInfo], choices: &[Choice]) -> Vec<String> {
+    let mut reasons: Vec<(&str, &str, usize)> = Vec::new();
+    let mut known: HashMap<&str, usize> = HashMap::new();
+    for (tensor, choice) in tensors.iter().zip(choices).filter(|(_, choice)| choice.falls_short) {
+        let number = *known.entry(&choice.note).or_insert(reasons.len());
+        match reasons.get_mut(number) {
+            Some((_, _, count)) => *count += 1,
+            None => reasons.push((&choice.note, &tensor.name, 1)),
+        }
+    }
+    let clause = |(note, first, count): (&str, &str, usize)| match count {
+        1 => format!("{} would be {note}", quote(first)),
+        count => format!("{count} tensors (first {}) would be {note}", quote(first)),
+    };
+    reasons.into_iter().map(clause).collect()
 }

@@ -1,52 +1,52 @@
-//! What was done to each tensor, and what it cost.
+//! The type, size and quantization error of each tensor.
 
 use crate::resume::Resumed;
 use serde::Serialize;
 
-/// One line per tensor of the result.
+/// The report of a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// In the order of the file.
+    /// All tensors, in the order of the file.
     pub tensors: Vec<TensorReport>,
-    /// Bytes of all tensors before.
+    /// Size of all tensors in the source, in bytes.
     pub source_bytes: u64,
-    /// Bytes of all tensors after.
+    /// Size of all tensors in the output, in bytes.
     pub bytes: u64,
-    /// What a user should know: types that other programs do not load, tensors quantized a second time.
+    /// Notes for the user, such as types that other programs do not load, or tensors quantized a second time.
     pub notes: Vec<String>,
-    /// What was taken over from an earlier run; `None` unless that was asked for.
+    /// The tensors reused from an earlier run; `None` unless the run was resumed.
     pub resumed: Option<Resumed>,
 }
 
-/// What became of one tensor.
+/// The report of one tensor.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TensorReport {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its sizes, innermost first.
+    /// Shape, innermost dimension first.
     pub shape: Vec<u64>,
-    /// What it was.
+    /// Source type.
     pub source_type: &'static str,
-    /// What it is now.
+    /// Output type.
     #[serde(rename = "type")]
     pub dtype: &'static str,
-    /// Storage per weight, in bits.
+    /// Bits per weight in the output.
     pub bits_per_weight: f64,
-    /// Bytes now.
+    /// Size in the output, in bytes.
     pub bytes: u64,
-    /// Root mean square of the change; `None` when nothing was measured (dry run).
+    /// Root mean square error; `None` if nothing was measured (dry run).
     pub rmse: Option<f64>,
-    /// Cosine of the angle between before and after; `None` also for an all-zero tensor.
+    /// Cosine similarity of the weights before and after; also `None` for an all-zero tensor.
     pub cosine: Option<f64>,
-    /// The largest change of one weight.
+    /// Largest absolute error of a weight.
     pub max_error: Option<f64>,
-    /// Why it is not what was asked for.
+    /// Why the tensor does not have the requested type; empty if it has.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
 
 impl Report {
-    /// Storage per weight over the whole file, in bits.
+    /// Bits per weight of all tensors together.
     pub fn bits_per_weight(&self) -> f64 {
         let weights: u64 = self.tensors.iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum();
         8.0 * self.bytes as f64 / weights.max(1) as f64

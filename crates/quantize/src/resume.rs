@@ -1,4 +1,4 @@
-//! What an earlier run had finished of an output: taken over where its bytes are what was recorded, else done again.
+//! Resumes an earlier run: reuses tensors whose bytes match their recorded hash, and redoes the others.
 
 use crate::walk::walk;
 use serde::Serialize;
@@ -7,21 +7,21 @@ use std::path::Path;
 use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure};
 use trueup_formats::{Result, SourceFile, counted};
 
-/// How much of an output an earlier run had finished.
+/// The tensors that were reused from an earlier run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Resumed {
-    /// Tensors of the source.
+    /// Number of tensors of the source.
     pub tensors: usize,
-    /// Those that were taken over.
+    /// Number of reused tensors.
     pub taken_over: usize,
-    /// Their bytes in the output.
+    /// Bytes of the reused tensors in the output.
     pub bytes_taken_over: u64,
-    /// Those that were recorded as finished, but whose bytes were not what was recorded.
+    /// Number of tensors that were recorded as finished, but whose bytes differ from the record.
     pub redone: usize,
 }
 
 impl Resumed {
-    /// One sentence.
+    /// The numbers in one sentence.
     pub fn sentence(&self) -> String {
         format!(
             "resumed: {} of {} taken over ({} bytes), {} redone",
@@ -33,7 +33,7 @@ impl Resumed {
     }
 }
 
-/// The writer of a plan that reads `inputs`. With `resume` it continues what an earlier run of the same `command` kept.
+/// Creates the writer of a plan that reads `inputs`. With `resume`, it continues an earlier run of the same `command`.
 pub fn open_writer(plan: GgufPlan, inputs: &[&SourceFile], resume: bool, command: &str) -> Result<GgufWriter> {
     match resume {
         true => GgufWriter::resume(plan, inputs, command),
@@ -41,12 +41,12 @@ pub fn open_writer(plan: GgufPlan, inputs: &[&SourceFile], resume: bool, command
     }
 }
 
-/// What the earlier run kept beside each tensor of the source; `None` for one that is to be done. `outputs` are the
-/// tensors of the output that each becomes; `accept` looks at what was kept. All bytes are read back and hashed, on so
-/// many threads.
+/// The record of each source tensor from the earlier run; `None` if the tensor must be redone. `outputs` are the output
+/// tensors of each source tensor, and `accept` validates a record. All bytes are read back and hashed on `threads`
+/// threads.
 ///
 /// # Errors
-/// A number of threads that [`walk`] refuses. What cannot be read is done again.
+/// A number of threads that [`walk`] rejects. Tensors that cannot be read are redone.
 pub fn take_over(
     writer: &GgufWriter,
     outputs: &[Range<usize>],

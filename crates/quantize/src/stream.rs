@@ -1,10 +1,10 @@
-//! The stream of a file through the block codecs: chunks of whole rows, on all cores, in bounded memory.
+//! Quantizes a file in chunks of whole rows, on all cores, in bounded memory.
 //!
 //! ```text
-//! tensor  |  chunk 0  |  chunk 1  |  chunk 2 |     each: read -> f32 -> blocks -> measure -> written at its place
+//! tensor  |  chunk 0  |  chunk 1  |  chunk 2 |     each: read -> f32 -> blocks -> measure -> write at its offset
 //! ```
 //!
-//! The measures are added up in the order of chunks, so neither bytes nor report depend on the number of threads.
+//! Errors are summed in the order of chunks, so neither the bytes nor the report depend on the number of threads.
 
 use crate::exact::{OnGrid, exact_types_of_change};
 use crate::importance::{ImportanceOptions, TensorImportance, WeightedRows};
@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::recipe::{Choice, ModelFacts, Recipe};
 use crate::report::{Report, TensorReport};
 use crate::resume::{Resumed, open_writer, take_over};
-use crate::transcode::{Rooms, Transcoder};
+use crate::transcode::{Scratch, Transcoder};
 use crate::walk::{CHUNK_ELEMENTS, bytes_of, chunk_ranges, first_bytes, walk_with};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -23,42 +23,41 @@ use trueup_formats::gguf::{GgufPlan, GgufWriter, Measure, Metadata};
 use trueup_formats::{Checkpoint, Description, Error, Result, SourceFile, TensorInfo, counted, listed, quote};
 use trueup_formats::{LAYOUT_KEY, LAYOUT_SPLIT_SCALE, split_scale_tensors};
 
-/// How blocks are laid out in the file.
+/// Layout of blocks in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// Blocks as GGUF programs read them.
+    /// The standard layout of GGUF.
     Block,
-    /// Values and scales as two tensors (types that have this layout; others stay in blocks).
+    /// Values and scales as two tensors, for types that have this layout; other types are stored in blocks.
     Split,
 }
 
-/// What to do.
+/// Quantization options.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which tensor becomes what.
+    /// Assigns a type to each tensor.
     pub recipe: Recipe,
-    /// How blocks are laid out.
+    /// Layout of blocks.
     pub layout: Layout,
-    /// Threads; `None` is one per core.
+    /// Number of threads; `None` means one per core.
     pub threads: Option<usize>,
-    /// Plan and report, write nothing.
+    /// Report the types, but do not write the output.
     pub dry_run: bool,
-    /// Go on with what an earlier run of this kind left unfinished, and leave what is finished when this one is
-    /// interrupted.
+    /// Resume an interrupted run; if interrupted, keep finished tensors for the next run.
     pub resume: bool,
 }
 
-/// Writes `source`, a GGUF file, to `output` with other types. Returns what became of each tensor.
+/// Writes `source`, a GGUF file, to `output` with other types. Returns a report on each tensor.
 ///
 /// # Errors
-/// A rule that matches nothing, a type this build cannot decode, a weight that is not finite, and I/O; nothing is then
-/// left under the name of the output.
+/// A rule that matches nothing, a type that cannot be decoded, a weight that is not finite, and I/O. The output file is
+/// then not written.
 pub fn quantize(source: &dyn Checkpoint, output: &Path, options: &Options, progress: &dyn Progress) -> Result<Report> {
     quantize_with(source, output, options, None, progress)
 }
 
-/// The same, by the importance of the columns of weights.
+/// [`quantize`] with an importance matrix.
 ///
 /// # Errors
 /// As [`quantize`], and an importance matrix that does not cover the tensors.
@@ -84,7 +83,7 @@ pub fn quantize_with(
     if options.dry_run {
         return Ok(report);
     }
-    // The reference names a matrix that is not used, too.
+    // llama-quantize also names a matrix that is not used.
     let named = importance.filter(|importance| importance.exact || columns.is_used(&on_grid));
     let metadata = describe(metadata, &report, options, named);
     let infos: Vec<TensorInfo> = targets.iter().flat_map(|target| target.infos.iter().cloned()).collect();
@@ -112,7 +111,7 @@ pub fn quantize_with(
     Ok(report)
 }
 
-/// What happens to each tensor of a GGUF file, in their order.
+/// The choice for each tensor of a GGUF file, in their order.
 ///
 /// # Errors
 /// A source that is not a GGUF file, and those of [`Recipe::choose`].
@@ -127,14 +126,16 @@ pub fn choices_of(source: &dyn Checkpoint, recipe: &Recipe, has_importance: bool
 pub(crate) fn expect_gguf(source: &dyn Checkpoint) -> Result<&Metadata> {
     let Description::Gguf(metadata) = source.description() else {
         let problem = format!("expected a GGUF file, found {}", source.format());
-        return Err(Error::new(source.path(), problem).help("convert it first with `trueup convert`"));
+        let path = quote(&source.path().to_string_lossy());
+        let help = format!("convert it first with `trueup convert {path} model.gguf`");
+        return Err(Error::new(source.path(), problem).help(help));
     };
     Ok(metadata)
 }
 
-/// Bytes of the file that [`quantize_with`] would write, with its keys and padding. Upper bound: weights are not
-/// read, so the keys of the importance matrix are counted even if every tensor that would use it turns out to be on a
-/// grid.
+/// Size of the file that [`quantize_with`] would write, in bytes, with its keys and padding. This is an upper bound:
+/// weights are not read, so the keys of the importance matrix are counted even if all tensors that would use it are on
+/// a grid.
 ///
 /// # Errors
 /// As [`quantize_with`], before it writes.
@@ -152,13 +153,13 @@ pub fn file_bytes(source: &dyn Checkpoint, options: &Options, importance: Option
     Ok(GgufPlan::new(source.path(), &metadata, &infos, None)?.bytes())
 }
 
-/// One tensor on its way.
+/// One tensor of the source and its output.
 struct Target<'a> {
     source: &'a TensorInfo,
     choice: &'a Choice,
-    /// How the new type is split, when it is.
+    /// The split-scale layout of the new type, if it is used.
     split: Option<SplitScale>,
-    /// What the file will hold: the tensor, or its values and scales.
+    /// The output tensors: the tensor, or its values and scales.
     infos: Vec<TensorInfo>,
 }
 
@@ -182,7 +183,7 @@ impl<'a> Target<'a> {
         Transcoder::new(self.source.dtype, self.choice.dtype)
     }
 
-    /// The elements of each chunk. A row that has an importance is not divided.
+    /// The elements of each chunk. Rows with importance are not divided.
     fn chunks(&self, is_weighted: bool) -> impl Iterator<Item = Range<u64>> + use<> {
         let (total, row) = (self.source.shape.iter().product(), self.source.shape[0]);
         let rows = (is_weighted && row > CHUNK_ELEMENTS)
@@ -192,7 +193,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A tensor that must be decoded but cannot be is refused before anything is written; all are listed.
+/// Rejects tensors that must be decoded but cannot be. The message lists all of them.
 fn refuse_unreadable(source: &dyn Checkpoint, targets: &[Target]) -> Result<()> {
     let unreadable =
         targets.iter().filter(|target| !target.transcoder().is_copy() && target.source.dtype.codec().is_none());
@@ -205,7 +206,7 @@ fn refuse_unreadable(source: &dyn Checkpoint, targets: &[Target]) -> Result<()> 
     Err(Error::new(source.path(), problem).help("start from the f16, bf16 or f32 file of the model"))
 }
 
-/// The tensors on a grid, among those that change from floats to blocks.
+/// The tensors on a grid, among those that are converted from floats to blocks.
 fn look_for_grids(source: &dyn Checkpoint, targets: &[Target], threads: Option<usize>) -> Result<OnGrid> {
     let mut on_grid = OnGrid::default();
     for (number, Target { source: tensor, choice, .. }) in targets.iter().enumerate() {
@@ -215,7 +216,7 @@ fn look_for_grids(source: &dyn Checkpoint, targets: &[Target], threads: Option<u
     Ok(on_grid)
 }
 
-/// The report as far as it is known before the work.
+/// The report before the run, without errors.
 fn report_of(targets: &[Target], options: &Options) -> Report {
     let line = |target: &Target| TensorReport {
         name: target.source.name.clone(),
@@ -232,7 +233,7 @@ fn report_of(targets: &[Target], options: &Options) -> Report {
     let tensors: Vec<TensorReport> = targets.iter().map(line).collect();
     let mut notes = Vec::new();
     if targets.iter().any(|target| target.choice.dtype == DType::Q8_1) {
-        notes.push("only trueup reads files with q8_1 tensors; other GGUF programs refuse them".to_owned());
+        notes.push("only trueup reads files with q8_1 tensors; other GGUF programs reject them".to_owned());
     }
     let changed = |target: &&Target| target.source.dtype.is_quantized() && !target.transcoder().is_copy();
     let (again, decoded): (Vec<&Target>, Vec<&Target>) =
@@ -267,7 +268,7 @@ fn report_of(targets: &[Target], options: &Options) -> Report {
     }
 }
 
-/// The source's metadata with what is new about the file. `importance` is the importance matrix, if a tensor uses it.
+/// The metadata of the output. `importance` is the importance matrix, if a tensor uses it.
 fn describe(
     metadata: &Metadata,
     report: &Report,
@@ -297,7 +298,7 @@ fn describe(
     metadata
 }
 
-/// The work on all chunks of all tensors.
+/// A run over all chunks of all tensors.
 struct Stream<'a> {
     source: &'a dyn Checkpoint,
     writer: &'a GgufWriter,
@@ -307,16 +308,16 @@ struct Stream<'a> {
     progress: &'a dyn Progress,
     /// The output tensors of each tensor.
     outputs: Vec<Range<usize>>,
-    /// What each tensor lost; that of a tensor that is taken over is known before.
+    /// The quantization error of each tensor. For reused tensors, it is known before the run.
     losses: Vec<Loss>,
 }
 
-/// What each thread has of its own.
+/// Per-thread buffers.
 #[derive(Default)]
 struct Own {
     source: Vec<u8>,
     target: Vec<u8>,
-    rooms: Rooms,
+    scratch: Scratch,
 }
 
 /// Consecutive elements of one tensor.
@@ -342,23 +343,23 @@ impl<'a> Stream<'a> {
         Stream { source, writer, targets, importance, on_grid, progress, outputs: outputs.collect(), losses }
     }
 
-    /// Takes over what an earlier run finished.
+    /// Reuses the tensors that an earlier run finished.
     fn take_over(&mut self, threads: Option<usize>) -> Result<Resumed> {
         let accept = |measure: &Measure| Loss::of_measure(measure).is_some();
         let (taken, resumed) = take_over(self.writer, &self.outputs, accept, (threads, self.source.path()))?;
         for ((target, loss), measure) in self.targets.iter().zip(&mut self.losses).zip(taken) {
             if let Some(known) = measure.as_ref().and_then(Loss::of_measure) {
                 *loss = known;
-                self.progress.taken_over(target.source.bytes);
+                self.progress.reused(target.source.bytes);
             }
         }
         Ok(resumed)
     }
 
-    /// Does all chunks of what is not taken over.
+    /// Converts all chunks of the tensors that are not reused.
     fn run(&self, threads: Option<usize>) -> Result<()> {
         let missing = self.targets.iter().zip(&self.losses).enumerate();
-        // Asked before the first chunk of a tensor is listed.
+        // Evaluated before the first chunk of a tensor is listed.
         let missing = missing.filter(|(_, (_, loss))| loss.deviation().is_none());
         let chunks = missing.flat_map(|(tensor, (target, _))| {
             let is_weighted = self.importance.of(tensor).is_some();
@@ -379,13 +380,13 @@ impl<'a> Stream<'a> {
         let transcoder = target.transcoder();
         let done = match self.importance.of(chunk.tensor) {
             _ if self.on_grid.is_exact(chunk.tensor) => {
-                transcoder.transcode_exact(bytes, blocks, &mut own.rooms, &mut loss)
+                transcoder.transcode_exact(bytes, blocks, &mut own.scratch, &mut loss)
             }
             Some(importance) => {
                 let rows = WeightedRows::new(target.source, &chunk.elements, importance);
-                transcoder.transcode_weighted(bytes, blocks, &mut own.rooms, &rows, &mut loss)
+                transcoder.transcode_weighted(bytes, blocks, &mut own.scratch, &rows, &mut loss)
             }
-            None => transcoder.transcode(bytes, blocks, &mut own.rooms, Some(&mut loss)),
+            None => transcoder.transcode(bytes, blocks, &mut own.scratch, Some(&mut loss)),
         };
         done.map_err(|unfit| {
             let element = first + unfit.place;

@@ -5,8 +5,8 @@
 //!                    └──── finite? ─────┘
 //! ```
 //!
-//! A chunk is processed in parts that fit into the first-level cache, in buffers that each thread keeps, because page
-//! faults of large new buffers would cost more than the codecs.
+//! A chunk is processed in pieces that fit in the L1 cache. Each thread reuses its buffers, because page faults of new
+//! buffers would take longer than the codecs.
 
 use crate::importance::WeightedRows;
 use crate::walk::bytes_of;
@@ -14,46 +14,46 @@ use std::path::Path;
 use trueup_blocks::{Codec, DType, DeviationSums, are_bytes_finite, encode_exact, first_not_finite};
 use trueup_formats::{Error, TensorInfo, element_indices, quote, significant};
 
-/// From one type to another. Both have a codec, unless they are the same; blocks divide what is transcoded.
+/// A conversion from one type to another. Both types must have a codec unless they are equal. Only whole blocks are
+/// converted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transcoder {
     source: DType,
     target: DType,
 }
 
-/// An element that the new type cannot hold.
+/// An element that the new type cannot represent.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Unfit {
-    /// Its place in the chunk.
+    /// Its index in the chunk.
     pub place: u64,
-    /// Its value and why that cannot be kept.
+    /// Its value, and why the new type cannot represent it.
     problem: String,
-    /// What to do.
+    /// The remedy.
     help: String,
 }
 
-/// How the help for values that are too large begins.
+/// The start of the help for values that are too large.
 const KEEP: &str = "keep the tensor";
 
-/// Elements that are between two types at once: their f32 stay in the first level cache. A multiple of every block
-/// length.
+/// Elements converted at a time; their f32 values fit in the L1 cache. A multiple of every block length.
 const PIECE_ELEMENTS: usize = 4096;
 
-/// Room for the elements that are between two types.
+/// Buffers of a thread for the f32 values of elements that are converted.
 #[derive(Debug)]
-pub struct Rooms {
+pub struct Scratch {
     weights: Box<[f32]>,
     decoded: Box<[f32]>,
 }
 
-impl Default for Rooms {
-    fn default() -> Rooms {
-        Rooms { weights: [0.0; PIECE_ELEMENTS].into(), decoded: [0.0; PIECE_ELEMENTS].into() }
+impl Default for Scratch {
+    fn default() -> Scratch {
+        Scratch { weights: [0.0; PIECE_ELEMENTS].into(), decoded: [0.0; PIECE_ELEMENTS].into() }
     }
 }
 
-impl Rooms {
-    /// Room for so many elements twice: before and after.
+impl Scratch {
+    /// Buffers for `count` source and decoded elements.
     fn of(&mut self, count: usize) -> (&mut [f32], &mut [f32]) {
         if self.weights.len() < count {
             (self.weights, self.decoded) = (vec![0.0; count].into(), vec![0.0; count].into());
@@ -62,33 +62,33 @@ impl Rooms {
     }
 }
 
-/// Bytes of the elements that are looked at together.
+/// Size of a piece of elements in bytes.
 pub fn piece_bytes(dtype: DType) -> usize {
     PIECE_ELEMENTS / dtype.block_len() * dtype.block_bytes()
 }
 
 impl Transcoder {
-    /// From `source` to `target`.
+    /// Creates a conversion from `source` to `target`.
     pub fn new(source: DType, target: DType) -> Transcoder {
         Transcoder { source, target }
     }
 
-    /// Whether bytes stay as they are.
+    /// Whether bytes are copied unchanged.
     pub fn is_copy(self) -> bool {
         self.source == self.target
     }
 
-    /// Writes `source` in the new type to `target`, which has room for exactly that. `loss` accumulates the encoding
-    /// error; a copy has none.
+    /// Converts `source` to the new type, and writes the result to `target`, which must have exactly its size. `loss`
+    /// accumulates the quantization error; a copy has none.
     ///
     /// # Errors
-    /// An element that is not finite, or is not in the new type; `target` then holds anything. Elements of a type
-    /// without a codec are copied unchecked.
+    /// An element that is not finite in the source or in the new type; the contents of `target` are then unspecified.
+    /// Elements of a type without a codec are copied unchecked.
     pub fn transcode(
         self,
         source: &[u8],
         target: &mut [u8],
-        rooms: &mut Rooms,
+        scratch: &mut Scratch,
         mut loss: Option<&mut DeviationSums>,
     ) -> Result<(), Unfit> {
         if self.is_copy() {
@@ -98,13 +98,13 @@ impl Transcoder {
         let sources = source.chunks(piece_bytes(self.source));
         for (number, (source, target)) in sources.zip(target.chunks_mut(piece_bytes(self.target))).enumerate() {
             let encode = codec_of(self.target).encode;
-            self.piece(source, target, rooms, loss.as_deref_mut(), encode)
+            self.piece(source, target, scratch, loss.as_deref_mut(), encode)
                 .map_err(|unfit| unfit.after(number * PIECE_ELEMENTS))?;
         }
         Ok(())
     }
 
-    /// Checks elements that are copied: damage would otherwise pass unnoticed.
+    /// Checks that copied elements are finite.
     ///
     /// # Errors
     /// An element that is NaN or infinite. A type without a codec is not checked.
@@ -121,7 +121,7 @@ impl Transcoder {
         })
     }
 
-    /// The same for whole rows whose columns have an importance.
+    /// [`Transcoder::transcode`] for whole rows with importance.
     ///
     /// # Errors
     /// As [`Transcoder::transcode`].
@@ -129,7 +129,7 @@ impl Transcoder {
         self,
         source: &[u8],
         target: &mut [u8],
-        rooms: &mut Rooms,
+        scratch: &mut Scratch,
         rows: &WeightedRows,
         loss: &mut DeviationSums,
     ) -> Result<(), Unfit> {
@@ -140,7 +140,7 @@ impl Transcoder {
         for (row, (source, target)) in sources.zip(target.chunks_mut(to as usize)).enumerate() {
             let importance = rows.importance_of(row);
             let encode = |weights: &[f32], bytes: &mut [u8]| encode_weighted(weights, importance, bytes);
-            self.piece(source, target, rooms, Some(loss), encode).map_err(|unfit| unfit.after(row * columns))?;
+            self.piece(source, target, scratch, Some(loss), encode).map_err(|unfit| unfit.after(row * columns))?;
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ impl Transcoder {
         self,
         source: &[u8],
         target: &mut [u8],
-        rooms: &mut Rooms,
+        scratch: &mut Scratch,
         loss: &mut DeviationSums,
     ) -> Result<(), Unfit> {
         let sources = source.chunks(piece_bytes(self.source));
@@ -162,30 +162,30 @@ impl Transcoder {
             let encode = |weights: &[f32], bytes: &mut [u8]| {
                 encode_exact(self.source, self.target, weights, bytes);
             };
-            self.piece(source, target, rooms, Some(loss), encode)
+            self.piece(source, target, scratch, Some(loss), encode)
                 .map_err(|unfit| unfit.after(number * PIECE_ELEMENTS))?;
         }
         Ok(())
     }
 
-    /// Decodes, encodes and checks elements that fit into the rooms.
+    /// Decodes, encodes and checks one piece.
     fn piece(
         self,
         source: &[u8],
         target: &mut [u8],
-        rooms: &mut Rooms,
+        scratch: &mut Scratch,
         mut loss: Option<&mut DeviationSums>,
         encode: impl Fn(&[f32], &mut [u8]),
     ) -> Result<(), Unfit> {
         let (from, to) = (codec_of(self.source), codec_of(self.target));
-        let (weights, decoded) = rooms.of(elements(self.source, source));
+        let (weights, decoded) = scratch.of(elements(self.source, source));
         (from.decode)(source, weights);
         encode(weights, target);
         let is_finite = match &mut loss {
             Some(loss) => {
                 (to.decode)(target, decoded);
                 loss.add_finite(weights, decoded);
-                // Squares of f32 do not overflow: of what is finite, the sums are.
+                // Squares of f32 do not overflow in f64, so the sums of finite elements are finite.
                 loss.is_finite()
             }
             None => first_not_finite(weights).is_none() && are_bytes_finite(self.target, target),
@@ -196,26 +196,26 @@ impl Transcoder {
         if let Some(place) = first_not_finite(weights) {
             return Err(self.damaged(place, source, weights[place]));
         }
-        // A block whose scale is not finite has elements that are not; the one to blame is the largest.
+        // If the scale of a block is not finite, its largest element is reported.
         (to.decode)(target, decoded);
         first_not_finite(decoded).map_or(Ok(()), |place| Err(self.too_large(place, weights)))
     }
 
-    /// The same without a look at the elements.
-    pub fn transcode_unchecked(self, source: &[u8], target: &mut [u8], rooms: &mut Rooms) {
+    /// [`Transcoder::transcode`] without any checks.
+    pub fn transcode_unchecked(self, source: &[u8], target: &mut [u8], scratch: &mut Scratch) {
         if self.is_copy() {
             return target.copy_from_slice(source);
         }
         let (from, to) = (codec_of(self.source), codec_of(self.target));
         let sources = source.chunks(piece_bytes(self.source));
         for (source, target) in sources.zip(target.chunks_mut(piece_bytes(self.target))) {
-            let weights = &mut rooms.weights[..elements(self.source, source)];
+            let weights = &mut scratch.weights[..elements(self.source, source)];
             (from.decode)(source, weights);
             (to.encode)(weights, target);
         }
     }
 
-    /// An element of the source that is no finite f32.
+    /// The error for an element of the source that is not finite in f32.
     fn damaged(self, place: usize, bytes: &[u8], found: f32) -> Unfit {
         if self.source == DType::F64 {
             let exact = decode_exact(DType::F64, bytes)[place];
@@ -232,11 +232,11 @@ impl Transcoder {
             }
         }
         let problem = format!("is {}", significant(f64::from(found), 7));
-        let help = "the model is damaged; get the checkpoint again";
+        let help = "the model is damaged; get the file again, or convert the model again";
         Unfit { place: place as u64, problem, help: help.to_owned() }
     }
 
-    /// An element that became infinite; in a block, the largest of those that share its scale.
+    /// The error for an element that became infinite; in a block, for the largest element with the same scale.
     fn too_large(self, place: usize, weights: &[f32]) -> Unfit {
         let length = self.target.block_len();
         let start = place / length * length;
@@ -258,7 +258,7 @@ impl Unfit {
         self.help.starts_with(KEEP)
     }
 
-    /// The same, with its place counted from so many elements before.
+    /// The same error with an index that is larger by `elements`.
     fn after(self, elements: usize) -> Unfit {
         Unfit { place: self.place + elements as u64, ..self }
     }
@@ -271,19 +271,19 @@ impl Unfit {
         self.in_tensor(path, tensor, element)
     }
 
-    /// As an error of a file's tensor; `element` is the number of the element in it.
+    /// The error message for a tensor of a file; `element` is the index of the element in the tensor.
     pub fn in_tensor(self, path: &Path, tensor: &TensorInfo, element: u64) -> Error {
         let problem = format!("element {:?} {}", element_indices(element, &tensor.shape), self.problem);
         Error::new(path, problem).at(format!("tensor {}", quote(&tensor.name))).help(self.help)
     }
 }
 
-/// A number with all of its digits, or with four if they are many.
+/// A number with all digits, or with four significant digits if it is large.
 fn short(value: f32) -> String {
     if value.abs() < 1e9 { value.to_string() } else { format!("{value:.3e}") }
 }
 
-/// Elements as the exact numbers that the bytes stand for.
+/// Decodes elements exactly, to f64.
 pub fn decode_exact(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     let mut weights = vec![0.0; elements(dtype, bytes)];
     (codec_of(dtype).decode_exact)(bytes, &mut weights);
@@ -296,27 +296,27 @@ fn elements(dtype: DType, bytes: &[u8]) -> usize {
 
 /// The codec of a type that was checked to have one.
 fn codec_of(dtype: DType) -> &'static Codec {
-    dtype.codec().unwrap_or_else(|| unreachable!("{dtype} was refused before"))
+    dtype.codec().unwrap_or_else(|| unreachable!("{dtype} was rejected before"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The same whether losses are measured or not, and wherever the elements stand.
+    /// The message, which must be the same with and without `loss`, and for any number of pieces before the element.
     fn message(transcoder: Transcoder, bytes: Vec<u8>) -> String {
-        let told = |pieces: usize, is_measured: bool| {
+        let message = |pieces: usize, is_measured: bool| {
             let bytes = [vec![0; pieces * piece_bytes(transcoder.source)], bytes.clone()].concat();
             let mut target = vec![0; bytes_of(elements(transcoder.source, &bytes) as u64, transcoder.target) as usize];
             let mut loss = DeviationSums::default();
             let measured = Some(&mut loss).filter(|_| is_measured);
-            let unfit = transcoder.transcode(&bytes, &mut target, &mut Rooms::default(), measured).unwrap_err();
+            let unfit = transcoder.transcode(&bytes, &mut target, &mut Scratch::default(), measured).unwrap_err();
             let tensor = TensorInfo { name: "t".to_owned(), shape: vec![1 << 20], dtype: transcoder.source, bytes: 0 };
             let element = 100 + unfit.place - (pieces * PIECE_ELEMENTS) as u64;
             unfit.in_tensor(Path::new("m"), &tensor, element).to_string()
         };
-        let first = told(0, false);
-        assert_eq!([told(0, true), told(3, false), told(3, true)], [&first; 3].map(String::clone));
+        let first = message(0, false);
+        assert_eq!([message(0, true), message(3, false), message(3, true)], [&first; 3].map(String::clone));
         first
     }
 

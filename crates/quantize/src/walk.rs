@@ -13,28 +13,27 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use trueup_blocks::DType;
 use trueup_formats::{Error, Result};
 
-/// Elements of a chunk, about; rounded to whole units, or to whole blocks of one very long row. A multiple of every
-/// block length.
+/// Approximate number of elements of a chunk; rounded to whole units, or to whole blocks of one very long row. A
+/// multiple of every block length.
 pub const CHUNK_ELEMENTS: u64 = 1 << 18;
 
-/// The most threads that are started.
+/// Maximum number of threads.
 const THREADS_MAX: usize = 1024;
 
-/// Splits `total` elements into ranges of whole units (rows) of about [`CHUNK_ELEMENTS`]. A unit larger than that is
-/// split itself, at multiples of [`CHUNK_ELEMENTS`], so that no range is ever larger.
+/// Splits `total` elements into ranges of whole units (rows) of about [`CHUNK_ELEMENTS`]. A larger unit is
+/// split at multiples of [`CHUNK_ELEMENTS`], so no range is larger.
 pub fn chunk_ranges(total: u64, unit: u64) -> impl Iterator<Item = Range<u64>> {
     let unit = unit.clamp(1, CHUNK_ELEMENTS);
     let step = CHUNK_ELEMENTS / unit * unit;
     (0..total.div_ceil(step)).map(move |chunk| chunk * step..total.min((chunk + 1) * step))
 }
 
-/// Bytes of `elements` elements; whole blocks, as recipe and readers have made sure.
+/// Size of `elements` elements in bytes. The recipe and the readers guarantee whole blocks.
 pub fn bytes_of(elements: u64, dtype: DType) -> u64 {
     dtype.row_bytes(elements).unwrap_or_else(|| unreachable!("{elements} elements are not whole blocks of {dtype}"))
 }
 
-/// The first bytes of a buffer that is used again and again, and grows where they are more than it has; what they hold
-/// is left open.
+/// Returns the first `bytes` bytes of a reusable buffer, growing it if necessary; the contents are unspecified.
 pub fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> &mut [u8] {
     let bytes = bytes as usize;
     if buffer.len() < bytes {
@@ -43,16 +42,17 @@ pub fn first_bytes(buffer: &mut Vec<u8>, bytes: u64) -> &mut [u8] {
     &mut buffer[..bytes]
 }
 
-/// Chunks whose results are kept at once: enough to keep every thread busy, few enough for models of any size.
+/// Number of chunks whose results are kept at the same time: enough to keep every thread busy, and few enough for
+/// models of any size.
 const BATCH_CHUNKS: usize = 4096;
 
-/// Does `work` on each chunk, on so many threads (`None` is one per core), and hands each result to `done`, in the
-/// order of chunks. Chunks are begun in their order too, so that files are read from front to back. `path` is the file
-/// that messages name.
+/// Runs `work` on each chunk with up to `threads` threads (`None` means one per core), and passes each result to `done`
+/// in the order of chunks. Chunks are also started in order, so that files are read from front to back. `path` is the
+/// file in error messages.
 ///
 /// # Errors
-/// That of the first chunk whose `work` fails, and a number of threads that is 0, more than 1024 or more than the
-/// system starts.
+/// The error of the first chunk whose `work` fails, and a number of threads that is 0, more than 1024, or more than the
+/// system can start.
 pub fn walk<C: Send + Sync, T: Send>(
     chunks: impl Iterator<Item = C>,
     threads: Option<usize>,
@@ -63,7 +63,7 @@ pub fn walk<C: Send + Sync, T: Send>(
     walk_with(chunks, threads, path, |(), chunk| work(chunk), done)
 }
 
-/// As [`walk`], with something of its own for each thread: buffers, which then stay in its cache and are made once.
+/// As [`walk`], with a separate state for each thread, such as buffers, which are created once and stay in its cache.
 pub fn walk_with<C: Send + Sync, S: Default, T: Send>(
     mut chunks: impl Iterator<Item = C>,
     threads: Option<usize>,
@@ -96,7 +96,7 @@ pub fn walk_with<C: Send + Sync, S: Default, T: Send>(
         };
         let mut results: Vec<(usize, Result<T>)> = pool.broadcast(worker).into_iter().flatten().collect();
         results.sort_unstable_by_key(|(number, _)| *number);
-        // Whoever fails, those before him have begun and end.
+        // All chunks before a failed one were started, and have finished.
         let results = results.into_iter().map(|(_, result)| result).collect::<Result<Vec<T>>>()?;
         batch.iter().zip(results).for_each(|(chunk, result)| done(chunk, result));
     }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_threads_that_means_nothing_is_refused_before_any_starts() {
+    fn an_invalid_number_of_threads_is_rejected() {
         for threads in [0, 1025, 1_000_000, usize::MAX] {
             let error = walk(0..1, Some(threads), Path::new("m.gguf"), |_| Ok(()), |_, ()| ()).unwrap_err().to_string();
             assert!(error.contains(&format!("expected 1 to 1024 threads, found {threads}")), "{error}");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_chunk_that_fails_is_the_one_that_is_told() {
+    fn the_error_of_the_first_failing_chunk_is_returned() {
         for threads in [1, 2, 7] {
             let fail = |number: &usize| match number % 5 {
                 3 => Err(Error::new("m", format!("chunk {number}"))),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_has_of_its_own_lasts_from_chunk_to_chunk() {
+    fn the_state_of_a_thread_lasts_from_chunk_to_chunk() {
         let count = |seen: &mut usize, _: &usize| {
             *seen += 1;
             Ok(*seen)

@@ -298,22 +298,30 @@ impl Attestation {
             let expected = format!("a model{and_matrix}");
             return wrong("predicate.buildDefinition.resolvedDependencies", &expected, &counted(inputs.len(), "file"));
         };
-        let files = || std::iter::once(&output.file).chain(inputs);
-        if let Some(file) = files().find(|file| !is_plain(&file.name)) {
-            return wrong("name", "a file name without a directory", &quote(&file.name));
+        let inputs = inputs.iter().enumerate();
+        let inputs =
+            inputs.map(|(index, file)| (format!("predicate.buildDefinition.resolvedDependencies[{index}]"), file));
+        let files: Vec<_> = std::iter::once(("subject[0]".to_owned(), &output.file)).chain(inputs).collect();
+        if let Some((place, file)) = files.iter().find(|(_, file)| !is_plain(&file.name)) {
+            return wrong(&format!("{place}.name"), "a file name without a directory", &quote(&file.name));
         }
         let Parameters { source, importance: used, .. } = self.parameters();
-        let named = importance.zip(used.as_ref()).map(|(file, used)| (&used.file, &file.name));
-        for (name, expected) in std::iter::once((source, &first.name)).chain(named) {
+        let named = importance.zip(used.as_ref()).map(|(file, used)| ("importance.file", &used.file, &file.name));
+        for (field, name, expected) in std::iter::once(("source", source, &first.name)).chain(named) {
             if name != expected {
-                let place = "predicate.buildDefinition.externalParameters";
-                return wrong(place, &format!("{}, as in resolvedDependencies", quote(expected)), &quote(name));
+                let place = format!("predicate.buildDefinition.externalParameters.{field}");
+                return wrong(&place, &format!("{}, as in resolvedDependencies", quote(expected)), &quote(name));
             }
         }
-        let of_tensors = output.annotations.tensors.iter();
-        let of_tensors = of_tensors.flat_map(|tensor| std::iter::once(&tensor.sha256).chain(&tensor.scale_sha256));
-        match files().map(|file| &file.digest.sha256).chain(of_tensors).find(|hash| !is_sha256(hash)) {
-            Some(hash) => wrong("sha256", "64 lower-case hexadecimal digits", &quote(hash)),
+        let of_files = files.iter().map(|(place, file)| (format!("{place}.digest.sha256"), &file.digest.sha256));
+        let of_tensors = output.annotations.tensors.iter().enumerate().flat_map(|(index, tensor)| {
+            let place = format!("subject[0].annotations.tensors[{index}]");
+            let scales = tensor.scale_sha256.iter().map(|hash| ("scale_sha256", hash));
+            let hashes = std::iter::once(("sha256", &tensor.sha256)).chain(scales);
+            hashes.map(|(field, hash)| (format!("{place}.{field}"), hash)).collect::<Vec<_>>()
+        });
+        match of_files.chain(of_tensors).find(|(_, hash)| !is_sha256(hash)) {
+            Some((place, hash)) => wrong(&place, "64 lower-case hexadecimal digits", &quote(hash)),
             None => Ok(()),
         }
     }

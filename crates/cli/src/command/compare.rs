@@ -32,8 +32,9 @@ measured.
 A model that is not a GGUF file, such as a Hugging Face directory, is converted to a temporary GGUF file first. The \
 matrices keep their types.
 
-The text is divided into chunks of 512 tokens. In each chunk, the first half is context only; every position of the \
-second half except the last predicts the next token. Chunks and formulas are those of llama-perplexity.";
+The text is divided into chunks of 512 tokens. In each chunk, the first half is context only; at each position of the \
+second half except the last, the prediction of the next token is scored. Chunks and formulas are those of \
+llama-perplexity.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,10 +75,10 @@ pub struct Arguments {
     /// Directory for the temporary GGUF file of a model that is converted [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     temp_dir: Option<PathBuf>,
-    /// Text to measure on; not needed if the reference is a file of logits, which contains the tokens
+    /// Text on which the model is measured; not needed if the reference is a file of logits, which contains the tokens
     #[arg(long, value_name = "FILE")]
     corpus: Option<PathBuf>,
-    /// Use at most N chunks of the text
+    /// Use at most N chunks of the text [default: all]
     #[arg(long, value_name = "N", value_parser = value::tokens, allow_negative_numbers = true)]
     chunks: Option<usize>,
     /// Save the logits of the reference to FILE, or those of the model if there is no reference
@@ -178,6 +179,9 @@ impl Against {
             let has_kv = arguments.place.session(1).kv.is_some();
             return Ok(if has_kv { Against::Itself } else { Against::Nothing });
         };
+        if !path.exists() {
+            return Err(Failure::new(format!("--against: {} does not exist", shown(path))));
+        }
         if path.is_file() && LogitsFile::is_one(&SourceFile::open(path)?) {
             if arguments.save_logits.is_some() {
                 let problem = "--save-logits: the reference is already a file of logits; remove the option";
@@ -228,14 +232,16 @@ fn shown(path: &Path) -> String {
     quote(&path.to_string_lossy())
 }
 
-/// The failure to open the reference.
+/// The error of a reference that cannot be opened. A file of an unknown format could have been meant as either kind of
+/// reference.
 fn no_reference(failure: Failure) -> Failure {
     let problem = failure.sentence().unwrap_or_default();
-    Failure::new(format!("{problem} (--against takes a model or a file of logits)"))
+    let help = if problem.contains(": magic at byte 0: ") { "; pass a model or a file of logits" } else { "" };
+    Failure::new(format!("--against: {problem}{help}"))
 }
 
 fn no_corpus() -> Failure {
-    Failure::new("--corpus is missing; pass a text file to measure on")
+    Failure::new("--corpus is required unless --against is a file of logits; pass --corpus FILE")
 }
 
 /// Checks the outputs and reads the corpus before any work. The text is empty if the reference has the tokens.
@@ -361,11 +367,30 @@ impl Names<'_> {
 }
 
 fn with_error(estimate: Estimate, digits: usize) -> String {
-    format!("{:.digits$} ± {:.digits$}", estimate.value, estimate.error)
+    format!("{} ± {:.digits$}", fixed(estimate.value, digits), estimate.error)
 }
 
 fn percent(estimate: Estimate, digits: usize) -> String {
-    format!("{:.digits$}% ± {:.digits$}%", 100.0 * estimate.value, 100.0 * estimate.error)
+    format!("{}% ± {:.digits$}%", fixed(100.0 * estimate.value, digits), 100.0 * estimate.error)
+}
+
+/// A number with `digits` decimals; without a sign if all of them are zero.
+fn fixed(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$}");
+    let is_zero = |text: &str| text.bytes().all(|byte| matches!(byte, b'0' | b'.'));
+    text.strip_prefix('-').filter(|rest| is_zero(rest)).map(str::to_owned).unwrap_or(text)
+}
+
+/// A change in percent, with a sign unless it is shown as zero.
+fn change(value: f64) -> String {
+    let text = fixed(100.0 * value, 3);
+    let is_plus = !text.starts_with('-') && text.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
+    format!("{}{text}%", if is_plus { "+" } else { "" })
+}
+
+/// Text of a model, safe to print on one line; newlines are shown as `\n`.
+fn on_one_line(text: &str) -> String {
+    quote(&text.replace('\n', "\\n"))
 }
 
 /// The main figures.
@@ -389,8 +414,7 @@ fn percentile_table(against: &AgainstFigures) -> String {
         percentiles.iter().find(|known| known.percent == percent).map(|known| known.value)
     };
     let row = |name: String, kl: Option<f64>, change: Option<f64>| {
-        let change = change.map_or_else(String::new, |change| format!("{:+.3}%", 100.0 * change));
-        [name, kl.map_or_else(String::new, |kl| format!("{kl:.6}")), change]
+        [name, kl.map_or_else(String::new, |kl| fixed(kl, 6)), change.map_or_else(String::new, self::change)]
     };
     let mut rows = vec![row("maximum".to_owned(), Some(kl.maximum), Some(probability.maximum))];
     rows.extend(probability.percentiles.iter().map(|known| {
@@ -427,16 +451,16 @@ fn layers(comparison: &Comparison) -> Option<String> {
 fn worst(worst: &[WorstPosition]) -> String {
     let token = |token: &str, probability: Option<f64>| {
         let probability = probability.map_or_else(String::new, |share| format!(" ({:.1}%)", 100.0 * share));
-        format!("\"{}\"{probability}", quote(token))
+        format!("\"{}\"{probability}", on_one_line(token))
     };
     let rows: Vec<[String; 6]> = worst
         .iter()
         .map(|position| {
             let start = position.context.char_indices().rev().nth(39).map_or(0, |(start, _)| start);
             [
-                format!("{:.4}", position.kl),
+                fixed(position.kl, 4),
                 format!("{}:{}", position.chunk, position.position),
-                format!("…{}", quote(&position.context[start..])),
+                format!("…{}", on_one_line(&position.context[start..])),
                 format!(
                     "{} {:.1}%, reference {:.1}%",
                     token(&position.next, None),
@@ -457,4 +481,26 @@ fn worst(worst: &[WorstPosition]) -> String {
         Column("reference's top", Side::Left),
     ];
     format!("positions with the largest KL divergence:\n{}", table(columns, &rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_has_no_sign() {
+        assert_eq!(
+            [-0.0, -0.000_000_4, 0.0, -0.000_000_6].map(|value| fixed(value, 6)).join(" "),
+            "0.000000 0.000000 0.000000 -0.000001"
+        );
+        assert_eq!(
+            [-0.0, -0.000_004, 0.000_004, -0.5, 0.5].map(change).join(" "),
+            "0.000% 0.000% 0.000% -50.000% +50.000%"
+        );
+    }
+
+    #[test]
+    fn newlines_in_texts_are_escaped() {
+        assert_eq!(on_one_line("a\nb\t"), "a\\nb\\u{9}");
+    }
 }

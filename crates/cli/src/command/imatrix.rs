@@ -17,10 +17,10 @@ use trueup::text;
 
 /// Description in `--help`.
 pub const LONG_ABOUT: &str = "\
-Compute an importance matrix: how much each column of each weight matrix matters on a text
+Compute an importance matrix for quantization from a text
 
-For each matrix, the squares of the inputs of each column are summed over the text. The file has the format of \
-llama-imatrix. It is written after every 10 chunks, so that --resume can continue an interrupted run.";
+For each column of each weight matrix in the layers, the squares of its inputs are summed over the text. The file has \
+the format of llama-imatrix. It is written after every 10 chunks, so that --resume can continue an interrupted run.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,10 +46,10 @@ pub struct Arguments {
     /// Importance matrix to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Use at most N chunks of the text
+    /// Use at most N chunks of the text [default: all]
     #[arg(long, value_name = "N", value_parser = value::tokens, allow_negative_numbers = true)]
     chunks: Option<usize>,
-    /// Also sum the inputs of the output head
+    /// Also compute the importance of the output head [default: only the matrices of the layers]
     #[arg(long)]
     output_head: bool,
     /// Continue an earlier run from its output file
@@ -194,7 +194,8 @@ fn summary(arguments: &Arguments, sums: &ImportanceSums, perplexity: Option<Esti
         let unseen = entry.unseen().len();
         if unseen > 0 {
             let all = entry.counts.len();
-            lines.push(format!("{}: {unseen} of {all} experts saw no tokens; use a longer text", quote(name)));
+            let name = quote(name);
+            lines.push(format!("{name}: no tokens were routed to {unseen} of {all} experts; use a longer text"));
         }
     }
     lines.join("\n")

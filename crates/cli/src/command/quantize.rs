@@ -58,12 +58,13 @@ pub struct Arguments {
     /// Also write the results as JSON to FILE; with -, print them instead of the text
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write an attestation to FILE: the hashes of all inputs and of the output, the options and the losses
+    /// Write an attestation to FILE: the hashes of all inputs and of the output, the options and the quantization
+    /// errors
     ///
     /// The attestation is an in-toto statement. `trueup reproduce FILE` repeats the run and compares the results.
     #[arg(long, value_name = "FILE", conflicts_with = "dry_run")]
     attest: Option<PathBuf>,
-    /// Show what would be written, without writing it
+    /// Show what would be written, but do not write it; --target and --max-kl still write the measurements
     #[arg(long)]
     dry_run: bool,
     /// Save progress when interrupted, and continue from an earlier interrupted run

@@ -18,7 +18,7 @@ Repeat a quantization from its attestation, and compare the results
 
 The attestation is a file that `trueup quantize --attest FILE` wrote. Inputs are compared with their attested hashes \
 first. If they are equal, the model is quantized again with the attested options. Then the output, and the type, hash \
-and loss of each tensor are compared.";
+and quantization error of each tensor are compared.";
 
 const DETAILS: &str = "\
 Exit codes:

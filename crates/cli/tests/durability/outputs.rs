@@ -29,7 +29,7 @@ struct Place {
     wanted: Wanted,
 }
 
-const INPUT: Wanted = Wanted::Refused(&["same file as an input", "another name"]);
+const INPUT: Wanted = Wanted::Refused(&["the output path is also an input", "choose another output path"]);
 
 const PLACES: &[Place] = &[
     Place { name: "output is the input", prepare: |scene| scene.weights().into(), wanted: INPUT },

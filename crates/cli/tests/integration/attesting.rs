@@ -97,9 +97,11 @@ fn an_attested_run_can_be_repeated() {
     let moved = attested.scratch.path("moved.gguf");
     fs::rename(&attested.source, &moved).expect("a file");
     trueup(&["reproduce", &attested.statement]).refuses(&["source.gguf", "found no file; pass its path with --source"]);
-    trueup(&["reproduce", &attested.statement, "--source", &moved, "-o", &moved]).refuses(&["input of the command"]);
+    trueup(&["reproduce", &attested.statement, "--source", &moved, "-o", &moved])
+        .refuses(&["the output path is also an input"]);
     let statement = attested.statement.as_str();
-    trueup(&["reproduce", statement, "--source", &moved, "-o", statement]).refuses(&["input of the command"]);
+    trueup(&["reproduce", statement, "--source", &moved, "-o", statement])
+        .refuses(&["the output path is also an input"]);
     trueup(&["reproduce", statement, "--source", &moved, "--imatrix", &moved]).refuses(&["remove --imatrix"]);
     trueup(&["reproduce", statement, "--source", &moved]).exits(0);
     assert_eq!(attested.scratch.names(), ["moved.gguf", "out.gguf", "out.intoto.json"]);
@@ -127,6 +129,7 @@ fn an_importance_matrix_may_have_another_name_when_a_run_is_repeated() {
     trueup(&call).exits(0);
     let answer = trueup(&["reproduce", &statement]).exits(1);
     assert!(answer.stdout.starts_with("imatrix.gguf: expected SHA-256"), "{answer:?}");
+    assert!(answer.stdout.contains("; pass the importance matrix of the attested run with --imatrix\n"), "{answer:?}");
 }
 
 #[test]
@@ -134,7 +137,9 @@ fn what_differs_is_named() {
     let attested = Attested::new(&["-b", "8"]);
     let zero = json!("0".repeat(64));
     let answer = trueup(&["reproduce", &attested.statement, "--source", &attested.output]).exits(1);
-    assert!(answer.stdout.contains("source.gguf: expected SHA-256"), "{answer:?}");
+    let named = format!("{} (attested as source.gguf): expected SHA-256", attested.output);
+    assert!(answer.stdout.starts_with(&named), "{answer:?}");
+    assert!(answer.stdout.contains("; pass the source model of the attested run with --source\n"), "{answer:?}");
     assert!(answer.stdout.ends_with("out.gguf: not reproduced: an input differs\n"), "{answer:?}");
     let path = attested.changed(|statement| {
         statement["subject"][0]["digest"]["sha256"] = zero.clone();
@@ -224,9 +229,10 @@ fn hostile_statements_are_refused_in_one_sentence() {
             statement["predicate"]["buildDefinition"]["resolvedDependencies"][0]["name"] = json!(name);
             parameter(statement, "source", json!(name));
         });
-        trueup(&["reproduce", &path]).refuses(&["expected a file name without a directory"]);
+        let place = "predicate.buildDefinition.resolvedDependencies[0].name";
+        trueup(&["reproduce", &path]).refuses(&[place, "expected a file name without a directory"]);
         let path = attested.changed(|statement| statement["subject"][0]["name"] = json!(name));
-        trueup(&["reproduce", &path]).refuses(&["expected a file name without a directory"]);
+        trueup(&["reproduce", &path]).refuses(&["subject[0].name: expected a file name without a directory"]);
     }
     type Change<'a> = Box<dyn Fn(&mut Value) + 'a>;
     let changes: Vec<(Change, &str)> = vec![
@@ -237,7 +243,14 @@ fn hostile_statements_are_refused_in_one_sentence() {
         (Box::new(|it| *it = json!([1, 2])), "expected"),
         (Box::new(|it| it["subject"] = json!([])), "subject: expected 1 output, found 0"),
         (Box::new(|it| it["subject"][0]["digest"] = json!({"sha512": "00"})), "missing field"),
-        (Box::new(|it| it["subject"][0]["digest"]["sha256"] = json!("0".repeat(63))), "64 lower-case hexadecimal"),
+        (
+            Box::new(|it| it["subject"][0]["digest"]["sha256"] = json!("0".repeat(63))),
+            "subject[0].digest.sha256: expected 64",
+        ),
+        (
+            Box::new(|it| it["subject"][0]["annotations"]["tensors"][1]["sha256"] = json!("X")),
+            "subject[0].annotations.tensors[1].sha256: expected 64 lower-case hexadecimal digits",
+        ),
         (Box::new(|it| build(it, "buildType", json!("urn:trueup:quantize:v2"))), "buildType: expected"),
         (
             Box::new(|it| build(it, "resolvedDependencies", json!([]))),
@@ -247,7 +260,7 @@ fn hostile_statements_are_refused_in_one_sentence() {
         (Box::new(|it| parameter(it, "layout", json!("spiral"))), "unknown variant"),
         (
             Box::new(|it| parameter(it, "source", json!("out.gguf"))),
-            "expected source.gguf, as in resolvedDependencies, found out.gguf",
+            "externalParameters.source: expected source.gguf, as in resolvedDependencies, found out.gguf",
         ),
         (Box::new(|it| parameter(it, "importance", json!({"file": "x"}))), "missing field"),
         (Box::new(|it| parameter(it, "recipe", json!({"type": "q8_0", "surprise": 1}))), "unknown field"),
@@ -285,7 +298,7 @@ fn an_attestation_replaces_no_input_and_no_output() {
     let scratch = Scratch::new();
     let (source, output) = (scratch.gguf(&tiny("qwen2"), "source.gguf"), scratch.path("out.gguf"));
     let call = |attest: &str| trueup(&["quantize", &source, &output, "-b", "8", "--attest", attest]);
-    call(&source).refuses(&["input of the command"]);
+    call(&source).refuses(&["the output path is also an input"]);
     call(&output).refuses(&["--attest: this path is also the output model"]);
     call(&scratch.path("none/out.json")).refuses(&["does not exist"]);
     call("-").refuses(&["--attest: expected a file name, found -"]);

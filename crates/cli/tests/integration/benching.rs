@@ -98,7 +98,7 @@ fn a_file_is_measured_too_and_is_never_overwritten() {
     let report = trueup(&call).exits(0).json();
     assert_eq!(report["model"]["name"], json!(model));
     positive(&report["decode"], "roof_share");
-    trueup(&["bench", &model, "--prompt", "4", "--json", &model]).refuses(&["is an input of the command"]);
+    trueup(&["bench", &model, "--prompt", "4", "--json", &model]).refuses(&["the output path is also an input"]);
     trueup(&["bench", &model, "--prompt", "4000", "--generate", "4000"]).refuses(&["exceed the context of"]);
 }
 

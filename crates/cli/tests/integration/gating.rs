@@ -80,9 +80,10 @@ fn bad_gates_and_places_are_refused_before_any_work() {
     fs::write(&report, "{\"version\":1}").expect("a file");
     trueup(&["verify", &model, "--baseline", &report])
         .refuses(&["report.json", "expected a report of `trueup verify --json`"]);
-    trueup(&["verify", &model, "--baseline", &report, "--json", &report]).refuses(&["is an input of the command"]);
+    trueup(&["verify", &model, "--baseline", &report, "--json", &report])
+        .refuses(&["the output path is also an input"]);
     trueup(&["verify", &model, "--json", "-", "--html", "-"]).refuses(&["-: this path is given for two outputs"]);
-    trueup(&["verify", &model, "--html", &model]).refuses(&["is an input of the command"]);
+    trueup(&["verify", &model, "--html", &model]).refuses(&["the output path is also an input"]);
     trueup(&["verify", &model, "--junit", &scratch.path("none/r.xml")]).refuses(&["does not exist; create it"]);
     assert!(!scratch.names().contains(&"r.json".to_owned()));
     trueup(&["verify", &model, "--gate", &scratch.path("none.toml")]).refuses(&["none.toml"]);
@@ -106,12 +107,12 @@ fn two_outputs_never_go_to_one_place() {
         trueup(&["quantize", &model, &a, "-b", "4", "--report", &b]).refuses(&["is also the output model"]);
     }
     let link = scratch.path("m");
-    trueup(&["verify", &model, "--html", &link]).refuses(&["is an input of the command"]);
-    trueup(&["run", &model, "--ids", "1", "--logits", &link]).refuses(&["is an input of the command"]);
+    trueup(&["verify", &model, "--html", &link]).refuses(&["the output path is also an input"]);
+    trueup(&["run", &model, "--ids", "1", "--logits", &link]).refuses(&["the output path is also an input"]);
     let (prompt, dots) = (scratch.path("r"), scratch.path("x/../r"));
-    trueup(&["verify", &model, "-f", &prompt, "--json", &dots]).refuses(&["is an input of the command"]);
-    trueup(&["run", &model, "-f", &prompt, "--logits", &dots]).refuses(&["is an input of the command"]);
-    trueup(&["trace", &model, "-f", &prompt, "--out", &dots]).refuses(&["is an input of the command"]);
+    trueup(&["verify", &model, "-f", &prompt, "--json", &dots]).refuses(&["the output path is also an input"]);
+    trueup(&["run", &model, "-f", &prompt, "--logits", &dots]).refuses(&["the output path is also an input"]);
+    trueup(&["trace", &model, "-f", &prompt, "--out", &dots]).refuses(&["the output path is also an input"]);
     let folder = scratch.path("d");
     fs::create_dir_all(scratch.path("d/device")).expect("a directory");
     let inside = scratch.path("d/device/p0.safetensors");

@@ -122,10 +122,12 @@ fn checkpoints_are_converted_to_a_temporary_file() {
     let broken = scratch.path("broken");
     fs::create_dir(&broken).expect("directories can be created");
     fs::copy(fixture.join("config.json"), format!("{broken}/config.json")).expect("a copy");
-    compared(&[&model, "--against", &broken, "-q"])
-        .refuses(&["(--against takes a model or a file of logits)", "broken"]);
-    compared(&[&model, "--against", &missing, "--json", "-", "-q"])
-        .refuses(&["(--against takes a model or a file of logits)", "missing"]);
+    compared(&[&model, "--against", &broken, "-q"]).refuses(&["--against: ", "broken"]);
+    compared(&[&model, "--against", &missing, "--json", "-", "-q"]).refuses(&[
+        "--against: ",
+        "missing",
+        " does not exist",
+    ]);
     assert!(is_clean());
     for model in [&folder, &model] {
         let problem = "expected a directory for the temporary GGUF file, found none; pass another one with --temp-dir";
@@ -141,7 +143,7 @@ fn inputs_that_cannot_be_compared_are_refused() {
     let refuses = |arguments: &[&str], words: &[&str]| {
         trueup(&[&["compare", &model, "-q"][..], arguments].concat()).refuses(words);
     };
-    refuses(&[], &["--corpus is missing; pass a text file"]);
+    refuses(&[], &["--corpus is required unless --against is a file of logits; pass --corpus FILE"]);
     let file = |name: &str, bytes: &[u8]| {
         let path = scratch.path(name);
         fs::write(&path, bytes).expect("files can be written");
@@ -153,7 +155,7 @@ fn inputs_that_cannot_be_compared_are_refused() {
     refuses(&["--corpus", &file("binary.txt", &[0xC0, 0xFF, 0, 1])], &["binary.txt"]);
     refuses(&["--corpus", &corpus, "--against", &other, "-c", "32"], &["expected the same vocabulary"]);
     refuses(&["--corpus", &corpus, "-c", "2"], &["-c: expected 4 to ", "tokens per chunk", "found 2"]);
-    refuses(&["--corpus", &corpus, "-c", "32", "--save-logits", &model], &["this file is an input of the command"]);
+    refuses(&["--corpus", &corpus, "-c", "32", "--save-logits", &model], &["the output path is also an input"]);
     let logits = scratch.path("base.logits");
     trueup(&["compare", &model, "--corpus", &corpus, "-c", "32", "--save-logits", &logits, "-q"]).exits(0);
     refuses(&["--against", &logits, "--corpus", &corpus], &["--corpus: the file of logits contains the tokens"]);
@@ -228,10 +230,10 @@ fn an_importance_matrix_is_continued_to_the_same_file() {
     fs::write(&model, weights).expect("files can be written");
     imatrix(&parts, &["--chunks", "6", "--resume"])
         .refuses(&["--resume: expected sums without the output head, found sums with the output head"]);
-    imatrix(&model, &[]).refuses(&["this file is an input of the command"]);
+    imatrix(&model, &[]).refuses(&["the output path is also an input"]);
     let other = ["imatrix", &model, "--corpus", &corpus, "-c", "64", "-q", "-o", &parts, "--resume"];
     trueup(&other).refuses(&["--resume: expected chunks of 64 tokens, found 32 tokens"]);
-    trueup(&["imatrix", &model, "--corpus", &corpus, "-o", &corpus]).refuses(&["this file is an input of the command"]);
+    trueup(&["imatrix", &model, "--corpus", &corpus, "-o", &corpus]).refuses(&["the output path is also an input"]);
 }
 
 #[test]

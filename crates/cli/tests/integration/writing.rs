@@ -303,16 +303,21 @@ fn a_conversion_quantizes_as_quantize_does() {
     }
     trueup(&["convert", &folder, &direct, "--type", "q4_0", "--rule", "none=q8_0"])
         .refuses(&["--rule none=q8_0: no tensor name matches"]);
-    trueup(&["convert", &folder, &direct, "--type", "q4_0", "--imatrix", &source]).refuses(&["imatrix.datasets"]);
+    trueup(&["convert", &folder, &direct, "--type", "q4_0", "--imatrix", &source]).refuses(&[
+        "source.gguf: expected an importance matrix, found a llama model; pass a file that `trueup imatrix`",
+    ]);
     for (dtype, flags) in [("auto", &["--imatrix", &matrix][..]), ("f16", &["--pure"]), ("bf16", &["--strict"])] {
-        let problem = format!("{}: expected a quantized type, found none", flags[0]);
+        let problem = match dtype {
+            "auto" => format!("{} has no effect without --type; use a quantized type such as q4_k_m, or", flags[0]),
+            _ => format!("{} has no effect with --type {dtype}; use a quantized type such as q4_k_m, or", flags[0]),
+        };
         trueup(&[&["convert", &folder, &direct, "--type", dtype], flags].concat()).refuses(&[&problem]);
         if dtype != "auto" {
             trueup(&[&["quantize", &source, &later, "--type", dtype], flags].concat()).refuses(&[&problem]);
         }
     }
     trueup(&["quantize", &source, &later, "--layout", "split", "--imatrix", &matrix])
-        .refuses(&["--imatrix: expected a quantized type, found none"]);
+        .refuses(&["--imatrix has no effect without --type; use a quantized type such as q4_k_m, or omit --imatrix"]);
     trueup(&["convert", &folder, &direct, "--type", "q8_0", "--imatrix", &matrix, "-q"]).exits(0);
     let facts = trueup(&["inspect", &direct, "--json"]).exits(0).json();
     assert_eq!(facts["metadata"]["quantize.imatrix.file"], Value::Null);

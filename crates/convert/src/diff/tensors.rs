@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use trueup_blocks::{DType, Deviation, DeviationSums};
 use trueup_formats::{Result, TensorInfo, element_indices};
-use trueup_quantize::{Rooms, Transcoder, WeightedRows, bytes_of, decode_exact, possible_importance, walk};
+use trueup_quantize::{Scratch, Transcoder, WeightedRows, bytes_of, decode_exact, possible_importance, walk};
 
 /// What comparing all tensors gave.
 pub(super) struct Tensors {
@@ -50,7 +50,11 @@ impl<'a> Change<'a> {
     /// The bytes of the plain encoding.
     fn plain(&self, elements: usize, bytes: &[u8]) -> Vec<u8> {
         let mut target = vec![0; bytes_of(elements as u64, self.target) as usize];
-        Transcoder::new(self.source.dtype, self.target).transcode_unchecked(bytes, &mut target, &mut Rooms::default());
+        Transcoder::new(self.source.dtype, self.target).transcode_unchecked(
+            bytes,
+            &mut target,
+            &mut Scratch::default(),
+        );
         target
     }
 
@@ -59,9 +63,9 @@ impl<'a> Change<'a> {
         let gives = |importance: &Cow<[f32]>| {
             let rows = WeightedRows::new(&self.source, &(start..start + elements as u64), importance);
             let mut target = vec![0; expected.len()];
-            let (mut rooms, mut loss) = (Rooms::default(), DeviationSums::default());
+            let (mut scratch, mut loss) = (Scratch::default(), DeviationSums::default());
             let transcoder = Transcoder::new(self.source.dtype, self.target);
-            let done = transcoder.transcode_weighted(bytes, &mut target, &mut rooms, &rows, &mut loss);
+            let done = transcoder.transcode_weighted(bytes, &mut target, &mut scratch, &rows, &mut loss);
             done.is_ok() && target == expected
         };
         self.importance.iter().map(gives).collect()

@@ -29,17 +29,17 @@ static EOS_MISSING: Rule = Rule::warning(
 static EOS_NOT_CONTROL: Rule = Rule::warning(
     "eos-not-control",
     "user text can contain it, and programs print it as text",
-    "compare the id with the original model, or mark the token as a control token",
+    "compare the token ID with the original model, or mark the token as a control token",
 );
 static EOS_DIFFERS: Rule = Rule::note(
     "eos-differs",
     "some programs stop at a token where others continue, depending on the file they read",
-    "list all end-of-generation ids in generation_config.json",
+    "list all end-of-generation token IDs in generation_config.json",
 );
 static BOS_DIFFERS: Rule = Rule::warning(
     "bos-differs",
     "programs start a text with different tokens, depending on the file they read",
-    "set the same id in all files",
+    "set the same token ID in all files",
 );
 
 /// Keys of ids in a GGUF file.
@@ -70,7 +70,8 @@ fn look_at_keys(patient: &Patient, findings: &mut Findings) {
     let Ok(tokens) = metadata.strings(TOKENS) else { return };
     for key in ROLE_KEYS {
         if let Some(id) = metadata.u64(key).ok().filter(|id| *id >= tokens.len() as u64) {
-            let problem = format!("id {id} is outside the vocabulary of {}", counted(tokens.len() as u64, "token"));
+            let problem =
+                format!("token ID {id} is outside the vocabulary of {}", counted(tokens.len() as u64, "token"));
             findings.add(&ROLE_OUTSIDE, Place::file(&patient.path).key(key), problem);
         }
     }
@@ -120,8 +121,10 @@ fn look_at_folder(patient: &Patient, config: &Object, findings: &mut Findings) {
             let said = ids(object, key);
             let mut outside = said.iter().filter(|id| size.is_some_and(|size| **id >= size));
             if let Some(id) = outside.next() {
-                let problem =
-                    format!("id {id} is outside the vocabulary of {}", counted(size.unwrap_or_default(), "token"));
+                let problem = format!(
+                    "token ID {id} is outside the vocabulary of {}",
+                    counted(size.unwrap_or_default(), "token")
+                );
                 findings.add_many(
                     &ROLE_OUTSIDE,
                     Place::file(&folder.join(name)).key(key),

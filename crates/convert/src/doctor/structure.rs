@@ -5,9 +5,9 @@ use super::finding::{Effect, Findings, Place, Rule};
 use super::patient::{Patient, TOKENS};
 use crate::mapping::stand_in;
 use std::collections::{HashMap, HashSet};
-use trueup_formats::{Description, Error, TensorInfo, counted, quote};
+use trueup_formats::{Description, Error, TensorInfo, counted, listed, quote};
 use trueup_models::{
-    LayerNames, ModelSpec, OUTPUT, OtherKind, SourceTensor, TensorSpec, expected_tensors, layer_prefix,
+    AbsentLayers, LayerNames, ModelSpec, OUTPUT, OtherKind, SourceTensor, TensorSpec, expected_tensors, layer_prefix,
 };
 
 pub(super) const RULES: &[&Rule] = &[
@@ -68,7 +68,7 @@ static TENSOR_MISSING: Rule = Rule::error(
 static LAYERS_DIFFER: Rule = Rule::error(
     "layer-count-differs",
     "the number of layers and the tensors contradict each other",
-    "correct the number of layers, or get all files of the model",
+    "correct the key, or get the model again; if it has several files, get all of them",
 )
 .for_checkpoint("correct the number of layers in config.json, or get all files of the model");
 static TENSOR_UNKNOWN: Rule = Rule::error(
@@ -173,15 +173,21 @@ fn look_at_tensors(patient: &Patient, spec: &ModelSpec, findings: &mut Findings)
             }
         }
     }
-    add_missing(patient, &missing, findings);
+    add_missing(patient, spec, &expected, &missing, findings);
     let sources: Vec<&str> = expected.iter().map(|wanted| wanted.name.as_str()).collect();
     let unknown: Vec<&TensorInfo> = all.iter().filter(|tensor| left.contains_key(tensor.name.as_str())).collect();
     add_unknown(patient, spec, &sources, &unknown, findings);
 }
 
-/// Reports missing tensors. A layer without any tensor is reported once. If a file could not be read, all missing
+/// Reports missing tensors. All layers without any tensor are one finding. If a file could not be read, all missing
 /// tensors are one finding, because that file is the likely cause.
-fn add_missing(patient: &Patient, missing: &[&str], findings: &mut Findings) {
+fn add_missing(
+    patient: &Patient,
+    spec: &ModelSpec,
+    expected: &[SourceTensor],
+    missing: &[&str],
+    findings: &mut Findings,
+) {
     if let ([first, _, ..], false) = (missing, patient.are_all_files_read()) {
         let count = counted(missing.len(), "required tensor");
         let problem = format!("{count}, first {}, are not in the files that could be read", quote(first));
@@ -189,21 +195,47 @@ fn add_missing(patient: &Patient, missing: &[&str], findings: &mut Findings) {
     }
     let head = patient.name_of(OUTPUT);
     let names = || patient.checkpoint().tensors().iter().map(|tensor| tensor.name.as_str());
-    let is_absent = |layer: &&str| !names().chain(patient.faults.tensors()).any(|name| name.starts_with(layer));
-    let mut absent: Vec<&str> = missing.iter().filter_map(|name| layer_prefix(name)).collect();
-    absent.dedup();
-    absent.retain(is_absent);
-    for layer in &absent {
-        let problem = format!("expected tensors of the layer {}, found none", quote(layer.trim_end_matches('.')));
-        findings.add(&LAYERS_DIFFER, Place::file(&patient.path), problem);
+    let layers = LayerNames::new(expected.iter().map(|tensor| tensor.name.as_str()));
+    let missing_layers: HashSet<&str> = missing.iter().filter_map(|name| layer_prefix(name)).collect();
+    let mut absent = layers.absent(names().chain(patient.faults.tensors()));
+    let mut prefixes: HashSet<String> = HashSet::new();
+    for AbsentLayers { stack, numbers, .. } in &mut absent {
+        numbers.retain(|number| missing_layers.contains(format!("{stack}{number}.").as_str()));
+        prefixes.extend(numbers.iter().map(|number| format!("{stack}{number}.")));
     }
-    for name in missing.iter().filter(|name| !layer_prefix(name).is_some_and(|layer| absent.contains(&layer))) {
+    for layers in absent.iter().filter(|layers| !layers.numbers.is_empty()) {
+        let place = match (layers.probable_count(), patient.metadata()) {
+            (Some(_), Some(_)) => Place::file(&patient.path).key(&layers.gguf_key(spec.architecture().gguf_name)),
+            (Some(_) | None, _) => Place::file(&patient.path),
+        };
+        findings.add(&LAYERS_DIFFER, place, absence(layers, patient.metadata().is_some()));
+    }
+    for name in missing.iter().filter(|name| !layer_prefix(name).is_some_and(|layer| prefixes.contains(layer))) {
         let mut problem = "the architecture requires the tensor, but the model does not have it".to_owned();
         if patient.metadata().is_none() && head.as_deref() == Some(*name) {
             problem +=
                 "; if the model uses its embedding as the output head, set tie_word_embeddings to true in config.json";
         }
         findings.add(&TENSOR_MISSING, Place::file(&patient.path).tensor(name), problem);
+    }
+}
+
+/// A sentence about layers without tensors.
+fn absence(layers: &AbsentLayers, is_gguf: bool) -> String {
+    let name = |number: &u64| quote(&format!("{}{number}", layers.stack));
+    match (layers.probable_count(), &layers.numbers[..]) {
+        (Some(count), _) if is_gguf => {
+            format!("expected {count}, the number of layers with tensors, found {}", layers.layers)
+        }
+        (Some(count), _) => {
+            let count = counted(count, "layer");
+            format!("expected {count} in config.json, the number of layers with tensors, found {}", layers.layers)
+        }
+        (None, [number]) => format!("expected tensors of the layer {}, found none", name(number)),
+        (None, numbers) => {
+            let all: Vec<String> = numbers.iter().map(name).collect();
+            format!("expected tensors of the layers {}, found none", listed(&all, ", "))
+        }
     }
 }
 

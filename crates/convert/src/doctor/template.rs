@@ -29,7 +29,7 @@ static DROPS_TURN: Rule = Rule::warning(
 static WITHOUT_SYSTEM: Rule = Rule::note(
     "template-without-system",
     "the model was trained without system messages, or the template lost them",
-    "put instructions into the first message of the user",
+    "put instructions in the first user message",
 );
 static TOKEN_UNKNOWN: Rule = Rule::note(
     "template-token-unknown",
@@ -40,7 +40,7 @@ static TOKEN_UNKNOWN: Rule = Rule::note(
 static ROLE_MISSING: Rule = Rule::warning(
     "template-role-missing",
     "the model was trained with a token there, and the template writes nothing",
-    "set the id of the token and convert again; for a GGUF file, write a corrected copy with `gguf-new-metadata \
+    "set the token ID and convert again; for a GGUF file, write a corrected copy with `gguf-new-metadata \
      --special-token bos TOKEN IN OUT` (Python package gguf)",
 );
 static END_OF_TURN: Rule = Rule::warning(
@@ -52,12 +52,12 @@ static END_OF_TURN: Rule = Rule::warning(
 static END_TYPE: Rule = Rule::warning(
     "end-token-type",
     "programs that trust the type do not stop at the token and do not find it in the text of the chat template",
-    "nothing for trueup, which reads it as a control token; for other programs, convert the original model again",
+    "no action is needed for trueup, which reads it as a control token; for other programs, convert the original model again",
 );
 static BOS_TOO: Rule = Rule::note(
     "template-writes-bos",
     "a program that adds special tokens to the rendered template starts the prompt with two BOS tokens",
-    "nothing for `trueup chat`, which adds none; other programs must encode the text without adding special tokens",
+    "no action is needed for `trueup chat`; in other programs, encode the rendered template without special tokens",
 );
 
 const SYSTEM: &str = "Answer in one word.";
@@ -134,7 +134,7 @@ fn conversation(template: &ChatTemplate, place: &dyn Fn() -> Place, findings: &m
     let text = match template.render(&whole, false) {
         Ok(text) => {
             if !text.contains(SYSTEM) {
-                findings.add(&WITHOUT_SYSTEM, place(), "a message with the role system is left out");
+                findings.add(&WITHOUT_SYSTEM, place(), "the template ignores system messages");
             }
             text
         }
@@ -143,7 +143,7 @@ fn conversation(template: &ChatTemplate, place: &dyn Fn() -> Place, findings: &m
                 findings.add(
                     &WITHOUT_SYSTEM,
                     place(),
-                    format!("a message with the role system is refused: {}", refused.problem),
+                    format!("the template rejects system messages: {}", refused.problem),
                 );
                 text
             }

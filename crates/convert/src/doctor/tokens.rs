@@ -28,7 +28,7 @@ pub(super) const RULES: &[&Rule] = &[
 
 static TOKENIZER_MISSING: Rule = Rule::note(
     "tokenizer-missing",
-    "text cannot be encoded; only token ids can be used",
+    "text cannot be encoded; only token IDs can be used",
     "put the tokenizer files of the model into its directory, or pass `--tokenizer FILE` to the command that needs them",
 );
 static TOKENIZER_UNKNOWN: Rule = Rule::note(
@@ -61,7 +61,7 @@ static TOKEN_LISTS: Rule = Rule::error(
 );
 static VOCABULARY_SIZE: Rule = Rule::error(
     "vocabulary-size",
-    "an id without a row, or a row without an id, indicates the tokenizer of another model",
+    "a token ID without a row, or a row without a token ID, indicates the tokenizer of another model",
     "use the tokenizer of this model, or pad the vocabulary during conversion",
 );
 static PADDED: Rule = Rule::note(

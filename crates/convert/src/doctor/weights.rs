@@ -142,10 +142,8 @@ fn look_at_finite(tensor: &Tensor, place: &Place, findings: &mut Findings) {
     let count = tensor.seen.not_finite;
     let what = match tensor.info.dtype.scale_places().is_some() {
         true => format!("the scales of {} are NaN or infinite", counted(count, "block")),
-        false => format!(
-            "{} NaN or infinite, the first at this place",
-            if count == 1 { "1 value is".to_owned() } else { format!("{count} values are") }
-        ),
+        false if count == 1 => "the value is NaN or infinite".to_owned(),
+        false => format!("first of {count} NaN or infinite values"),
     };
     findings.add(&NOT_FINITE, place.clone().element(tensor.element(first)), what);
 }

@@ -200,7 +200,7 @@ fn long_lists_of_tokens_are_told_in_a_few_words() {
         "{differ}"
     );
     let (outside, more) = told("generation_config.json", "role-outside-vocabulary", MANY);
-    assert_eq!((outside.as_str(), more), ("id 400 is outside the vocabulary of 400 tokens", 299_999));
+    assert_eq!((outside.as_str(), more), ("token ID 400 is outside the vocabulary of 400 tokens", 299_999));
 }
 
 #[test]

@@ -26,7 +26,7 @@ impl Progress for Bomb {
         assert!(self.written.fetch_add(1, Ordering::Relaxed) + 1 < self.chunks, "the run ends here");
     }
 
-    fn taken_over(&self, _bytes: u64) {}
+    fn reused(&self, _bytes: u64) {}
 }
 
 fn interrupted(source: &dyn Checkpoint, folder: &Path, options: &Options, chunks: u64) {

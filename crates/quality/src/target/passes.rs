@@ -1,4 +1,4 @@
-//! Passes of a corpus through a model, from the embedding or from a layer on.
+//! Computes a corpus with a model, from the embedding or from a layer on.
 
 use super::divergence::{Prediction, TOKENS_MAX};
 use crate::corpus::Corpus;
@@ -70,7 +70,7 @@ pub(super) struct From<'s> {
 }
 
 /// Computes the corpus, and returns the result of `of` for the logits of each scored position. `streams` receives the
-/// residual streams if the pass starts at the embedding. `tell` is called after each chunk.
+/// residual streams if the pass starts at the embedding. `on_progress` is called after each chunk.
 ///
 /// # Errors
 /// Failures of devices or of `of`.
@@ -80,7 +80,7 @@ pub(super) fn pass<T: Send>(
     from: Option<From>,
     mut streams: Option<&mut Streams>,
     of: impl Fn(usize, &[f32]) -> Result<T> + Sync,
-    tell: &mut dyn FnMut(),
+    on_progress: &mut dyn FnMut(),
 ) -> Result<Vec<T>> {
     let width = session.model().model().spec().hidden_size();
     let vocabulary = session.model().model().spec().vocabulary_size();
@@ -118,7 +118,7 @@ pub(super) fn pass<T: Send>(
             }
             start = end;
         }
-        tell();
+        on_progress();
     }
     Ok(results)
 }
@@ -127,9 +127,13 @@ pub(super) fn pass<T: Send>(
 ///
 /// # Errors
 /// Those of [`pass`], and logits that are not finite.
-pub(super) fn predictions(session: &mut Session, corpus: &Corpus, tell: &mut dyn FnMut()) -> Result<Vec<Prediction>> {
+pub(super) fn predictions(
+    session: &mut Session,
+    corpus: &Corpus,
+    on_progress: &mut dyn FnMut(),
+) -> Result<Vec<Prediction>> {
     let of = |position: usize, logits: &[f32]| Prediction::new(logits).ok_or_else(|| not_finite(corpus, position));
-    pass(session, corpus, None, None, of, tell)
+    pass(session, corpus, None, None, of, on_progress)
 }
 
 /// The KL divergence from the predictions of the reference at all scored positions.
@@ -142,12 +146,12 @@ pub(super) fn divergences(
     reference: &[Prediction],
     from: Option<From>,
     streams: Option<&mut Streams>,
-    tell: &mut dyn FnMut(),
+    on_progress: &mut dyn FnMut(),
 ) -> Result<Vec<f64>> {
     let of = |position: usize, logits: &[f32]| {
         reference[position].divergence(logits).ok_or_else(|| not_finite(corpus, position))
     };
-    pass(session, corpus, from, streams, of, tell)
+    pass(session, corpus, from, streams, of, on_progress)
 }
 
 fn not_finite(corpus: &Corpus, position: usize) -> Error {

@@ -55,11 +55,11 @@ const CONVOLUTION: &str = "a convolution";
 const POSITIONS: &str = "a table of positions";
 const IMAGES: &str = "a matrix of an image encoder";
 
-/// What the tensor is, if it is never quantized.
+/// A description of the tensor if it is never quantized.
 pub(super) fn kept(tensor: &TensorInfo, facts: &ModelFacts) -> Option<&'static str> {
     let name = tensor.name.as_str();
     if !is_matrix(tensor) {
-        return Some("a tensor with one dimension");
+        return Some("a one-dimensional tensor");
     }
     if !name.ends_with("weight") {
         return Some("a tensor whose name does not end in `weight`");

@@ -1,21 +1,21 @@
-//! The place of each tensor among its kind, by which recipes vary types over the layers of a model.
+//! The index of each tensor among the tensors of its kind. Recipes use it to vary types across layers.
 //!
-//! Places are counted over all tensors of a kind, whatever rules say about some of them: a rule for one tensor does not
-//! change the type of another.
+//! All tensors of a kind are counted, including those that a rule matches, so a rule for one tensor does not change the
+//! type of another.
 
 use super::facts::{ModelFacts, layer_of};
 use super::role::Role;
 use trueup_formats::TensorInfo;
 
-/// Number `index` of `count` layers.
+/// Index `index` of `count` layers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Place {
     pub index: u64,
     pub count: u64,
 }
 
-/// The place of each tensor: its rank among attention values or feed-forward down matrices, in the order of layers.
-/// Other tensors have the first place of none. `is_quantized` says which tensors count.
+/// The index of each tensor among attention values or feed-forward down matrices, in the order of layers. Other tensors
+/// get index 0 of count 0. Only tensors with `is_quantized` are counted.
 pub(super) fn places(tensors: &[TensorInfo], is_quantized: &[bool], facts: &ModelFacts) -> Vec<Place> {
     let roles: Vec<Role> = tensors.iter().map(|tensor| Role::of(&tensor.name)).collect();
     let mut order: Vec<usize> = (0..tensors.len()).collect();
@@ -29,7 +29,7 @@ pub(super) fn places(tensors: &[TensorInfo], is_quantized: &[bool], facts: &Mode
             Role::FeedForwardDown => (&mut next_down, facts.layers),
             _ => continue,
         };
-        // A layer can have several matrices of experts: their rank is not the number of the layer.
+        // A layer can have several matrices of experts, so their index is not the number of the layer.
         let layer =
             layer_of(&tensors[number].name).filter(|_| roles[number] == Role::FeedForwardDown && facts.experts > 1);
         places[number] = Place { index: layer.unwrap_or(*next), count };

@@ -1,4 +1,4 @@
-//! The steps that decide the type of one tensor.
+//! Chooses the type of one tensor: see the diagram in [`super`].
 
 use super::kept::{is_matrix, kept, stays_f32};
 use super::role::Role;
@@ -9,7 +9,7 @@ use super::{Choice, ModelFacts, Recipe};
 use trueup_blocks::DType;
 use trueup_formats::TensorInfo;
 
-/// A type for a tensor, before it is known to fit.
+/// A type for a tensor, before the row length and the size are checked.
 pub(super) struct Wanted {
     dtype: DType,
     /// Why it is not the base type of the scheme; empty if it is, or if the user named it.
@@ -19,7 +19,7 @@ pub(super) struct Wanted {
 }
 
 impl Recipe {
-    /// Step 1: what the tensor is, if it is never quantized.
+    /// A description of the tensor if it is never quantized, such as "a router of experts".
     pub(super) fn kept(&self, tensor: &TensorInfo, facts: &ModelFacts) -> Option<&'static str> {
         if self.is_left(tensor) { Some("the output head with --leave-output-tensor") } else { kept(tensor, facts) }
     }
@@ -29,7 +29,7 @@ impl Recipe {
         self.leave_output && Role::of(&tensor.name) == Role::Output
     }
 
-    /// A tensor that holds no numbers of a model.
+    /// The choice for a tensor of integers, which is always copied.
     pub(super) fn not_a_number(&self, tensor: &TensorInfo) -> Choice {
         let wanted = self.rule(tensor).map(|rule| rule.dtype).filter(|wanted| *wanted != tensor.dtype);
         let note = wanted.map_or_else(String::new, |wanted| {
@@ -38,7 +38,7 @@ impl Recipe {
         Choice { dtype: tensor.dtype, falls_short: !note.is_empty(), note }
     }
 
-    /// A tensor that is never quantized: it can only become another float.
+    /// The choice for a tensor that is never quantized: it can only get another floating-point type.
     pub(super) fn not_quantized(&self, tensor: &TensorInfo, what: &str) -> Choice {
         let rule = self.rule(tensor).map(|rule| rule.dtype);
         let base = self.scheme.map(|scheme| scheme.base);
@@ -64,7 +64,7 @@ impl Recipe {
         Choice { dtype: kept, note, falls_short: is_explicit }
     }
 
-    /// Steps 2 to 5: the type that an option, a rule or the scheme asks for.
+    /// The type that an option, a rule or the scheme names, whether or not it fits the rows.
     pub(super) fn wanted(&self, tensor: &TensorInfo, subject: &Subject, is_tied: bool) -> Wanted {
         if let Some(dtype) = self.named(tensor, subject.role, is_tied) {
             return Wanted { dtype, note: String::new(), is_explicit: true };
@@ -93,7 +93,7 @@ impl Recipe {
         of_embedding.or(of_output).or(rule).or(self.output.filter(|_| is_output(role, is_tied)))
     }
 
-    /// Step 6: a type whose blocks divide the rows.
+    /// The wanted type, or a type with smaller blocks if its blocks do not divide the rows.
     pub(super) fn fitted(&self, tensor: &TensorInfo, wanted: Wanted) -> Choice {
         let columns = tensor.shape.first().copied().unwrap_or(1);
         let asked = wanted.dtype;
@@ -110,7 +110,8 @@ impl Recipe {
         self.not_larger(tensor, choice, wanted.is_explicit)
     }
 
-    /// Step 7: no tensor grows, unless the whole model is stored as a plain float type.
+    /// The choice, or the source type if the chosen type has more bits. Only a float type for the whole model can be
+    /// larger than the source.
     fn not_larger(&self, tensor: &TensorInfo, choice: Choice, is_explicit: bool) -> Choice {
         let is_larger = choice.dtype.bits_per_weight() > tensor.dtype.bits_per_weight();
         let is_whole_model = self.scheme.is_some_and(|scheme| scheme.base.is_float() && scheme.base == choice.dtype);

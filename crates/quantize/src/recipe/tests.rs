@@ -35,7 +35,7 @@ fn four_bit_types_keep_the_ends_in_q8_0() {
     let expected = [
         "q4_0 uses q8_0 for the token embedding, which is also the output head",
         "",
-        "kept as f32: a tensor with one dimension",
+        "kept as f32: a one-dimensional tensor",
     ];
     assert_eq!(notes(&Recipe::new(Some(DType::Q4_0)), &tensors), expected);
 }
@@ -120,9 +120,27 @@ fn rows_that_are_not_whole_blocks_get_smaller_blocks_or_f16_or_are_refused() {
         let refused = choose(&Recipe::new(Some(dtype)).strict(true), &tensors).unwrap_err().0;
         assert_eq!(
             refused,
-            format!("blk.0.attn_q.weight: would be {note}; change the type or the rule, or omit --strict")
+            format!("blk.0.attn_q.weight would be {note}; change the type or the rule, or omit --strict")
         );
     }
+}
+
+#[test]
+fn strict_groups_tensors_by_reason() {
+    let of_128 = |number: u64| tensor(&format!("blk.{number}.ffn_up.weight"), &[128, 8]);
+    let mut tensors: Vec<TensorInfo> = (0..43).map(of_128).collect();
+    tensors.push(tensor("blk.0.ffn_gate.weight", &[96, 8]));
+    let reason = |columns: u64| {
+        format!("would be stored as q5_0: the row length {columns} is not a multiple of 256, the block size of q4_k")
+    };
+    let refused = choose(&Recipe::new(Some(DType::Q4K)).pure(true).strict(true), &tensors).unwrap_err().0;
+    let expected = format!(
+        "43 tensors (first blk.0.ffn_up.weight) {}; blk.0.ffn_gate.weight {}; change the type or the rule, or omit \
+         --strict",
+        reason(128),
+        reason(96)
+    );
+    assert_eq!(refused, expected);
 }
 
 #[test]
@@ -136,12 +154,12 @@ fn no_rule_quantizes_one_dimension_or_changes_integers() {
         let all = [tensors.as_slice(), std::slice::from_ref(&table)].concat();
         let recipe = with(dtype, "blk=q8_0");
         assert_eq!(types(&recipe, &all), [DType::Q8_0, DType::F16, DType::F32, DType::I32]);
-        let one = |kept: DType| format!("kept as {kept} instead of q8_0: a tensor with one dimension is not quantized");
+        let one = |kept: DType| format!("kept as {kept} instead of q8_0: a one-dimensional tensor is not quantized");
         let integers = "kept as i32, which is not a type of weights, instead of q8_0".to_owned();
         assert_eq!(notes(&recipe, &all), [String::new(), one(DType::F16), one(DType::F32), integers.clone()]);
         let refused = choose(&recipe.strict(true), &all).unwrap_err().0;
         let names_all =
-            refused.contains(&format!("blk.0.n.weight: would be {}", one(DType::F16))) && refused.contains(&integers);
+            refused.contains(&format!("blk.0.n.weight would be {}", one(DType::F16))) && refused.contains(&integers);
         assert!(names_all, "{refused}");
         // A rule can give such a tensor another float type.
         assert_eq!(types(&with(dtype, "blk=bf16"), &tensors), [DType::Bf16; 3]);

@@ -165,20 +165,25 @@ fn entries_of_another_size_are_refused() {
     let remedy = "; use an importance matrix of this model; compute it with `trueup imatrix`";
     let cases: [(&str, Entry, &str); 5] = [
         // The same number of values, but three matrices for one, one for three, and two for three.
-        (DENSE, (DENSE, 256, vec![1.0, 2.0, 3.0]), "blk.0.attn_q.weight (expected 768, found 3 x 256)"),
-        (EXPERTS, (EXPERTS, 256, vec![1.0; 6]), "blk.0.ffn_up_exps.weight (expected 3 x 512, found 6 x 256)"),
-        (EXPERTS, (EXPERTS, 768, vec![1.0; 2]), "blk.0.ffn_up_exps.weight (expected 3 x 512, found 2 x 768)"),
-        (EXPERTS, (EXPERTS, 512, vec![1.0]), "blk.0.ffn_up_exps.weight (expected 3 x 512, found 512)"),
-        (DENSE, (DENSE, 767, vec![1.0]), "blk.0.attn_q.weight (expected 768, found 767)"),
+        (DENSE, (DENSE, 256, vec![1.0, 2.0, 3.0]), "blk.0.attn_q.weight: expected 768, found 3 x 256"),
+        (EXPERTS, (EXPERTS, 256, vec![1.0; 6]), "blk.0.ffn_up_exps.weight: expected 3 x 512, found 6 x 256"),
+        (EXPERTS, (EXPERTS, 768, vec![1.0; 2]), "blk.0.ffn_up_exps.weight: expected 3 x 512, found 2 x 768"),
+        (EXPERTS, (EXPERTS, 512, vec![1.0]), "blk.0.ffn_up_exps.weight: expected 3 x 512, found 512"),
+        (DENSE, (DENSE, 767, vec![1.0]), "blk.0.attn_q.weight: expected 768, found 767"),
     ];
     for (name, entry, expected) in cases {
         let mut entries = entries();
         entries.retain(|(other, ..)| *other != name);
         entries.push(entry);
-        let sentence = format!("wrong number of values for {expected}");
-        let note = format!("quantized without importance, because the entry has a wrong size: {expected}");
+        let sentence = format!("one entry has a different number of columns or matrices than its tensor, {expected}");
+        let note = format!("quantized without importance: {sentence}");
         assert_eq!(scene.refused(&entries), (format!("{sentence}{remedy}"), note));
     }
+    // Several entries: only the first is shown.
+    let both = [(DENSE, 767, vec![1.0]), (EXPERTS, 512, vec![1.0])];
+    let sentence = "2 entries have a different number of columns or matrices than their tensors, first \
+                    blk.0.attn_q.weight: expected 768, found 767";
+    assert_eq!(scene.refused(&both).0, format!("{sentence}{remedy}"));
     // One count for all matrices.
     scene.quantize(DType::Q4K, 1, &[(DENSE, 768, vec![1.0]), (EXPERTS, 1536, vec![9.0])], false).expect("it fits");
 }
@@ -192,14 +197,14 @@ fn missing_entries_and_experts_without_tokens_are_refused_together() {
             .starts_with("expected an entry for every quantized tensor, found none for blk.0.attn_q.weight; compute "),
         "{refusal}"
     );
-    assert_eq!(note, "quantized without importance, because the importance matrix has no entry: blk.0.attn_q.weight");
+    assert_eq!(note, "no entry in the importance matrix, so quantized without it: blk.0.attn_q.weight");
     let unseen = [(DENSE, 768, vec![64.0]), (EXPERTS, 512, vec![0.0, 30.0, 0.0])];
     let (refusal, note) = scene.refused(&unseen);
     assert!(
         refusal.starts_with("expected tokens for every expert, found none for blk.0.ffn_up_exps.weight (experts 0, 2)"),
         "{refusal}"
     );
-    let sentence = "all columns count the same, because the importance matrix saw no tokens: ";
+    let sentence = "no tokens in the importance matrix, so all columns have equal importance: ";
     assert_eq!(note, format!("{sentence}blk.0.ffn_up_exps.weight (experts 0, 2)"));
     let (refusal, _) = scene.refused(&unseen[1..]);
     assert!(

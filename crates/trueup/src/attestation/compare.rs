@@ -6,6 +6,9 @@ use std::path::Path;
 use trueup_formats::{Checkpoint, Gguf, Importance, Result, SourceFile, counted, quote};
 use trueup_quantize::{Progress, Report};
 
+const SOURCE_HELP: &str = "pass the source model of the attested run with --source";
+const MATRIX_HELP: &str = "pass the importance matrix of the attested run with --imatrix";
+
 impl Attestation {
     /// Inputs whose contents differ from those of the run. `importance` must be given if and only if the run used an
     /// importance matrix. `progress` counts the bytes that are hashed.
@@ -21,15 +24,18 @@ impl Attestation {
         let (model, matrix) = self.inputs();
         let files = source.sources();
         let matrices = importance.map(Importance::source).zip(matrix);
-        let compared: Vec<(&SourceFile, &Resource)> = files.iter().copied().zip(model).chain(matrices).collect();
-        progress.start(bytes(compared.iter().map(|(file, _)| *file)));
+        let matrices = matrices.map(|(file, expected)| (file, expected, MATRIX_HELP));
+        let model_files = files.iter().zip(model).map(|(file, expected)| (*file, expected, SOURCE_HELP));
+        let compared: Vec<(&SourceFile, &Resource, &str)> = model_files.chain(matrices).collect();
+        progress.start(bytes(compared.iter().map(|(file, ..)| *file)));
         let mut differences = Vec::new();
         if files.len() != model.len() {
             let (expected, found) = (counted(model.len(), "file"), counted(files.len(), "file"));
             differences.push(format!("the model: expected {expected}, found {found}"));
         }
-        for (file, expected) in compared {
-            differences.extend(compare_file(file, expected, progress)?);
+        for (file, expected, help) in compared {
+            let difference = compare_file(file, expected, &input_name(file, expected), progress)?;
+            differences.extend(difference.map(|difference| format!("{difference}; {help}")));
         }
         Ok(differences)
     }
@@ -49,7 +55,7 @@ impl Attestation {
         let Some(expected) = self.subject.first() else { return Ok(Vec::new()) };
         let written = Gguf::open(output)?;
         progress.start(output_bytes(&written));
-        let file = compare_file(&SourceFile::open(output)?, &expected.file, progress)?;
+        let file = compare_file(&SourceFile::open(output)?, &expected.file, &quote(&expected.file.name), progress)?;
         let found = records(report, &hash_tensors_started(&written, threads, progress)?);
         let are_notes_compared = self.version() == env!("CARGO_PKG_VERSION");
         let tensors = compare_tensors(&expected.annotations.tensors, &found, are_notes_compared);
@@ -112,10 +118,18 @@ fn is_near(attested: Option<f64>, found: Option<f64>) -> bool {
     }
 }
 
-/// A sentence about a file whose contents are not the attested ones; `None` if they are.
-fn compare_file(file: &SourceFile, expected: &Resource, progress: &dyn Progress) -> Result<Option<String>> {
+/// The attested name of an input, with the path of the file that is compared if its name differs.
+fn input_name(file: &SourceFile, expected: &Resource) -> String {
+    let attested = quote(&expected.name);
+    if file.path().file_name() == Some(expected.name.as_ref()) {
+        return attested;
+    }
+    format!("{} (attested as {attested})", quote(&file.path().to_string_lossy()))
+}
+
+/// A sentence that `name` has another hash than attested; `None` if the hashes are equal.
+fn compare_file(file: &SourceFile, expected: &Resource, name: &str, progress: &dyn Progress) -> Result<Option<String>> {
     let found = hash_file(file, &mut |bytes| progress.advance(bytes))?;
     let expected_hash = &expected.digest.sha256;
-    let name = quote(&expected.name);
     Ok((found != *expected_hash).then(|| format!("{name}: expected SHA-256 {expected_hash}, found {found}")))
 }

@@ -29,21 +29,24 @@ pub struct GoalArguments {
     /// Choose the types that give the best quality in a file of at most this size: 300M, 4.6GiB or 4.5bpw
     ///
     /// The size is that of the whole file, with metadata and padding; bpw is bits per weight. K, M, G and T are powers
-    /// of 1024. How much each type increases the KL divergence is measured on the text of --corpus.
+    /// of 1024. How much each type increases the KL divergence is measured on the text of --corpus. Cannot be combined
+    /// with --max-kl, --type, -b, --layout, --pure, --strict or --resume.
     #[arg(long, value_name = "SIZE", value_parser = value::target_size, allow_hyphen_values = true,
         conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume", "max_kl"])]
     target: Option<TargetSize>,
     /// Choose the types that give the smallest file with a KL divergence from INPUT of at most X nats
+    ///
+    /// Cannot be combined with --target, --type, -b, --layout, --pure, --strict or --resume.
     #[arg(long, value_name = "X", value_parser = value::positive, allow_negative_numbers = true,
         conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume"])]
     max_kl: Option<f64>,
-    /// Text that --target and --max-kl measure on
+    /// Text on which --target and --max-kl measure the model
     #[arg(long, value_name = "FILE", requires = "goal")]
     corpus: Option<PathBuf>,
     /// Measure on at most N chunks of 512 tokens of the text [default: 4]
     #[arg(long, value_name = "N", value_parser = value::tokens, requires = "corpus", allow_negative_numbers = true)]
     chunks: Option<usize>,
-    /// Measure every candidate type of each group of tensors [default: one or two types]
+    /// Measure every candidate type of each group of tensors, instead of one or two per group
     ///
     /// This makes the prediction more accurate, but measuring takes several times as long.
     #[arg(long, requires = "corpus")]
@@ -87,7 +90,9 @@ impl GoalArguments {
             return Err(Failure::new(format!("{option}: {problem}")));
         }
         let Some(corpus_path) = &self.corpus else {
-            return Err(Failure::new(format!("{option} needs a text to measure on; pass --corpus FILE")));
+            return Err(Failure::new(format!(
+                "{option} requires a text on which the model is measured; pass --corpus FILE"
+            )));
         };
         let (source, importance): (Arc<dyn Checkpoint>, _) = (Arc::from(job.source), job.importance.map(Arc::new));
         let read: Vec<&Path> = [Some(corpus_path.as_path()), job.imatrix].into_iter().flatten().collect();
@@ -172,9 +177,9 @@ impl GoalArguments {
                 bpw(bytes)
             ),
             false => format!(
-                "--target: expected at most {}, the largest useful file, found {}; use a smaller target, or --type",
-                bpw(largest),
-                bpw(bytes)
+                "--target: found {bytes} bytes, but the largest candidate types need only {}; use a smaller target, or \
+                 choose a type with --type",
+                bpw(largest)
             ),
         }))
     }

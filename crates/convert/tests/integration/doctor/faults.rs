@@ -196,12 +196,21 @@ fn a_wrong_number_of_layers_is_one_finding() {
             1,
             "expected 1 layer (config.json), found 9 tensors of other layers, such as model.layers.1.input_layernorm.weight",
         ),
-        (3, "expected tensors of the layer model.layers.2, found none"),
+        (3, "expected 2 layers in config.json, the number of layers with tensors, found 3"),
+        (9, "expected 2 layers in config.json, the number of layers with tensors, found 9"),
     ] {
         let diagnosis = look(&folders::layers(&Scratch::new(), layers));
         assert_eq!(names(&diagnosis), ["layer-count-differs"], "{:#?}", diagnosis.findings);
         assert_eq!(diagnosis.findings[0].found, found);
     }
+    let diagnosis = look(&gguf_files::more_layers(&Scratch::new()));
+    assert_eq!(names(&diagnosis), ["layer-count-differs"], "{:#?}", diagnosis.findings);
+    let finding = &diagnosis.findings[0];
+    assert_eq!(finding.place.key.as_deref(), Some("qwen2.block_count"));
+    assert_eq!(finding.found, "expected 2, the number of layers with tensors, found 5");
+    let diagnosis = look(&gguf_files::without_first_layer(&Scratch::new()));
+    assert_eq!(names(&diagnosis), ["layer-count-differs"], "{:#?}", diagnosis.findings);
+    assert_eq!(diagnosis.findings[0].found, "expected tensors of the layer blk.0, found none");
 }
 
 #[test]

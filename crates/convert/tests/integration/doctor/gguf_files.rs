@@ -307,6 +307,14 @@ pub fn layers(scratch: &Scratch) -> PathBuf {
     qwen(scratch, |g| g.set_u32("qwen2.block_count", 1))
 }
 
+pub fn more_layers(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| g.set_u32("qwen2.block_count", 5))
+}
+
+pub fn without_first_layer(scratch: &Scratch) -> PathBuf {
+    qwen(scratch, |g| g.tensors.retain(|tensor| !tensor.name.starts_with(b"blk.0.")))
+}
+
 pub fn no_tensors(scratch: &Scratch) -> PathBuf {
     qwen(scratch, |g| {
         g.tensors.clear();
