@@ -289,8 +289,7 @@ fn expect_heads_of_blocks(kv: DType, head_size: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::Request(format!(
-        "a KV cache of {kv} needs a head size that is a multiple of {block_len}, but the model's is {head_size}; \
-            use f16 or f32"
+        "--kv {kv}: expected a head size that is a multiple of {block_len}, found {head_size}; use f16 or f32"
     )))
 }
 
