@@ -1,14 +1,14 @@
-//! Problems of one file, collected so that one message names them all. Beyond a limit they are only counted.
+//! Problems of one file, collected for one message. Problems beyond a limit are only counted.
 
 use std::collections::HashSet;
 use std::path::Path;
 use trueup_formats::{Error, Result, listed};
 
-/// A list of what is wrong with a file.
+/// The problems of a file.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Diagnostics {
     list: Vec<String>,
-    /// The same problems, to find one that was added before: a hostile file may have one for each tensor.
+    /// The same problems, for fast lookup: a hostile file can have one for each tensor.
     known: HashSet<String>,
 }
 

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use trueup_formats::{counted, quote};
 
-/// The expected names of a model's tensors, by what precedes and what follows the number of the layer.
+/// The expected names of a model's tensors, split at the number of the layer.
 pub struct LayerNames<'a> {
-    /// Layers of each stack of layers, by what precedes the number.
+    /// Number of layers of each stack of layers, by the prefix of its names.
     layers: HashMap<&'a str, u64>,
     parts: HashSet<(&'a str, &'a str)>,
 }
@@ -14,11 +14,11 @@ pub struct LayerNames<'a> {
 /// Tensors of one stack of layers whose layer does not exist.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OtherLayers {
-    /// What precedes the number of the layer: `blk.`, `model.layers.`.
+    /// Prefix of the names, up to the number of the layer: `blk.`, `model.layers.`.
     pub stack: String,
-    /// Layers that the model has.
+    /// Number of layers of the model.
     pub layers: u64,
-    /// Tensors of other layers.
+    /// Number of tensors of other layers.
     pub tensors: usize,
     /// The first of them.
     pub example: String,
@@ -27,9 +27,9 @@ pub struct OtherLayers {
 /// Layers of one stack of layers that have no tensor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AbsentLayers {
-    /// What precedes the number of the layer: `blk.`, `model.layers.`.
+    /// Prefix of the names, up to the number of the layer: `blk.`, `model.layers.`.
     pub stack: String,
-    /// Layers that the model should have.
+    /// Number of layers that the model should have.
     pub layers: u64,
     /// Numbers of the layers without a tensor, in ascending order.
     pub numbers: Vec<u64>,

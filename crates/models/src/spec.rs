@@ -1,4 +1,4 @@
-//! What a model consists of: an embedding, a list of layers, and a head.
+//! A model: an embedding, a list of layers, and a head.
 //!
 //! ```text
 //! config.json ─┐
@@ -6,8 +6,8 @@
 //! GGUF keys ───┘                               (parts with their numbers, layer by layer)
 //! ```
 //!
-//! Numbers are stored in the part that they belong to, and layers may differ in every one of them. The only numbers of
-//! the whole model are the width of the residual stream, the vocabulary and the context.
+//! Each part stores its parameters, and every parameter can differ between layers. The only parameters of the whole
+//! model are the hidden size, the vocabulary size and the context length.
 
 use crate::architecture::Architecture;
 use crate::diagnostics::Diagnostics;
@@ -22,11 +22,11 @@ use crate::part::state_space::StateSpace;
 use crate::rope::{RopeFactors, RopeSpec};
 use crate::tensor::{TensorKind, TensorList, TensorSpec};
 
-/// Elements of the recurrent states of one sequence in all layers: 16 times those of the largest published model.
+/// Maximum number of elements of the recurrent states of a sequence in all layers: 16 times the number in the largest
+/// published model.
 const STATES_MAX: usize = 1 << 30;
 
-/// A model: valid by construction, because the only ways to one are [`ModelSpec::from_config`] and
-/// [`ModelSpec::from_metadata`].
+/// A model. Always valid, because only [`ModelSpec::from_config`] and [`ModelSpec::from_metadata`] create one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ModelSpec {
     pub(crate) architecture: &'static Architecture,
@@ -34,37 +34,36 @@ pub struct ModelSpec {
     pub(crate) vocabulary_size: usize,
     pub(crate) context_length: usize,
     pub(crate) embedding: Embedding,
-    /// The encoder whose result the layers look at, in an encoder-decoder model.
+    /// The encoder of an encoder-decoder model, whose result the layers attend to.
     pub(crate) encoder: Option<Encoder>,
     pub(crate) layers: Vec<LayerSpec>,
     pub(crate) head: Head,
     pub(crate) prefix: Option<Prefix>,
-    /// Conversion multiplies queries by this factor. It makes up for a scale of scores that no GGUF key holds and that
-    /// readers of the file do not use.
+    /// Factor by which conversion multiplies queries, for a scale of scores that has no GGUF key.
     pub(crate) query_correction: Option<f32>,
     pub(crate) projections: ProjectionStorage,
 }
 
-/// How a checkpoint stores the matrices of attention and feed-forward. A GGUF file has them as they are used.
+/// How a checkpoint stores the matrices of attention and feed-forward. GGUF files always store plain matrices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum ProjectionStorage {
-    /// As they are used.
+    /// Without packing or transformation.
     #[default]
     Plain,
-    /// As floating-point numbers that the model makes ternary before it uses them.
+    /// As floating-point numbers that the model converts to ternary numbers before use.
     Latent,
-    /// As ternary numbers, four in a byte, with a scale that they are multiplied by or divided by.
+    /// As ternary numbers, four per byte, that are multiplied or divided by a scale.
     Packed { is_divided: bool },
 }
 
-/// From token ids to the residual stream.
+/// The embedding: from token IDs to the residual stream.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Embedding {
-    /// Multiplies the rows of the embedding.
+    /// Factor of the rows of the embedding.
     pub scale: Option<f32>,
-    /// Rows of the table of learned positions, which are added.
+    /// Number of learned position embeddings, which are added.
     pub positions: Option<usize>,
-    /// Rows of the table of token types, of which the first is added to every token.
+    /// Number of token type embeddings; the first is added to every token.
     pub token_types: Option<usize>,
     /// Norm of the sum.
     pub norm: Option<Norm>,
@@ -81,14 +80,14 @@ pub(crate) struct LayerSpec {
     pub residual: Residual,
 }
 
-/// What mixes information between tokens.
+/// The part of a layer that mixes information between tokens.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Mixer {
     Attention(Attention),
     StateSpace(StateSpace),
 }
 
-/// What transforms each token by itself.
+/// The part of a layer that transforms each token separately.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum FeedForward {
     Dense(Dense),
@@ -96,14 +95,15 @@ pub(crate) enum FeedForward {
     None,
 }
 
-/// Where a layer applies its norms.
+/// The positions of the norms in a layer.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Arrangement {
     /// Norm of the mixer's input.
     pub before_mixer: Option<NamedNorm>,
     /// Norm of the mixer's output, before it is added to the stream; with `norms_sums`, of the sum.
     pub after_mixer: Option<NamedNorm>,
-    /// Norm of the feed-forward's input. In a parallel layer, `None` means that it takes the mixer's normed input.
+    /// Norm of the feed-forward's input. In a parallel layer, `None` means that the
+    /// normalized input of the mixer is used.
     pub before_feed_forward: Option<NamedNorm>,
     /// Norm of the feed-forward's output, before it is added to the stream; with `norms_sums`, of the sum.
     pub after_feed_forward: Option<NamedNorm>,
@@ -171,7 +171,7 @@ impl Arrangement {
     }
 }
 
-/// What the outputs of mixer and feed-forward are added to.
+/// The tensor that the outputs of mixer and feed-forward are added to.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Residual {
     /// The residual stream.
@@ -182,10 +182,10 @@ pub(crate) enum Residual {
     ScaledNorm(f32),
 }
 
-/// What a model computes for a text.
+/// The result of a model for a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ModelResult {
-    /// For each token, a score of every token that may follow.
+    /// For each token, the logits of the next token.
     Logits,
     /// For each token, its row of the residual stream.
     Hidden,
@@ -193,7 +193,7 @@ pub enum ModelResult {
     Pooled(Pooling),
 }
 
-/// How the rows of a text become one.
+/// How the rows of a text are reduced to one row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pooling {
     /// The mean of all rows.
@@ -204,21 +204,22 @@ pub enum Pooling {
     Last,
 }
 
-/// From the residual stream to the result.
+/// The head: from the residual stream to the result.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Head {
     pub result: ModelResult,
     pub norm: Option<Norm>,
     /// Whether the matrix is the token embedding.
     pub is_tied: bool,
-    /// Conversion makes the matrix, because no GGUF key has its factor, or because llama.cpp needs a separate one.
+    /// A matrix that conversion creates, because its factor has no GGUF key, or because llama.cpp needs a separate
+    /// matrix.
     pub scaled: Option<ScaledHead>,
     pub has_bias: bool,
-    /// Multiplies the logits.
+    /// Factor of the logits.
     pub scale: Option<f32>,
     /// Logits become `cap tanh(logit / cap)`.
     pub softcap: Option<f32>,
-    /// Whether the rows are divided by their lengths. Conversion does it, so no GGUF file shows it.
+    /// Whether the rows are divided by their norms. Conversion does this, so GGUF files have no key for it.
     pub has_unit_rows: bool,
 }
 
@@ -266,18 +267,18 @@ impl ModelSpec {
         self.layers.len()
     }
 
-    /// Tokens of the vocabulary, which are the rows of the embedding.
+    /// The vocabulary size: the number of rows of the embedding.
     pub fn vocabulary_size(&self) -> usize {
         self.vocabulary_size
     }
 
-    /// Positions that the model was made for.
+    /// The context length of the model.
     pub fn context_length(&self) -> usize {
         self.context_length
     }
 
-    /// Positions that a text can have. If scores depend on buckets of distances alone, no number of the model limits
-    /// them: [`ModelSpec::context_length`] is then only the usual one.
+    /// Maximum length of a text. If scores depend only on buckets of distances, the model has no limit, and
+    /// [`ModelSpec::context_length`] is only the usual length.
     pub fn context_max(&self) -> usize {
         if self.buckets().is_some() { CONTEXT_MAX } else { self.context_length }
     }
@@ -292,12 +293,12 @@ impl ModelSpec {
         self.head.is_tied && self.has_logits()
     }
 
-    /// Whether the output head is made of the token embedding: it is the embedding, or the embedding times a factor.
+    /// Whether the output head is the token embedding, or the token embedding times a factor.
     pub fn has_head_of_embedding(&self) -> bool {
         self.is_tied() || self.head.scaled.is_some_and(|scaled| scaled.is_embedding)
     }
 
-    /// What the model computes for a text.
+    /// The result of the model for a text.
     pub fn result(&self) -> ModelResult {
         self.head.result
     }
@@ -312,7 +313,7 @@ impl ModelSpec {
         if self.has_logits() { self.vocabulary_size } else { self.hidden_size }
     }
 
-    /// Whether every token sees the whole text. Such a model computes each text at once and keeps nothing of it.
+    /// Whether every token attends to the whole text. Such a model computes each text in one batch, without a cache.
     pub fn is_bidirectional(&self) -> bool {
         self.attentions().any(|(_, attention)| attention.is_bidirectional)
     }
@@ -382,7 +383,7 @@ impl ModelSpec {
         })
     }
 
-    /// Whether a layer keeps a state that each token changes, and that cannot go back to an earlier token.
+    /// Whether a layer has a recurrent state, which cannot be rewound to an earlier token.
     pub fn is_recurrent(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer.mixer, Mixer::StateSpace(_)))
     }
@@ -392,7 +393,7 @@ impl ModelSpec {
         self.cached_head_sizes().next().is_some()
     }
 
-    /// Sizes of the heads that the KV cache holds: keys and values of each layer. Encoders have no cache.
+    /// Head sizes of the keys and values in the KV cache, for each layer. Encoders have no cache.
     pub fn cached_head_sizes(&self) -> impl Iterator<Item = usize> {
         let cached = self.attentions().filter(|(_, attention)| !attention.is_bidirectional);
         cached.flat_map(|(_, attention)| {
@@ -401,7 +402,7 @@ impl ModelSpec {
         })
     }
 
-    /// The longest row of any activation in a batch that looks at `capacity` positions.
+    /// The longest row of any activation in a batch whose attention reads `capacity` positions.
     pub fn widest_row(&self, capacity: usize) -> usize {
         let of_layer = |layer: &LayerSpec| {
             let mixer = match &layer.mixer {
@@ -462,7 +463,7 @@ impl ModelSpec {
         list.finish()
     }
 
-    /// The same model with a separate output head, whatever its description says.
+    /// The same model with a separate output head, even if its description has a tied one.
     #[must_use]
     pub fn untied(mut self) -> ModelSpec {
         self.head.is_tied = false;
@@ -472,8 +473,8 @@ impl ModelSpec {
         self
     }
 
-    /// The same model with only the tokens of these ids, in ascending order; `None` if a token that divides texts is
-    /// missing or none is left.
+    /// The same model with only these token IDs, in ascending order; `None` if a special token of a prefix LM is
+    /// missing, or if the list is empty.
     #[must_use]
     pub fn pruned(self, kept: &[u32]) -> Option<ModelSpec> {
         let new = |id: u32| kept.binary_search(&id).ok().and_then(|place| u32::try_from(place).ok());
@@ -490,7 +491,7 @@ impl ModelSpec {
         (!kept.is_empty()).then_some(ModelSpec { vocabulary_size: kept.len(), prefix, encoder, ..self })
     }
 
-    /// Adds what cannot be computed to `diagnostics`.
+    /// Adds a problem to `diagnostics` for each value that is not supported.
     pub(crate) fn check(&self, diagnostics: &mut Diagnostics) {
         let ids = self.prefix.iter().flat_map(|prefix| [prefix.end, prefix.mark, prefix.other_mark]);
         for id in ids.filter(|id| usize::try_from(*id).map_or(true, |id| id >= self.vocabulary_size)) {
@@ -509,7 +510,7 @@ impl ModelSpec {
                 ));
             }
         }
-        // Layers are usually alike, and then one sentence is enough.
+        // Layers are usually equal, so each problem is reported once.
         let mut previous = None;
         for layer in &self.layers {
             if previous != Some(layer) {

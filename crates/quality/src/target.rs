@@ -51,7 +51,7 @@ const ROUNDS_MAX: usize = 40;
 /// The search ends at an allocation with at least this share of the limit.
 const CLOSE: f64 = 0.98;
 
-/// The model to quantize, and what it is measured with.
+/// The model to quantize, and the conditions of the measurements.
 pub struct TargetInput {
     /// The GGUF file; tensors in the split-scale layout are joined.
     pub source: Arc<dyn Checkpoint>,

@@ -25,7 +25,7 @@ pub struct Totals {
     all_changes: Vec<f32>,
 }
 
-/// What was measured on all positions.
+/// Figures of all positions.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Figures {
     /// Number of positions.
@@ -36,7 +36,7 @@ pub struct Figures {
     pub against: Option<AgainstFigures>,
 }
 
-/// What was measured against the reference.
+/// Figures of the comparison with the reference.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct AgainstFigures {
     /// Perplexity of the reference.

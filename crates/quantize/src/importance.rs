@@ -62,7 +62,7 @@ impl TensorImportance<'_> {
     }
 }
 
-/// What is wrong with the entries, and what was done about it: names of tensors.
+/// Problems of the entries: the names of the affected tensors.
 #[derive(Default)]
 struct Findings {
     missing: Vec<String>,
@@ -180,7 +180,7 @@ impl Findings {
         })
     }
 
-    /// What to do about the faults.
+    /// The remedy.
     fn help(&self) -> &'static str {
         match (self.wrong_size.is_empty(), self.missing.is_empty()) {
             (false, _) => "use an importance matrix of this model; compute it with `trueup imatrix`",

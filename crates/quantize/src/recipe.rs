@@ -1,4 +1,4 @@
-//! The recipe: which type each tensor gets, and why.
+//! The recipe chooses the type of each tensor, and gives the reason.
 //!
 //! ```text
 //! tensors ─ never quantized? ─ option for it? ─ rule? ─ scheme ─ whole blocks? ─ larger than before? ─▶ Choice
@@ -71,7 +71,7 @@ pub struct Recipe {
     assigned: BTreeMap<String, DType>,
 }
 
-/// What can become of a tensor.
+/// The types that a tensor can get.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Freedom {
     /// It is never quantized.
@@ -82,24 +82,24 @@ pub enum Freedom {
     Free,
 }
 
-/// What happens to one tensor.
+/// The choice for one tensor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// The new type.
     pub dtype: DType,
-    /// Why it is not the type that was asked for; empty if it is.
+    /// Why the tensor does not have the requested type; empty if it has.
     pub note: String,
-    /// Whether the tensor cannot get a type that was asked for. A scheme that mixes types does not count.
+    /// Whether the tensor cannot get the requested type. Exceptions of a scheme are not counted.
     pub falls_short: bool,
 }
 
 impl Recipe {
-    /// All matrices get `dtype`, or the scheme named after it. `None` leaves every tensor as it is.
+    /// Gives `dtype` to all matrices, or uses the scheme of this name. `None` keeps all types.
     pub fn new(dtype: Option<DType>) -> Recipe {
         Recipe::of(dtype.map(Scheme::from))
     }
 
-    /// The types of a scheme. `None` leaves every tensor as it is.
+    /// Uses a scheme. `None` keeps all types.
     pub fn of(scheme: Option<Scheme>) -> Recipe {
         Recipe {
             scheme,
@@ -113,50 +113,50 @@ impl Recipe {
         }
     }
 
-    /// All matrices get the base type of the scheme, also the embedding and the output head.
+    /// Gives the base type of the scheme to all matrices, including the embedding and the output head.
     #[must_use]
     pub fn pure(mut self, pure: bool) -> Recipe {
         self.pure = pure;
         self
     }
 
-    /// A tensor that cannot get the type asked for is an error instead of a note: a matrix whose rows are not whole
-    /// blocks, and a tensor that a rule names but that is never quantized.
+    /// Makes it an error if a tensor cannot get the requested type: because its rows are not whole blocks, or because a
+    /// rule matches a tensor that is never quantized. Otherwise, there is a note.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Recipe {
         self.strict = strict;
         self
     }
 
-    /// The type of the output head; of the token embedding, if the model has no separate output head.
+    /// Sets the type of the output head, or of the token embedding if the model has no separate output head.
     #[must_use]
     pub fn output(mut self, dtype: Option<DType>) -> Recipe {
         self.output = dtype;
         self
     }
 
-    /// The type of the token embedding.
+    /// Sets the type of the token embedding.
     #[must_use]
     pub fn token_embedding(mut self, dtype: Option<DType>) -> Recipe {
         self.token_embedding = dtype;
         self
     }
 
-    /// The output head keeps its type.
+    /// Keeps the type of the output head.
     #[must_use]
     pub fn leave_output(mut self, leave_output: bool) -> Recipe {
         self.leave_output = leave_output;
         self
     }
 
-    /// Tensors that a rule names get its type.
+    /// Sets the types of tensors that match a rule.
     #[must_use]
     pub fn rules(mut self, rules: Vec<Rule>) -> Recipe {
         self.rules = rules;
         self
     }
 
-    /// Tensors of these names get these types, unless an option or a rule names them.
+    /// Sets the types of tensors by name. Options and rules have priority.
     #[must_use]
     pub fn assigned(mut self, assigned: BTreeMap<String, DType>) -> Recipe {
         self.assigned = assigned;
@@ -168,8 +168,7 @@ impl Recipe {
         !self.assigned.is_empty()
     }
 
-    /// What can become of each tensor, in their order: whether it can be quantized, and the type that an option or a
-    /// rule gives it.
+    /// The types that each tensor can get, in their order.
     pub fn freedom(&self, tensors: &[TensorInfo], facts: &ModelFacts) -> Vec<Freedom> {
         let is_tied = !tensors.iter().any(|tensor| Role::of(&tensor.name) == Role::Output);
         let of = |tensor: &TensorInfo| {
@@ -198,8 +197,8 @@ impl Recipe {
         flags.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
     }
 
-    /// Refuses an option that has no effect because no type is quantized; `has_importance` stands for `--imatrix`,
-    /// `path` is the model.
+    /// Rejects an option that has no effect because no type is quantized. `has_importance` is whether `--imatrix` was
+    /// given, and `path` is the model.
     ///
     /// # Errors
     /// Names the first such option.
@@ -222,7 +221,7 @@ impl Recipe {
         Err(Error::new(path, problem).help(format!("use a quantized type such as q4_k_m, or omit {flag}")))
     }
 
-    /// The scheme, if one was asked for.
+    /// The scheme, if one was given.
     pub fn scheme(&self) -> Option<Scheme> {
         self.scheme
     }

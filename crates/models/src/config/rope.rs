@@ -1,4 +1,4 @@
-//! Reads how positions rotate heads.
+//! Reads the RoPE parameters.
 //!
 //! ```text
 //! "rope_theta": 1e6, "rope_scaling": {"factor": 8, ..}             transformers 4
@@ -63,7 +63,7 @@ impl Config<'_> {
         self.value("rope_parameters")?.get(kind).filter(|found| !found.is_null())
     }
 
-    /// Refuses other layer types, and a separate rotation of layers with a window if the class has one rotation for all
+    /// Rejects other layer types, and a separate rotation of layers with a window if the class has one rotation for all
     /// layers.
     pub(super) fn check_window_rope(&mut self) {
         self.check_kinds_of_rope();
@@ -73,7 +73,7 @@ impl Config<'_> {
         }
     }
 
-    /// Refuses parameters that nothing reads: those of other layer types, and a share of each head in layers with a
+    /// Rejects parameters that have no effect: parameters of other layer types, and a rotated share in layers with a
     /// window.
     fn check_kinds_of_rope(&mut self) {
         if self.rope_of_kind(FULL).is_none() {
@@ -131,7 +131,7 @@ impl Config<'_> {
         }
     }
 
-    /// Refuses a rotated share of a head other than `share`, for a class that does not read one.
+    /// Rejects a rotated share of a head other than `share`, for a class that does not read one.
     pub fn only_share(&mut self, share: f64) {
         let nested = self.nested_share().map(|(place, found)| (format!("{place}: {NESTED_SHARE}"), found));
         let outer = self.value(NESTED_SHARE).cloned().map(|found| (NESTED_SHARE.to_owned(), found));
@@ -176,17 +176,17 @@ struct ScalingReader<'a> {
     outer: Option<f64>,
 }
 
-/// The context that a model was trained with first.
+/// The context length before the scaling.
 const ORIGINAL: &str = "original_max_position_embeddings";
 /// Keys of LongRoPE.
 const LONG_KEYS: &[&str] = &["short_factor", "long_factor", "factor", "attention_factor", ORIGINAL];
 
-/// Keys that each kind of scaling may have; another would change what is computed.
+/// Keys of each kind of scaling. Other keys are rejected, because they would change the result.
 const SCALING_KEYS: &[(&str, &[&str])] = &[
     ("default", &["original_max_position_embeddings"]),
     ("origin", &[]),
     ("linear", &["factor", "original_max_position_embeddings"]),
-    // Beyond the context only, where the angles of all positions change with each token.
+    // Affects only texts longer than the context.
     ("dynamic", &["factor", "scaling_factor", "original_max_position_embeddings"]),
     ("longrope", LONG_KEYS),
     ("su", LONG_KEYS),
@@ -265,7 +265,7 @@ impl<'a> ScalingReader<'a> {
         }
     }
 
-    /// The magnitude is `sqrt(1 + ln(context / original) / ln(original))` unless `attention_factor` says otherwise.
+    /// The magnitude is `attention_factor`, or `sqrt(1 + ln(context / original) / ln(original))` if the key is absent.
     fn long(&mut self) -> (RopeScaling, RopeFactors) {
         let outer = self.outer;
         let original = outer.unwrap_or_else(|| self.required(ORIGINAL));

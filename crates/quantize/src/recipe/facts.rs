@@ -1,9 +1,9 @@
-//! What a recipe needs to know about a model, apart from its tensors.
+//! Facts about a model that a recipe uses in addition to its tensors.
 
 use trueup_formats::TensorInfo;
 use trueup_formats::gguf::Metadata;
 
-/// Facts about a model that decide how many bits its tensors get.
+/// Facts about a model that affect the types of its tensors.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ModelFacts {
     /// `general.architecture`.
@@ -21,7 +21,8 @@ pub struct ModelFacts {
 }
 
 impl ModelFacts {
-    /// The facts in the keys of a GGUF file. A file without a number of layers has as many as its tensors name.
+    /// The facts in the keys of a GGUF file. If the number of layers is
+    /// missing, it is taken from the names of the tensors.
     pub fn new(metadata: &Metadata, tensors: &[TensorInfo]) -> ModelFacts {
         let architecture = metadata.string("general.architecture").unwrap_or_default().to_owned();
         let number = |key: &str| first_number(metadata, &format!("{architecture}.{key}"));
@@ -47,7 +48,7 @@ impl ModelFacts {
         self.architecture == "falcon"
     }
 
-    /// Whether tensors with three dimensions also hold heads of attention, not only experts.
+    /// Whether tensors with three dimensions can also contain attention heads, not only experts.
     pub(super) fn has_stacks_of_heads(&self) -> bool {
         self.architecture == "bailingmoe3"
     }

@@ -1,9 +1,9 @@
-//! Tensors that are never quantized: they are small, and errors in them cost much.
+//! Tensors that are never quantized, because they are small and sensitive to errors.
 
 use super::facts::ModelFacts;
 use trueup_formats::TensorInfo;
 
-/// Parts of names, and what such tensors are.
+/// Parts of names, and descriptions of these tensors.
 const KEPT: [(&str, &str); 20] = [
     ("_norm.weight", "a normalization weight"),
     ("ffn_gate_inp.weight", ROUTER),

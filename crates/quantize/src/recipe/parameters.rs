@@ -1,4 +1,4 @@
-//! A recipe as a document: what a file needs to hold so that the same types are chosen again.
+//! A recipe as a document, from which the same types can be chosen again.
 
 use super::{Recipe, Rule, RuleError, Scheme, written_type};
 use regex::RegexSetBuilder;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use trueup_blocks::DType;
 use trueup_formats::{quote, regex_reason};
 
-/// The settings of a [`Recipe`], in the words of the command line.
+/// The settings of a [`Recipe`], named after command-line options.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecipeParameters {

@@ -1,8 +1,8 @@
-//! The part that a tensor plays in a model, by its name.
+//! The role of a tensor in a model, by its name.
 
 use std::fmt;
 
-/// The parts that recipes distinguish.
+/// The roles that recipes distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Role {
     Output,
@@ -18,7 +18,7 @@ pub(super) enum Role {
     Other,
 }
 
-/// Parts of names, and what they mean. The first that occurs in a name decides.
+/// Parts of names and their roles. The first part that occurs in a name decides.
 const NAMES: [(&str, Role); 9] = [
     ("attn_qkv.weight", Role::Value),
     ("attn_kv_b.weight", Role::Value),
@@ -41,7 +41,7 @@ impl Role {
         }
     }
 
-    /// Whether the role is one of the three of a feed-forward layer.
+    /// Whether this is the role of a feed-forward matrix.
     pub fn is_feed_forward(self) -> bool {
         matches!(self, Role::FeedForwardUp | Role::FeedForwardGate | Role::FeedForwardDown)
     }

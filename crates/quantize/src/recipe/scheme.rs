@@ -13,7 +13,7 @@ pub struct Scheme {
     /// In lower case: `q4_k_m`.
     pub(super) name: &'static str,
     pub(super) alias: Option<&'static str>,
-    /// The type of tensors that nothing else applies to.
+    /// The type of all tensors without an exception.
     pub(super) base: DType,
     /// `general.file_type`; `None` if no number was published.
     pub(super) file_type: Option<u32>,
@@ -39,8 +39,8 @@ pub(super) struct Mix {
 /// A condition of a [`Mix`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum When {
-    /// The first and last eighth of the layers, and every third between.
-    MoreBits,
+    /// Sensitive layers: the first and last eighth of the layers, and every third layer in between.
+    Sensitive,
     FirstEighth,
     FirstSixteenth,
     First(u64),
@@ -52,21 +52,21 @@ pub(super) enum When {
     NotFalcon,
     WithImportance,
     WithoutImportance,
-    /// Any weights other than those of experts.
+    /// All weights except those of experts.
     NotExperts,
 }
 
-/// What the conditions look at.
+/// The subject of the conditions.
 pub(super) struct Subject<'a> {
     pub role: Role,
     pub place: Place,
-    /// Whether the tensor holds several matrices.
+    /// Whether the tensor contains several matrices.
     pub is_stack: bool,
     pub facts: &'a ModelFacts,
 }
 
 impl Scheme {
-    /// The scheme of this name, in any case. A name may be known although its types cannot be written.
+    /// The scheme of this name, in upper or lower case. Its types possibly cannot be written.
     pub fn from_name(name: &str) -> Option<Scheme> {
         let is_name = |known: &str| known.eq_ignore_ascii_case(name);
         SCHEMES.iter().find(|scheme| is_name(scheme.name) || scheme.alias.is_some_and(is_name)).copied()
@@ -89,7 +89,7 @@ impl Scheme {
         self.name
     }
 
-    /// The type of tensors that nothing else applies to.
+    /// The type of all tensors without an exception.
     pub fn base(&self) -> DType {
         self.base
     }
@@ -168,7 +168,7 @@ impl When {
         let Place { index, count } = subject.place;
         let facts = subject.facts;
         match self {
-            When::MoreBits => gets_more_bits(index, count),
+            When::Sensitive => is_sensitive_layer(index, count),
             When::FirstEighth => index < count / 8,
             When::FirstSixteenth => index < count / 16,
             When::First(few) => index < few,
@@ -183,10 +183,11 @@ impl When {
         }
     }
 
-    /// How a reason continues: ` in the first eighth of the layers`. Empty for what a reader does not miss.
+    /// The end of a reason, such as ` in the first eighth of the layers`; empty for conditions that need no
+    /// explanation.
     fn phrase(self) -> String {
         let phrase = match self {
-            When::MoreBits => "in the first and last eighth of the layers and in every third between",
+            When::Sensitive => "in the first and last eighth of the layers and in every third between",
             When::FirstEighth => "in the first eighth of the layers",
             When::FirstSixteenth => "in the first sixteenth of the layers",
             When::First(few) => return format!(" in the first {few} layers"),
@@ -203,18 +204,18 @@ impl When {
 }
 
 impl Mix {
-    /// Which tensors the exception is for: `attention values in the first 4 layers`.
+    /// The tensors of the exception: `attention values in the first 4 layers`.
     pub fn tensors(&self) -> String {
         let role = self.role.map_or_else(|| "all matrices".to_owned(), |role| role.to_string());
         self.when.iter().fold(role, |text, when| text + &when.phrase())
     }
 }
 
-/// Parts of names of matrices in GLM 5 that lose much below q8_0.
+/// Parts of names of matrices in GLM 5 that have large errors in types smaller than q8_0.
 const GLM5_SENSITIVE: [&str; 3] = ["attn_q_a", "attn_q_b", "nextn.eh_proj"];
 
-/// Whether layer `index` of `count` is one of those that get more bits.
-fn gets_more_bits(index: u64, count: u64) -> bool {
+/// Whether layer `index` of `count` is sensitive.
+fn is_sensitive_layer(index: u64, count: u64) -> bool {
     let first = count / 8;
     index < first || index >= count.saturating_mul(7) / 8 || (index - first) % 3 == 2
 }

@@ -6,7 +6,7 @@
 use super::role::Role;
 use super::role::Role::{AttentionOutput, FeedForwardDown, Value};
 use super::scheme::When::{
-    EightExperts, Falcon, First, FirstEighth, FirstSixteenth, MoreBits, NotEightExperts, NotExperts, NotFalcon,
+    EightExperts, Falcon, First, FirstEighth, FirstSixteenth, NotEightExperts, NotExperts, NotFalcon, Sensitive,
     SharedByFour, WithImportance, WithoutImportance,
 };
 use super::scheme::{Mix, Scheme, When};
@@ -51,7 +51,7 @@ pub(super) static SCHEMES: [Scheme; 26] = [
             mix(AttentionOutput, &[NotFalcon], Q4K),
             mix(FeedForwardDown, &[FirstSixteenth], Q5K),
             mix(FeedForwardDown, &[NotFalcon], Q4K),
-            mix(FeedForwardDown, &[Falcon, MoreBits], Q4K),
+            mix(FeedForwardDown, &[Falcon, Sensitive], Q4K),
         ],
         ..k_type("q3_k_m", Q3K, 12)
     },
@@ -72,18 +72,18 @@ pub(super) static SCHEMES: [Scheme; 26] = [
     Scheme {
         alias: Some("q4_k"),
         mixes: &[
-            mix(Value, &[MoreBits], Q6K),
+            mix(Value, &[Sensitive], Q6K),
             EIGHT_EXPERTS,
             mix(FeedForwardDown, &[Falcon, FirstSixteenth], Q6K),
-            mix(FeedForwardDown, &[Falcon, MoreBits], Q5K),
-            mix(FeedForwardDown, &[NotFalcon, MoreBits], Q6K),
+            mix(FeedForwardDown, &[Falcon, Sensitive], Q5K),
+            mix(FeedForwardDown, &[NotFalcon, Sensitive], Q6K),
         ],
         ..k_type("q4_k_m", Q4K, 15)
     },
     k_type("q5_k_s", Q5K, 16),
     Scheme {
         alias: Some("q5_k"),
-        mixes: &[mix(Value, &[MoreBits], Q6K), mix(FeedForwardDown, &[MoreBits], Q6K)],
+        mixes: &[mix(Value, &[Sensitive], Q6K), mix(FeedForwardDown, &[Sensitive], Q6K)],
         ..k_type("q5_k_m", Q5K, 17)
     },
     k_type("q6_k", Q6K, 18),

@@ -1,8 +1,8 @@
-//! The type of a tensor whose rows are not whole blocks of the type that was chosen.
+//! The type of a tensor whose rows are not whole blocks of the chosen type.
 
 use trueup_blocks::DType;
 
-/// The type of smaller blocks that replaces `dtype`, then f16: rows are never padded.
+/// The type itself if it fits, or its replacement with smaller blocks, or f16. Rows are never padded.
 pub(super) fn type_that_fits(dtype: DType, row_length: u64) -> DType {
     let fits = |dtype: DType| dtype.row_bytes(row_length).is_some();
     if fits(dtype) {

@@ -29,7 +29,11 @@ const FILES: &[Row] = &[
     (BERT, Key("pooling_type", I32(-1)), "key bert.pooling_type: expected a non-negative integer, found i32 -1"),
     (BERT, Key("context_length", U32(129)), "position_embd.weight: expected shape [64, 129], found [64, 128]"),
     (BERT, Key("context_length", U32(0)), "key bert.context_length: expected 1 to 2147483647, found 0"),
-    (BERT, Key("attention.head_count", U32(5)), "expected a number of KV heads that divides the 5 attention heads"),
+    (
+        BERT,
+        Key("attention.head_count", U32(5)),
+        "number of KV heads: expected a divisor of 5 (the number of attention heads)",
+    ),
     (BERT, Key("attention.head_count", U32s(&[4])), "expected 2 integers, one for each layer, found 1"),
     (BERT, Key("attention.layer_norm_epsilon", F32(0.0)), "layer_norm_epsilon: expected a positive number, found 0.0"),
     (BERT, Key("block_count", U32(1)), "expected 1 layer (bert.block_count), found 16 tensors of other layers"),
