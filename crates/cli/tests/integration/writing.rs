@@ -155,7 +155,7 @@ fn every_type_is_written_and_read() {
     let target = scratch.path("target.gguf");
     for dtype in QUANTIZED.into_iter().chain(["f32", "f16", "bf16"]) {
         let answer = trueup(&["quantize", &source, &target, "--type", dtype]).exits(0);
-        assert!(answer.stdout.contains(&format!("wrote {target} (56 tensors with ")), "{answer:?}");
+        assert!(answer.stdout.contains(&format!("wrote {target} (56 tensors, ")), "{answer:?}");
         assert_eq!(answer.stderr.contains("only trueup reads"), dtype == "q8_1", "{answer:?}");
         assert_eq!(type_of(&target, "blk.0.ffn_up.weight"), dtype);
         trueup(&["run", &target, "-p", "Once", "-n", "2", "-q"]).exits(0);
@@ -229,7 +229,7 @@ fn recipes_are_written_and_run_and_the_report_gives_reasons() {
             &["--type", "q8_0", "--leave-output-tensor"][..],
             "--leave-output-tensor: expected a tensor output.weight, found none",
         ),
-        (&["--type", "q8_0", "--imatrix", &source][..], "imatrix.datasets"),
+        (&["--type", "q8_0", "--imatrix", &source][..], "expected an importance matrix, found a llama model"),
         (&["--type", "q8_0", "--imatrix-exact"][..], "--imatrix"),
     ] {
         let refused = scratch.path("refused.gguf");
