@@ -91,7 +91,7 @@ impl Mapping {
         let mut mismatch = Mismatch::default();
         let mut tensors = Vec::new();
         for expected in expected_tensors(&spec, &names) {
-            check_rows(&expected, &mut mismatch.misfits);
+            let is_split = check_rows(&expected, &mut mismatch.misfits);
             let mut sources = Vec::with_capacity(expected.sources.len());
             for wanted in &expected.sources {
                 let Some(&number) = numbers.get(wanted.name.as_str()) else {
@@ -100,7 +100,9 @@ impl Mapping {
                 };
                 used[number] = true;
                 sources.push(number);
-                check_tensor(wanted, &source.tensors()[number], &mut mismatch.misfits);
+                if is_split {
+                    check_tensor(wanted, &source.tensors()[number], &mut mismatch.misfits);
+                }
             }
             tensors.push(MappedTensor::new(expected, sources, source));
         }
@@ -113,7 +115,7 @@ impl Mapping {
         };
         let mut omitted = omit(source, stand_in, &head, unused, &mut mismatch);
         let wanted = tensors.iter().flat_map(|tensor| &tensor.expected.sources).map(|source| source.name.as_str());
-        mismatch.check(source, architecture, &names, wanted)?;
+        mismatch.check(source, (&spec, config), &names, wanted)?;
         notes.extend(compare_copies(source, &names, &head, &mut omitted)?);
         notes.extend(notes_of_computed(source, &spec, &omitted)?);
         notes.extend(note_of_unused(source, &omitted));
@@ -215,14 +217,18 @@ pub(crate) fn config_of(source: &dyn Checkpoint) -> Result<&Map<String, Value>> 
     }
 }
 
-/// The transform must give every row of the tensor.
-fn check_rows(expected: &ExpectedTensor, misfits: &mut Vec<String>) {
+/// Whether the transform gives every row of the tensor, as it must.
+fn check_rows(expected: &ExpectedTensor, misfits: &mut Vec<String>) -> bool {
     let rows: u64 = expected.transform.pieces.iter().map(Piece::len).sum();
     let wanted = expected.shape.iter().product::<u64>() / row_elements(&expected.shape).max(1);
     if let Some(source) = expected.sources.first().filter(|_| rows != wanted) {
         let name = quote(&source.name);
-        misfits.push(format!("tensor {name}: its rows cannot be split into groups of equal size for each head"));
+        misfits.push(format!(
+            "tensor {name}: its rows cannot be split into groups of equal size for each head; the number of heads in \
+             config.json is probably wrong"
+        ));
     }
+    rows == wanted
 }
 
 /// Compares a tensor with what is expected. A fused tensor, which several tensors are made of, is reported once.

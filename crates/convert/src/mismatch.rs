@@ -5,12 +5,14 @@
 //! names of the tensors ─┬─ of a quantizer                found weights quantized by GPTQ (...), such as ...
 //!                       ├─ of an adapter                 found an adapter, such as ...
 //!                       ├─ of Meta's or Mistral's code   found those of another layout, such as ...
+//!                       ├─ of other experts              num_experts: expected ..., found ...
 //!                       ├─ of other kinds of input       a multimodal checkpoint; missing and unknown names
 //!                       └─ anything else                 missing and unknown names
 //! ```
 
+use serde_json::{Map, Value};
 use trueup_formats::{Checkpoint, Error, QUANTIZED_HELP, Result, counted, is_quantized, listed, quantization, quote};
-use trueup_models::{Architecture, LayerNames, OUTPUT, SourceNames, layer_prefix};
+use trueup_models::{Architecture, LayerNames, ModelSpec, OUTPUT, SourceNames, layer_prefix, unlike_experts};
 
 /// What does not fit.
 #[derive(Default)]
@@ -29,6 +31,7 @@ const NAMED_MAX: usize = 8;
 const SHOWN: usize = 5;
 const LAYERS_HELP: &str = "nothing was written; correct the number of layers in config.json, or get the config.json of \
                            this model";
+const CONFIG_HELP: &str = "nothing was written; correct config.json, or get the config.json of this model";
 const VARIANT_HELP: &str = "nothing was written; make sure that config.json belongs to these tensors; if it does, \
                             trueup does not support this variant of the model";
 
@@ -44,16 +47,21 @@ impl Mismatch {
     pub fn check<'a>(
         self,
         source: &dyn Checkpoint,
-        architecture: &Architecture,
+        (spec, config): (&ModelSpec, &Map<String, Value>),
         names: &SourceNames,
         expected: impl IntoIterator<Item = &'a str>,
     ) -> Result<()> {
         if self.missing.is_empty() && self.unknown.is_empty() && self.misfits.is_empty() {
             return Ok(());
         }
+        let architecture = spec.architecture();
         let fault = |problem: String, help: &str| Err(Error::new(source.path(), problem).at("tensors").help(help));
         if let Some((problem, help)) = self.other_kind(source, architecture) {
             return fault(problem, help);
+        }
+        let mut tensors = source.tensors().iter().map(|tensor| tensor.name.as_str());
+        if let Some(problem) = unlike_experts(spec, names, config, &mut tensors) {
+            return fault(problem, CONFIG_HELP);
         }
         let (cause, help) = self.cause(source, architecture, names);
         let layers = LayerNames::new(expected);

@@ -4,7 +4,7 @@
 //! a path and never the class name alone.
 
 use crate::checkpoint::TensorRule;
-use crate::compatibility::{head_size_note, long_factors_note};
+use crate::compatibility::{convolution_note, head_size_note, long_factors_note, rope_factors_note, yarn_note};
 use crate::config::{Config, Object};
 use crate::metadata::{KeyWriter, Keys};
 use crate::spec::ModelSpec;
@@ -192,6 +192,9 @@ impl ModelSpec {
     /// Notes on features of this model that other GGUF programs ignore, one sentence each.
     pub fn compatibility_notes(&self) -> Vec<String> {
         let mut notes = (self.architecture.compatibility)(self);
+        notes.extend(rope_factors_note(self));
+        notes.extend(yarn_note(self));
+        notes.extend(convolution_note(self));
         notes.extend(long_factors_note(self));
         notes.extend(head_size_note(self));
         notes

@@ -1,8 +1,9 @@
 //! Notes on parts of a model that other GGUF programs do not take from a file.
 
 use crate::rope::RopeFactors;
-use crate::spec::{FeedForward, ModelSpec};
+use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec};
 use crate::tensor::ROPE_FACTORS;
+use trueup_graph::op::RopeScaling;
 
 /// Other programs ignore the key of the sliding window.
 pub(crate) fn window_note(spec: &ModelSpec) -> Option<String> {
@@ -63,13 +64,41 @@ pub(crate) fn long_factors_note(spec: &ModelSpec) -> Option<String> {
     ))
 }
 
-/// Other programs do not load a file with the tensor of frequency divisors.
+/// Architectures of which llama.cpp reads the tensor of frequency divisors.
+const WITH_ROPE_FACTORS: [&str; 5] = ["llama", "granite", "granitemoe", "minicpm", "refact"];
+
+/// llama.cpp does not load a file of another architecture with the tensor of frequency divisors.
 pub(crate) fn rope_factors_note(spec: &ModelSpec) -> Option<String> {
     let name = spec.architecture().gguf_name;
-    spec.rope().filter(|rope| rope.factors != RopeFactors::None).map(|_| {
+    let is_read = WITH_ROPE_FACTORS.contains(&name);
+    spec.rope().filter(|rope| rope.factors != RopeFactors::None && !is_read).map(|_| {
         format!(
-            "{ROPE_FACTORS} is written for the llama3 RoPE scaling; other programs do not expect this \
-             tensor for {name} and may reject the file"
+            "{ROPE_FACTORS} is written for the llama3 RoPE scaling; llama.cpp does not expect this tensor for {name} and \
+             rejects the file"
         )
     })
 }
+
+/// llama.cpp takes the bounds of YaRN's ramp from no file of these architectures.
+pub(crate) fn yarn_note(spec: &ModelSpec) -> Option<String> {
+    let RopeScaling::Yarn { beta_fast, beta_slow, .. } = spec.rope()?.scaling else { return None };
+    (beta_fast != YARN_BETAS[0] || beta_slow != YARN_BETAS[1]).then(|| {
+        let [fast, slow] = YARN_BETAS;
+        format!(
+            "YaRN has beta_fast {beta_fast} and beta_slow {beta_slow}; llama.cpp uses {fast} and {slow} unless the \
+             options --yarn-beta-fast and --yarn-beta-slow are given, and its results differ"
+        )
+    })
+}
+
+/// llama.cpp expects a bias in the convolutions of state spaces.
+pub(crate) fn convolution_note(spec: &ModelSpec) -> Option<String> {
+    let has_no_bias = |layer: &LayerSpec| matches!(&layer.mixer, Mixer::StateSpace(mixer) if !mixer.has_bias);
+    spec.layers
+        .iter()
+        .any(has_no_bias)
+        .then(|| "the convolutions have no bias (use_conv_bias false); llama.cpp does not load the file".to_owned())
+}
+
+/// The bounds that llama.cpp uses.
+const YARN_BETAS: [f32; 2] = [32.0, 1.0];

@@ -13,12 +13,15 @@ use crate::spec::{ModelSpec, ScaledHead};
 use crate::subject::key_in_config;
 use crate::tensor::OUTPUT;
 use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::path::Path;
 use trueup_formats::flm::description_name;
 use trueup_formats::json::{INFINITY, MINUS_INFINITY, NAN};
 use trueup_formats::{Error, QUANTIZED_HELP, Result, counted, quote};
 
 mod rope;
+mod unread;
 
 /// A JSON object.
 pub(crate) type Object = Map<String, Value>;
@@ -99,6 +102,7 @@ impl ModelSpec {
             notes: Vec::new(),
             other_file: None,
             has_window_base: false,
+            read: RefCell::default(),
         };
         let mut spec = (architecture.from_config)(&mut reader);
         spec.architecture = architecture;
@@ -112,6 +116,7 @@ impl ModelSpec {
         }
         reader.check_window_rope();
         reader.note_unused_scalings(spec.context_length);
+        reader.note_unread();
         if spec.has_logits() && config.contains_key(MODULES) {
             reader.note("modules.json is ignored: the model is converted as a text generator, without pooling");
         }
@@ -184,6 +189,8 @@ pub(crate) struct Config<'a> {
     other_file: Option<OtherFile>,
     /// Whether the class reads a separate rotation for layers with a window.
     has_window_base: bool,
+    /// Keys that were read.
+    read: RefCell<HashSet<String>>,
 }
 
 impl Config<'_> {
@@ -205,12 +212,18 @@ impl Config<'_> {
 
     /// The value of a key that is present and not null.
     pub fn value(&self, key: &str) -> Option<&Value> {
-        self.object.get(key).filter(|value| !value.is_null())
+        self.stored(key).filter(|value| !value.is_null())
+    }
+
+    /// The value of a key that is present; the key counts as read.
+    fn stored(&self, key: &str) -> Option<&Value> {
+        self.read.borrow_mut().insert(key.to_owned());
+        self.object.get(key)
     }
 
     /// Whether the key is present, even if it is null.
     pub fn has(&self, key: &str) -> bool {
-        self.object.contains_key(key)
+        self.stored(key).is_some()
     }
 
     /// The key of a number: `alias`, which the class prefers, or `key`.
@@ -221,6 +234,7 @@ impl Config<'_> {
     /// Reads the object of this key, which may be absent, as a separate description.
     pub fn nested<T>(&mut self, key: &str, read: impl FnOnce(&mut Config) -> T) -> T {
         let empty = Object::new();
+        self.read.get_mut().insert(key.to_owned());
         let object = match self.object.get(key) {
             Some(Value::Object(object)) => object,
             Some(found) if !found.is_null() => self.wrong(key, "an object", &found.clone(), &empty),
@@ -229,7 +243,16 @@ impl Config<'_> {
         let (diagnostics, notes) = (Diagnostics::default(), std::mem::take(&mut self.notes));
         let Config { architecture, tensors, .. } = *self;
         let has_window_base = self.has_window_base;
-        let mut inner = Config { architecture, object, diagnostics, tensors, notes, other_file: None, has_window_base };
+        let mut inner = Config {
+            architecture,
+            object,
+            diagnostics,
+            tensors,
+            notes,
+            other_file: None,
+            has_window_base,
+            read: RefCell::default(),
+        };
         let result = read(&mut inner);
         self.notes = inner.notes;
         inner.diagnostics.list().iter().for_each(|problem| self.problem(format!("{key}: {problem}")));
@@ -238,6 +261,8 @@ impl Config<'_> {
 
     /// Whether a marker is found.
     pub fn is_marked(&self, marker: Marker) -> bool {
+        let (Marker::Present(key) | Marker::True(key)) = marker;
+        self.read.borrow_mut().insert(key.to_owned());
         marker.is_in(self.object)
     }
 
@@ -314,7 +339,7 @@ impl Config<'_> {
         let layers = self.required(key, COUNT_MAX);
         if layers > self.tensors {
             let tensors = self.tensors;
-            self.problem(format!("expected at least one tensor for each of {layers} layers, found {tensors} tensors"));
+            self.problem(format!("{key}: expected at most as many layers as tensors ({tensors}), found {layers}"));
             return 1;
         }
         layers
@@ -473,7 +498,8 @@ impl Config<'_> {
             return self.wrong("layer_types", "full_attention and sliding_attention only", &found, None);
         };
         if list.len() != layers {
-            self.problem(format!("sliding windows: expected one for each of {layers} layers, found {}", list.len()));
+            let found = list.len();
+            self.problem(format!("layer_types: expected {layers} entries, one for each layer, found {found}"));
             return None;
         }
         Some(list)
@@ -481,7 +507,7 @@ impl Config<'_> {
 
     /// The size of a sliding window, below 2^31.
     fn window(&mut self, key: &str, absent: Option<usize>) -> Option<usize> {
-        let found = match self.object.get(key) {
+        let found = match self.stored(key) {
             None => return absent,
             Some(Value::Null) => return None,
             Some(found) => found.clone(),
@@ -495,7 +521,7 @@ impl Config<'_> {
     }
 
     fn required(&mut self, key: &str, max: usize) -> usize {
-        match self.object.get(key).cloned() {
+        match self.stored(key).cloned() {
             Some(found) if !found.is_null() => self.optional(key, max).unwrap_or(1),
             found => {
                 let found = found.map_or("nothing", |_| "null");

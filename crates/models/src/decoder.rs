@@ -389,9 +389,10 @@ fn head_size(config: &mut Config, usual: &Usual, hidden_size: usize, layers: usi
     if hidden_size.is_multiple_of(heads) || config.has_problem() {
         return hidden_size.checked_div(heads).unwrap_or(1);
     }
-    let key = usual.head_size;
-    config
-        .problem(format!("{heads} attention heads do not divide a hidden size of {hidden_size}, and {key} is missing"));
+    let Usual { heads: key, hidden_size: whole, head_size: missing, .. } = usual;
+    config.problem(format!(
+        "{key}: expected a divisor of {whole} ({hidden_size}), because {missing} is missing, found {heads}"
+    ));
     1
 }
 
@@ -400,7 +401,7 @@ fn head_size(config: &mut Config, usual: &Usual, hidden_size: usize, layers: usi
     clippy::as_conversions,
     clippy::cast_sign_loss,
     clippy::cast_possible_truncation,
-    reason = "a share of a count below 2^16; NaN becomes 0, which the check of the rotation rejects"
+    reason = "at most the head size"
 )]
 fn share_of(head_size: usize, share: f64) -> usize {
     (real(head_size) * share.clamp(0.0, 1.0)) as usize

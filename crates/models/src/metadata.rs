@@ -46,7 +46,10 @@ const NEUTRAL: &[(&str, &[&str])] = &[
     ("expert_group_count", &["0", "1"]),
     ("expert_group_used_count", &["0", "1"]),
     (CAUSAL, &["true"]),
+    ("attention.kv_lora_rank", &[]),
+    ("attention.max_alibi_bias", &["0"]),
     ("attention.scale", &[]),
+    ("attention.shared_kv_layers", &["0"]),
     ("attention.clamp_kqv", &["0"]),
     ("attention.temperature_scale", &["0"]),
     ("attn_logit_softcapping", &["0"]),
@@ -55,6 +58,7 @@ const NEUTRAL: &[(&str, &[&str])] = &[
     ("embedding_scale", &[]),
     ("residual_scale", &[]),
     ("nextn_predict_layers", &["0"]),
+    ("rope.scaling.attn_factor", &["1"]),
     ("rope.scaling.yarn_ext_factor", &["1"]),
     ("rope.scaling.yarn_attn_factor", &["1"]),
 ];
@@ -271,18 +275,16 @@ impl<'a> Keys<'a> {
 
     /// The number of layers, which the number of tensors limits.
     pub fn layers(&mut self) -> usize {
-        let layers = self.count_within("block_count", COUNT_MAX, None);
-        let tensors = self.shapes.len();
-        if layers > tensors {
-            self.problem(format!("expected at least one tensor for each of {layers} layers, found {tensors} tensors"));
-            return 1;
-        }
-        layers
+        self.layers_within("block_count", None)
     }
 
     /// The number of layers of another stack; `absent` if the file does not have the key.
     pub fn layers_or(&mut self, key: &str, absent: usize) -> usize {
-        let layers = self.count_within(key, COUNT_MAX, Some(absent));
+        self.layers_within(key, Some(absent))
+    }
+
+    fn layers_within(&mut self, key: &str, absent: Option<usize>) -> usize {
+        let layers = self.count_within(key, COUNT_MAX, absent);
         let tensors = self.shapes.len();
         if layers <= tensors {
             return layers;
@@ -430,6 +432,14 @@ impl<'a> Keys<'a> {
             ("none", _) | ("linear", None) => RopeScaling::None,
             ("linear", Some(factor)) => RopeScaling::Linear { factor: nearest_f32(factor) },
             ("yarn", factor) => self.yarn(factor, context),
+            ("longrope", _) => {
+                // The factor of the magnitude is of no interest then.
+                self.key("rope.scaling.attn_factor");
+                self.problem(format!(
+                    "tensor {LONG_FACTORS} is missing, which rope.scaling.type \"longrope\" requires"
+                ));
+                RopeScaling::None
+            }
             (kind, _) => {
                 self.wrong("rope.scaling.type", &format!("expected none, linear or yarn, found \"{}\"", quote(kind)));
                 RopeScaling::None
@@ -475,13 +485,15 @@ impl<'a> Keys<'a> {
         let name = self.key("attention.sliding_window_pattern");
         let list = match self.metadata.value(&name) {
             None => usual.map_or_else(|| vec![true; layers], |period| windows_by_period(period, layers)),
-            Some(Value::Array(_)) => self.get(&name, Metadata::bools).map(<[bool]>::to_vec).unwrap_or_default(),
+            Some(Value::Array(_)) => self.get(&name, Metadata::bools)?.to_vec(),
             Some(_) => {
                 windows_by_period(self.count_within("attention.sliding_window_pattern", COUNT_MAX, None), layers)
             }
         };
         if list.len() != layers {
-            self.problem(format!("sliding windows: expected one for each of {layers} layers, found {}", list.len()));
+            let found = list.len();
+            let problem = format!("expected {layers} entries, one for each layer, found {found}");
+            self.wrong("attention.sliding_window_pattern", &problem);
             return None;
         }
         Some((size, list))

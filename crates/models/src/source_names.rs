@@ -61,6 +61,11 @@ impl<'a> SourceNames<'a> {
         SourceNames { architecture, names: None, added: String::new(), removed: "" }
     }
 
+    /// The architecture whose tables have the names.
+    pub(crate) fn architecture(&self) -> &'static Architecture {
+        self.architecture
+    }
+
     /// The name of the tensor that the tables call `table`; `None` if the checkpoint does not have it.
     pub fn find(&self, table: &str) -> Option<String> {
         let Some(names) = &self.names else { return Some(table.to_owned()) };

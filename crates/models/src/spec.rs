@@ -503,11 +503,12 @@ impl ModelSpec {
         if self.attentions().any(|(_, attention)| attention.is_bidirectional != is_bidirectional) {
             diagnostics.add("models with both bidirectional and causal layers are not supported");
         }
-        for factor in [self.embedding.scale, self.head.scale, self.head.softcap].into_iter().flatten() {
-            if !(factor.is_finite() && factor != 0.0) {
-                diagnostics.add(format!(
-                    "scale of embedding or logits: expected a finite number other than 0, found {factor}"
-                ));
+        let Head { scale, softcap, .. } = &self.head;
+        for (what, factor) in
+            [("embedding scale", self.embedding.scale), ("logit scale", *scale), ("logit softcap", *softcap)]
+        {
+            if let Some(factor) = factor.filter(|factor| !(factor.is_finite() && *factor != 0.0)) {
+                diagnostics.add(format!("{what}: expected a finite number other than 0, found {factor}"));
             }
         }
         // Layers are usually equal, so each problem is reported once.

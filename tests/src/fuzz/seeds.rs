@@ -23,8 +23,9 @@ const VOCABULARY: u64 = 48;
 /// Fixtures whose config a tiny model takes.
 pub const MODELS: [&str; 5] = ["llama-yarn", "llama3", "mistral", "qwen2", "qwen3"];
 
-/// Fixtures with the other parts of models: experts, latent attention, states, encoders, ternary matrices.
-pub const PARTS: [&str; 12] = [
+/// Fixtures with the other parts of models: experts, latent attention, states, encoders, ternary matrices,
+/// windows, layers with different heads, ALiBi.
+pub const PARTS: [&str; 16] = [
     "models/mixtral",
     "models/qwen2moe",
     "models/granitemoe",
@@ -34,6 +35,10 @@ pub const PARTS: [&str; 12] = [
     "models/mamba2",
     "models/bitnet",
     "models/phi4-long",
+    "models/gemma3",
+    "models/openelm",
+    "models/mpt",
+    "models/falcon-rw",
     "encoders/bert",
     "encoder-decoders/t5",
     "encoder-decoders/flan-t5",

@@ -398,7 +398,7 @@ const MEANING: &[Lie] = &[
         p.set("architectures", "['LlamaForCausalLM', 'Qwen2ForCausalLM']")
     }),
     ("width 0", "hidden_size: expected 1 to 4194304, found 0", |p, _| p.set("hidden_size", "0")),
-    ("width 63", "4 attention heads do not divide a hidden size of 63", |p, _| p.set("hidden_size", "63")),
+    ("width 63", "num_attention_heads: expected a divisor of hidden_size (63)", |p, _| p.set("hidden_size", "63")),
     ("width 2^40", "hidden_size: expected 1 to 4194304, found 1099511627776", |p, _| {
         p.set("hidden_size", "1099511627776")
     }),
@@ -414,7 +414,9 @@ const MEANING: &[Lie] = &[
         p.set("num_hidden_layers", "2147483648")
     }),
     ("heads 0", "num_attention_heads: expected 1 to 65536, found 0", |p, _| p.set("num_attention_heads", "0")),
-    ("heads 3", "3 attention heads do not divide a hidden size of 64", |p, _| p.set("num_attention_heads", "3")),
+    ("heads 3", "num_attention_heads: expected a divisor of hidden_size (64)", |p, _| {
+        p.set("num_attention_heads", "3")
+    }),
     ("KV heads 3", "number of KV heads: expected a divisor of 4 (the number of attention heads), found 3", |p, _| {
         p.set("num_key_value_heads", "3")
     }),

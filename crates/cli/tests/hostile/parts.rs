@@ -7,10 +7,12 @@
 //!
 //! A table for each part is in `parts/`, one row for each file. `docs/hostile-input.md` counts the rows.
 
+mod attention;
 mod encoder;
 mod encoder_decoder;
 mod experts;
 mod latent;
+mod layers;
 mod state_space;
 
 use crate::case::{Call, Case, Entry, Files, MEMORY_KIB};
@@ -64,9 +66,18 @@ pub enum Given {
     Bool(bool),
     Text(&'static str),
     U32s(&'static [u32]),
+    Bools(&'static [bool]),
 }
 
-const PARTS: &[Part] = &[experts::PART, latent::PART, state_space::PART, encoder::PART, encoder_decoder::PART];
+const PARTS: &[Part] = &[
+    attention::PART,
+    layers::PART,
+    experts::PART,
+    latent::PART,
+    state_space::PART,
+    encoder::PART,
+    encoder_decoder::PART,
+];
 
 /// All cases: each row, and each fixture as it is.
 pub fn cases() -> Vec<Case> {
@@ -155,6 +166,10 @@ impl Given {
             Given::U32s(values) => {
                 let items: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
                 parts.set(name, gguf::ARRAY, &gguf::array(gguf::U32, values.len() as u64, &items));
+            }
+            Given::Bools(values) => {
+                let items: Vec<u8> = values.iter().map(|value| u8::from(*value)).collect();
+                parts.set(name, gguf::ARRAY, &gguf::array(gguf::BOOL, values.len() as u64, &items));
             }
         }
     }

@@ -163,6 +163,7 @@ fn describe(
 ) -> Result<Vec<(TensorInfo, Range<u64>)>> {
     let mut described = Vec::with_capacity(raw.len());
     let (mut unread, mut names) = (Vec::new(), Vec::new());
+    let mut without_scale = 0;
     let scales: HashSet<String> =
         raw.iter().map(|(name, _)| name).filter(|name| name.ends_with(PACKED_SCALE)).cloned().collect();
     for (name, tensor) in raw {
@@ -173,7 +174,9 @@ fn describe(
         let is_packed = is_byte_weight && (scales.contains(&scale) || is_listed(&scale));
         let known = if is_mask || is_packed { "BOOL" } else { tensor.dtype.as_str() };
         let Some((_, dtype)) = DTYPES.iter().find(|(dtype, _)| *dtype == known) else {
-            unread.push(match is_byte_weight && !scales.is_empty() {
+            let has_no_scale = is_byte_weight && !scales.is_empty();
+            without_scale = usize::saturating_add(without_scale, usize::from(has_no_scale));
+            unread.push(match has_no_scale {
                 true => format!("{} (U8 without {})", quote(&name), quote(&scale)),
                 false => format!("{} ({})", quote(&name), quote(&tensor.dtype)),
             });
@@ -193,11 +196,17 @@ fn describe(
     }
     if !unread.is_empty() {
         let all = described.iter().map(|(info, _)| info.name.as_str()).chain(names.iter().map(String::as_str));
-        let scheme = quantization(all);
-        let help =
-            if scheme.is_some() { QUANTIZED_HELP } else { "convert the checkpoint to float32, float16 or bfloat16" };
+        let scheme = quantization(all).filter(|_| without_scale < unread.len());
+        let help = match scheme {
+            Some(_) => QUANTIZED_HELP,
+            None if without_scale == unread.len() => "get all files of the model",
+            None => "convert the checkpoint to float32, float16 or bfloat16",
+        };
         let types = listed(&unread, ", ");
         let problem = match scheme {
+            None if without_scale == unread.len() => {
+                format!("expected a scale for each packed weight, found none for {types}")
+            }
             Some(scheme) => format!("expected unquantized weights, found weights {scheme}; unsupported types: {types}"),
             None => format!("expected tensor types that trueup can read, found {types}"),
         };

@@ -11,7 +11,6 @@
 use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use crate::architecture::{Architecture, Marker};
 use crate::checkpoint::{TensorRule, interleave_heads, interleaved_keys, interleaved_queries, unit_rows, values};
-use crate::compatibility::rope_factors_note;
 use crate::decoder::{Decoder, Style, Usual, usual_config};
 use crate::number::nearest_f32;
 use crate::part::attention::Position;
@@ -61,7 +60,7 @@ pub static BAICHUAN: Architecture = Architecture {
     },
     flm_keys,
     more_keys: |spec, writer| writer.value(MAX_ALIBI_BIAS, alibi(spec).unwrap_or(0.0)),
-    compatibility: |spec| rope_factors_note(spec).into_iter().chain(position_note(spec)).collect(),
+    compatibility: |spec| position_note(spec).into_iter().collect(),
     tensors: &[APART, PACKED, &[TensorRule::new("output", "lm_head").with(unit_rows)], NAMES],
     needs_head: true,
     ignorable: INVERSE_FREQUENCIES,

@@ -9,7 +9,6 @@
 
 use crate::architecture::Architecture;
 use crate::checkpoint::TensorRule;
-use crate::compatibility::rope_factors_note;
 use crate::decoder::{Decoder, Rotated, Style, Usual, shortest, usual_config};
 use crate::metadata::Keys;
 use crate::number::nearest_f32;
@@ -51,7 +50,6 @@ pub static CHATGLM: Architecture = Architecture {
         config.insert("add_qkv_bias".to_owned(), spec.attention(0)?.has_bias.into());
         Some(config)
     },
-    compatibility: |spec| rope_factors_note(spec).into_iter().collect(),
     tensors: &[&[
         TensorRule::new("token_embd", "transformer.embedding.word_embeddings"),
         TensorRule::new("blk.{l}.attn_norm", "transformer.encoder.layers.{l}.input_layernorm"),

@@ -99,7 +99,9 @@ const BASE: Architecture = Architecture {
                 trueup_formats::significant(f64::from(epsilon), 4)
             )
         });
-        of_groups.into_iter().chain(of_yarn).chain(of_epsilon).collect()
+        let is_dense = spec.experts().is_none();
+        let of_layers = is_dense.then(|| "no layer has experts; llama.cpp does not load the file".to_owned());
+        of_groups.into_iter().chain(of_yarn).chain(of_epsilon).chain(of_layers).collect()
     },
     tensors: &[LATENT_NAMES, SHARED_NAMES, EXPERT_NAMES, NAMES],
     ignorable: INVERSE_FREQUENCIES,

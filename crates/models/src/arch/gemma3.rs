@@ -37,7 +37,7 @@ pub static GEMMA3: Architecture = Architecture {
     from_metadata: |keys| {
         let mut decoder = Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm);
         decoder.window = keys.window(decoder.layers, Some(PERIOD));
-        let base = nearest_f32(keys.number("rope.freq_base_swa", Some(10_000.0)));
+        let base = keys.positive("rope.freq_base_swa", Some(10_000.0));
         let cap = keys.number_if_present("final_logit_softcapping");
         spec(&decoder, base, cap)
     },

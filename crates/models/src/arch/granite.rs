@@ -48,7 +48,7 @@ pub(super) fn granite_from_metadata(keys: &mut Keys) -> ModelSpec {
         embedding: keys.number("embedding_scale", Some(1.0)),
         residual: keys.number("residual_scale", Some(1.0)),
         attention: keys.number_if_present("attention.scale"),
-        logits: keys.number("logit_scale", Some(1.0)),
+        logits: keys.positive("logit_scale", Some(1.0)).into(),
     };
     multipliers.applied(llama_from_metadata(keys))
 }

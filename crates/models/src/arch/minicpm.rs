@@ -33,7 +33,7 @@ pub static MINICPM: Architecture = Architecture {
         let multipliers = [
             keys.number(EMBEDDING, Some(12.0)),
             keys.number(RESIDUAL, Some(residual)),
-            1.0 / keys.number(LOGITS, Some(logits)),
+            1.0 / f64::from(keys.positive(LOGITS, Some(logits))),
         ];
         with_multipliers(decoder.spec(&Style::LLAMA), multipliers)
     },

@@ -6,7 +6,6 @@
 use super::qwen2::{QWEN2, STYLE};
 use crate::architecture::Architecture;
 use crate::checkpoint::{TensorRule, keys, queries, values};
-use crate::compatibility::rope_factors_note;
 use crate::decoder::{Decoder, Usual};
 use trueup_graph::op::RopePairs;
 
@@ -29,14 +28,13 @@ pub static QWEN: Architecture = Architecture {
             ..Usual::LLAMA
         };
         let mut decoder = Decoder::from_config(config, &usual, RopePairs::Halves);
-        if decoder.intermediate.iter().any(|size| !size.is_multiple_of(2)) {
-            config.problem("intermediate_size: expected a multiple of 2, found an odd number");
+        if let Some(size) = decoder.intermediate.iter().find(|size| !size.is_multiple_of(2)) {
+            config.problem(format!("intermediate_size: expected a multiple of 2, found {size}"));
         }
         decoder.intermediate.iter_mut().for_each(|size| *size = (*size / 2).max(1));
         decoder.spec(&STYLE)
     },
     from_metadata: QWEN2.from_metadata,
-    compatibility: |spec| rope_factors_note(spec).into_iter().collect(),
     tensors: &[&[
         TensorRule::new("token_embd", "transformer.wte"),
         TensorRule::new("blk.{l}.attn_norm", "transformer.h.{l}.ln_1"),

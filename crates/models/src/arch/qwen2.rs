@@ -2,7 +2,7 @@
 
 use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use crate::architecture::Architecture;
-use crate::compatibility::{rope_factors_note, window_note};
+use crate::compatibility::window_note;
 use crate::config::{Config, Object};
 use crate::decoder::{Decoder, Style, Usual, usual_config};
 use crate::spec::ModelSpec;
@@ -22,7 +22,7 @@ pub static QWEN2: Architecture = Architecture {
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),
     to_config: |spec| config_with_window(spec, &USUAL),
-    compatibility: |spec| window_note(spec).into_iter().chain(rope_factors_note(spec)).collect(),
+    compatibility: |spec| window_note(spec).into_iter().collect(),
     tensors: &[NAMES],
     ignorable: INVERSE_FREQUENCIES,
     ..Architecture::BASE

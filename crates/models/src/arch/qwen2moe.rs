@@ -6,7 +6,7 @@ use super::qwen2::STYLE;
 use super::qwen3moe::{EXPERT_NAMES, sparse_layers};
 use crate::architecture::Architecture;
 use crate::checkpoint::TensorRule;
-use crate::compatibility::{dense_layers_note, renormalization_note, rope_factors_note};
+use crate::compatibility::{dense_layers_note, renormalization_note};
 use crate::decoder::{Decoder, Usual};
 use crate::part::experts::{ExpertKeys, Routing, SharedExpert, SparseLayers};
 use trueup_graph::op::RopePairs;
@@ -32,10 +32,7 @@ pub static QWEN2MOE: Architecture = Architecture {
         let sparse = SparseLayers::from_keys(keys, &decoder, Routing::PLAIN);
         decoder.spec(&STYLE).with_experts(sparse)
     },
-    compatibility: |spec| {
-        let notes = renormalization_note(spec, false).into_iter().chain(dense_layers_note(spec));
-        notes.chain(rope_factors_note(spec)).collect()
-    },
+    compatibility: |spec| renormalization_note(spec, false).into_iter().chain(dense_layers_note(spec)).collect(),
     tensors: &[SHARED_NAMES, EXPERT_NAMES, NAMES],
     needs_head: true,
     ignorable: INVERSE_FREQUENCIES,

@@ -3,7 +3,7 @@
 use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use super::qwen2::{config_with_window, upper_layers_window};
 use crate::architecture::Architecture;
-use crate::compatibility::{rope_factors_note, window_note};
+use crate::compatibility::window_note;
 use crate::decoder::{Decoder, Style, Usual};
 use crate::part::attention::HeadSpan;
 use trueup_graph::op::RopePairs;
@@ -23,7 +23,7 @@ pub static QWEN3: Architecture = Architecture {
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),
     to_config: |spec| config_with_window(spec, &USUAL),
-    compatibility: |spec| window_note(spec).into_iter().chain(rope_factors_note(spec)).collect(),
+    compatibility: |spec| window_note(spec).into_iter().collect(),
     tensors: &[NAMES],
     ignorable: INVERSE_FREQUENCIES,
     has_free_head_size: true,

@@ -4,7 +4,7 @@ use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use super::qwen3::{STYLE, USUAL as QWEN3_USUAL};
 use crate::architecture::Architecture;
 use crate::checkpoint::TensorRule;
-use crate::compatibility::{dense_layers_note, renormalization_note, rope_factors_note};
+use crate::compatibility::{dense_layers_note, renormalization_note};
 use crate::config::Config;
 use crate::decoder::{Decoder, Usual};
 use crate::part::experts::{ExpertKeys, Routing, SparseLayers};
@@ -34,10 +34,7 @@ pub static QWEN3MOE: Architecture = Architecture {
         let sparse = SparseLayers::from_keys(keys, &decoder, Routing::RENORMALIZED);
         decoder.spec(&STYLE).with_experts(sparse)
     },
-    compatibility: |spec| {
-        let notes = renormalization_note(spec, true).into_iter().chain(dense_layers_note(spec));
-        notes.chain(rope_factors_note(spec)).collect()
-    },
+    compatibility: |spec| renormalization_note(spec, true).into_iter().chain(dense_layers_note(spec)).collect(),
     tensors: &[EXPERT_NAMES, NAMES],
     ignorable: INVERSE_FREQUENCIES,
     has_free_head_size: true,

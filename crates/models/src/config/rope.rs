@@ -98,7 +98,7 @@ impl Config<'_> {
     /// `rope_parameters`, else `key`.
     pub fn window_base(&mut self, key: &str, absent: f64) -> f64 {
         self.has_window_base = true;
-        let Some(found) = self.rope_of_kind(SLIDING).cloned() else { return self.number_or(key, absent) };
+        let Some(found) = self.rope_of_kind(SLIDING).cloned() else { return self.positive_or(key, absent) };
         let place = SLIDING_PLACE;
         let Value::Object(object) = found else { return self.wrong(place, "an object", &found, absent) };
         let mut scaling =
@@ -121,13 +121,18 @@ impl Config<'_> {
     }
 
     /// The rotated share of a head: from `partial_rotary_factor` of the object that describes the rotation, else from
-    /// `key`.
+    /// `key`. A share outside of `0 < share <= 1` is a problem.
     pub fn rotated_share(&mut self, key: &str, absent: f64) -> f64 {
-        match self.nested_share() {
-            Some((place, found)) => found
-                .as_f64()
-                .unwrap_or_else(|| self.wrong(&format!("{place}: {NESTED_SHARE}"), "a number", &found, absent)),
-            None => self.number_or(key, absent),
+        let (key, found) = match self.nested_share() {
+            Some((place, found)) => (format!("{place}: {NESTED_SHARE}"), found),
+            None => match self.value(key) {
+                Some(found) => (key.to_owned(), found.clone()),
+                None => return absent,
+            },
+        };
+        match found.as_f64().filter(|share| *share > 0.0 && *share <= 1.0) {
+            Some(share) => share,
+            None => self.wrong(&key, "a number above 0 and at most 1", &found, absent),
         }
     }
 
@@ -275,7 +280,8 @@ impl<'a> ScalingReader<'a> {
         let original_context =
             usize::try_from(whole_u32(original)).ok().filter(|count| (1..=CONTEXT_MAX).contains(count));
         if original_context.is_none() {
-            self.diagnostics.add(format!("{ORIGINAL}: expected 1 to {CONTEXT_MAX}, found {original}"));
+            let found = Value::from(original);
+            self.diagnostics.add(format!("{ORIGINAL}: expected 1 to {CONTEXT_MAX}, found {found}"));
         }
         let factors = LongFactors {
             long: self.numbers("long_factor"),

@@ -290,7 +290,7 @@ impl Routing {
 }
 
 /// The stem of the router's matrix.
-const ROUTER: &str = "ffn_gate_inp";
+pub(crate) const ROUTER: &str = "ffn_gate_inp";
 
 impl Experts {
     /// The largest number of elements of an activation for one token.

@@ -183,8 +183,11 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "is_gated_act": true }), "is_gated_act: expected false, found true"),
         (json!({ "dense_act_fn": "silu" }), "dense_act_fn: expected \"relu\", found \"silu\""),
         (json!({ "num_heads": 0 }), "num_heads: expected 1 to 65536, found 0"),
-        (json!({ "num_layers": 61 }), "expected at least one tensor for each of 61 layers, found 60 tensors"),
-        (json!({ "num_decoder_layers": 65536 }), "expected at least one tensor for each of 65536 layers"),
+        (json!({ "num_layers": 61 }), "num_layers: expected at most as many layers as tensors (60), found 61"),
+        (
+            json!({ "num_decoder_layers": 65536 }),
+            "num_decoder_layers: expected at most as many layers as tensors (60), found 65536",
+        ),
         (json!({ "num_decoder_layers": -1 }), "num_decoder_layers: expected a positive integer, found -1"),
         (json!({ "d_kv": 0 }), "d_kv: expected 1 to 65536, found 0"),
         (json!({ "relative_attention_num_buckets": 0 }), "relative_attention_num_buckets: expected 1 to 65536"),

@@ -52,7 +52,7 @@ const FOLDERS: &[Row] = &[
     (BERT, Config("type_vocab_size", "3"), "token_type_embeddings.weight: expected shape [3, 64], found [2, 64]"),
     (BERT, Config("hidden_act", "\"relu\""), "config.json: hidden_act: expected \"gelu\", found \"relu\""),
     (BERT, Config("position_embedding_type", "\"relative_key\""), "position_embedding_type: expected \"absolute\""),
-    (BERT, Config("num_attention_heads", "5"), "5 attention heads do not divide a hidden size of 64"),
+    (BERT, Config("num_attention_heads", "5"), "num_attention_heads: expected a divisor of hidden_size (64)"),
     (BERT, Config("layer_norm_eps", "0"), "config.json: layer_norm_eps: expected a positive number, found 0"),
     (BERT, Config("is_decoder", "true"), "config.json: is_decoder: expected false, found true"),
     (BERT, File("modules.json", "{}"), "modules.json: expected a list of modules, found another value; get the file"),

@@ -1,0 +1,49 @@
+//! Keys of a description that change what other classes compute, but that the class of this model does not use.
+//!
+//! transformers ignores such keys, and so does this reader. A note names them, because the file may have the wrong
+//! class.
+
+use super::Config;
+
+/// Keys, and the values under which they change nothing. A null never changes anything.
+const KEYS: &[(&str, &[f64])] = &[
+    ("alibi", &[]),
+    ("attention_multiplier", &[]),
+    ("attn_logit_softcapping", &[]),
+    ("clip_qkv", &[]),
+    ("embedding_multiplier", &[1.0]),
+    ("final_logit_softcapping", &[]),
+    ("first_k_dense_replace", &[0.0]),
+    ("logit_scale", &[1.0]),
+    ("logits_scaling", &[1.0]),
+    ("n_routed_experts", &[0.0, 1.0]),
+    ("n_shared_experts", &[0.0]),
+    ("num_experts", &[0.0, 1.0]),
+    ("num_local_experts", &[0.0, 1.0]),
+    ("parallel_attn", &[]),
+    ("query_pre_attn_scalar", &[]),
+    ("residual_multiplier", &[1.0]),
+    ("scale_depth", &[1.0]),
+    ("scale_emb", &[1.0]),
+    ("sliding_window", &[0.0]),
+    ("use_parallel_residual", &[]),
+    ("use_qk_norm", &[]),
+];
+
+impl Config<'_> {
+    /// Notes keys of [`KEYS`] that were not read.
+    pub(super) fn note_unread(&mut self) {
+        let read = self.read.borrow();
+        let is_unused = |(key, neutral): &&(&str, &[f64])| {
+            let value = self.object.get(*key).filter(|value| !value.is_null() && value.as_bool() != Some(false));
+            value.is_some_and(|value| !value.as_f64().is_some_and(|number| neutral.contains(&number)))
+                && !read.contains(*key)
+        };
+        let keys: Vec<&str> = KEYS.iter().filter(is_unused).map(|(key, _)| *key).collect();
+        drop(read);
+        if !keys.is_empty() {
+            let (class, keys) = (self.class().to_owned(), keys.join(", "));
+            self.note(format!("config.json: {keys}: ignored, because {class} does not use this"));
+        }
+    }
+}
