@@ -25,20 +25,9 @@ import torch
 import transformers
 
 from make_fixtures import ROUTING_GAP_MIN, SEEDS_MAX, greedy, logits_of, remote, routing_gap, widened
-from published_models import MODELS
+from published_models import MODELS, elements
 
 IDS = [5, 6, 7, 1, 9, 10, 11, 12, 13, 14, 150, 200, 31, 77, 300, 18, 260, 95]
-
-
-def hashed(name, count, seed):
-    """A number of 32 bits for each element: MurmurHash3's last step (fmix32) of a counter."""
-    start = seed
-    for byte in name.encode():
-        start = (start * 31 + byte) % 2 ** 32
-    h = (np.arange(count, dtype=np.uint64) * 2654435761 + start) % 2 ** 32
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        h = (h ^ (h >> np.uint64(shift))) * factor % 2 ** 32
-    return h ^ (h >> np.uint64(16))
 
 
 def scale_of(name, shape, is_tied):
@@ -59,10 +48,8 @@ def scale_of(name, shape, is_tied):
 
 
 def values(name, shape, seed, is_tied):
-    """Element i is center + range * (k - 128) / 128, with k the upper 8 bits of its number."""
-    center, half = scale_of(name, shape, is_tied)
-    numbers = (hashed(name, int(np.prod(shape)), seed) >> np.uint64(24)).astype(np.float64)
-    return torch.tensor(center + half * (numbers - 128.0) / 128.0).reshape(shape)
+    """The elements of a tensor."""
+    return torch.tensor(elements(name, shape, seed, *scale_of(name, shape, is_tied)))
 
 
 def build(spec):

@@ -3,6 +3,11 @@
 `source` is the Hugging Face repository of the model. The keys were written without access to the published files: they
 are not copies of them. `tokenizer` is the fixture whose tokenizer the test uses. `oracle` replaces keys if transformers lacks the class; `remote` is a class of remote_models.py.
 """
+import json
+import shutil
+
+import numpy as np
+from safetensors.numpy import save_file
 
 SMALL = dict(hidden_size=64, intermediate_size=96, num_attention_heads=4, num_hidden_layers=2)
 PIECES = dict(vocab_size=418, bos_token_id=1, eos_token_id=2)
@@ -82,6 +87,25 @@ MODELS = {
         attn_pdrop=0.1, bos_token_id=-1, do_sample=True, eos_token_id=380, embd_pdrop=0.1, initializer_range=0.02,
         layer_norm_epsilon=1e-5, multi_query=True, n_embd=80, n_head=5, n_inner=None, n_layer=2, n_positions=256, resid_pdrop=0.1,
         scale_attention_softmax_in_fp32=True, scale_attn_weights=True, torch_dtype="bfloat16", use_cache=True, vocab_size=382)),
+    "Granite-Code-3B": dict(source="ibm-granite/granite-3b-code-instruct", tokenizer="gptneox", config=dict(
+        LLAMA, **BYTES, attention_bias=True, attention_dropout=0.0, max_position_embeddings=256, mlp_bias=True, num_key_value_heads=4,
+        pad_token_id=380, pretraining_tp=1, rms_norm_eps=1e-5, rope_scaling=None, rope_theta=10000, tie_word_embeddings=True,
+        torch_dtype="bfloat16", transformers_version="4.40.0.dev0")),
+    "Granite-Code-34B": dict(source="ibm-granite/granite-34b-code-instruct", tokenizer="gptneox", config=dict(
+        **BYTES, architectures=["GPTBigCodeForCausalLM"], model_type="gpt_bigcode", activation_function="gelu_pytorch_tanh",
+        attention_softmax_in_fp32=True, attn_pdrop=0.1, embd_pdrop=0.1, initializer_range=0.02, layer_norm_epsilon=1e-5,
+        multi_query=True, n_embd=64, n_head=4, n_inner=96, n_layer=2, n_positions=256, pad_token_id=380, resid_pdrop=0.1,
+        scale_attention_softmax_in_fp32=True, scale_attn_weights=True, torch_dtype="bfloat16", use_cache=True)),
+    "GPT-2": dict(source="openai-community/gpt2", tokenizer="gptneox", config=dict(
+        **BYTES, architectures=["GPT2LMHeadModel"], model_type="gpt2", activation_function="gelu_new", attn_pdrop=0.1, embd_pdrop=0.1,
+        initializer_range=0.02, layer_norm_epsilon=1e-5, n_ctx=256, n_embd=64, n_head=4, n_layer=2, n_positions=256, resid_pdrop=0.1,
+        summary_activation=None, summary_first_dropout=0.1, summary_proj_to_labels=True, summary_type="cls_index", summary_use_proj=True,
+        task_specific_params={"text-generation": {"do_sample": True, "max_length": 50}})),
+    "Command-R": dict(source="CohereForAI/c4ai-command-r-v01", tokenizer="gptneox", config=dict(
+        SMALL, **BYTES, architectures=["CohereForCausalLM"], model_type="cohere", attention_bias=False, attention_dropout=0.0,
+        hidden_act="silu", initializer_range=0.02, layer_norm_eps=1e-5, logit_scale=0.75, max_position_embeddings=256,
+        model_max_length=256, num_key_value_heads=4, pad_token_id=0, pretraining_tp=1, rope_theta=8000000.0, torch_dtype="float16",
+        transformers_version="4.38.2", use_cache=True, use_qk_norm=False)),
     "GraniteMoe": dict(source="ibm-granite/granite-3.0-1b-a400m-instruct", tokenizer="gptneox", config=dict(
         SMALL, **BYTES, architectures=["GraniteMoeForCausalLM"], model_type="granitemoe", attention_bias=False, attention_dropout=0.0,
         attention_multiplier=0.25, embedding_multiplier=6.0, hidden_act="silu", initializer_range=0.02, logits_scaling=0.5,
@@ -150,3 +174,39 @@ MODELS = {
         rms_norm_eps=1e-5, rope_theta=5000000.0, tie_word_embeddings=False, torch_dtype="bfloat16", transformers_version="4.34.0",
         auto_map={"AutoConfig": "configuration_yi.YiConfig", "AutoModelForCausalLM": "modeling_yi.YiForCausalLM"})),
 }
+
+
+def hashed(name, count, seed):
+    """A number of 32 bits for each element: MurmurHash3's last step (fmix32) of a counter."""
+    start = seed
+    for byte in name.encode():
+        start = (start * 31 + byte) % 2 ** 32
+    h = (np.arange(count, dtype=np.uint64) * 2654435761 + start) % 2 ** 32
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        h = (h ^ (h >> np.uint64(shift))) * factor % 2 ** 32
+    return h ^ (h >> np.uint64(16))
+
+
+def elements(name, shape, seed, center, half):
+    """Element i is center + half * (k - 128) / 128, with k the upper 8 bits of its number."""
+    numbers = (hashed(name, int(np.prod(shape)), seed) >> np.uint64(24)).astype(np.float64)
+    return (center + half * (numbers - 128.0) / 128.0).reshape(shape)
+
+
+def write_checkpoint(model, ids, tokenizers, folder):
+    """Write a model of fixtures/published.json as a checkpoint with goldens, in the form of fixtures/models.
+
+    `tokenizers` is the folder with the fixtures whose tokenizers are copied.
+    """
+    shutil.copytree(tokenizers / model["tokenizer"], folder, ignore=shutil.ignore_patterns("golden*", "model.safetensors"))
+    (folder / "config.json").write_text(json.dumps(model["config"]), encoding="utf-8")
+    tensors = {}
+    for pattern, (shape, center, half) in model["tensors"].items():
+        # A star stands for the numbers of both layers.
+        for layer in range(2) if ".*." in pattern else range(1):
+            name = pattern.replace(".*.", f".{layer}.", 1)
+            tensors[name] = elements(f"{model['name']}/{name}", shape, model["seed"], center, half).astype(np.float32)
+    save_file(tensors, folder / "model.safetensors")
+    prompt = {"ids": ids, "greedy_ids": model["greedy_ids"]}
+    (folder / "golden.json").write_text(json.dumps({"prompts": [prompt]}), encoding="utf-8")
+    save_file({"logits_0": np.array([model["logits"]], np.float32)}, folder / "golden.safetensors")

@@ -6,8 +6,8 @@
 //!
 //!  --all        all cases of the suite, not one in twenty, all fixtures in all types, and a wide model in all types
 //!  --seed       what the numbers follow from, and which cases are drawn
-//!  --model      run only this fixture, in all types; `published`: all models in fixtures/published.json, in f16 and
-//!               q8_0
+//!  --model      run only this fixture, in all types; `published`: all models in fixtures/published.json, in all
+//!               types
 //!  --sanitize   in a process with the address and undefined behaviour sanitizers, which end it where a kernel touches what is not its own
 //! ```
 //!
@@ -232,9 +232,8 @@ fn cases(all: bool) -> Vec<Case> {
 /// The verdicts on published models that share a class with a fixture.
 fn published(device: &Arc<dyn Device>) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let types = &[DType::F16, DType::Q8_0][..];
     let fixtures = published_config_fixtures(scratch.path());
-    models(device, fixtures.into_iter().map(|fixture| (fixture, types, &[true][..])))
+    models(device, fixtures.into_iter().map(|fixture| (fixture, &VERIFIED_TYPES[..], &[true][..])))
 }
 
 /// The verdict on fixtures, fused and plain; what is not right.

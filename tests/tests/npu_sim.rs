@@ -8,7 +8,7 @@
 //!  --seed     what the numbers follow from, and which cases are drawn
 //!  --part     one of the parts below alone, in this process; `cost` is one that prints a table and is run by its name only
 //!  --model    with --part: run only this fixture, in all types; `published`: all models in fixtures/published.json,
-//!             in f16 and q8_0
+//!             in all types
 //! ```
 //!
 //! A process has cards of one kind, so each part runs in a separate process, as many at a time as there are cores.
@@ -241,8 +241,8 @@ fn run(part: &Part, all: bool, seed: u64) -> Vec<String> {
 /// The verdicts on published models that share a class with a fixture.
 fn published(device: &Arc<dyn Device>, part: &Part) -> Vec<String> {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let types = &[DType::F16, DType::Q8_0][..];
-    models(device, part, published_config_fixtures(scratch.path()).into_iter().map(|fixture| (fixture, types)))
+    let fixtures = published_config_fixtures(scratch.path()).into_iter();
+    models(device, part, fixtures.map(|fixture| (fixture, &VERIFIED_TYPES[..])))
 }
 
 /// Steps that come again, of fixtures in each type; what is not right.
