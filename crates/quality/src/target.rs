@@ -232,7 +232,7 @@ impl Tuner {
         &mut self,
         known: &mut Measurements,
         save: &mut dyn FnMut(&Measurements) -> Result<()>,
-        on_progress: &mut dyn FnMut(TargetStep),
+        step: &mut dyn FnMut(TargetStep),
     ) -> Result<()> {
         let all = self.input.measures_all;
         let is_complete =
@@ -241,9 +241,9 @@ impl Tuner {
         if missing.is_empty() && known.base_kl.is_some() {
             return Ok(());
         }
-        self.compute_reference(on_progress)?;
+        self.compute_reference(step)?;
         let reference = self.reference.take().unwrap_or_default();
-        let done = self.measure_groups(known, &reference, missing, save, on_progress);
+        let done = self.measure_groups(known, &reference, missing, save, step);
         self.reference = Some(reference);
         done
     }
@@ -254,10 +254,10 @@ impl Tuner {
         reference: &[Prediction],
         mut missing: Vec<usize>,
         save: &mut dyn FnMut(&Measurements) -> Result<()>,
-        on_progress: &mut dyn FnMut(TargetStep),
+        step: &mut dyn FnMut(TargetStep),
     ) -> Result<()> {
         let all = self.groups.len();
-        on_progress(TargetStep::Groups(all - missing.len(), all));
+        step(TargetStep::Groups(all - missing.len(), all));
         let types = self.groups.iter().flat_map(|group| group.tensors.iter().map(|tensor| (*tensor, group.base())));
         let (model, fault) = self.made(types.collect(), HashMap::new())?;
         let weights = Arc::new(self.weights(model));
@@ -277,7 +277,7 @@ impl Tuner {
             self.measure_group(group, &mut measured, (&weights, &streams), (reference, &base))?;
             known.groups.insert(group.name.clone(), measured);
             save(known)?;
-            on_progress(TargetStep::Groups(all - missing.len() + place + 1, all));
+            step(TargetStep::Groups(all - missing.len() + place + 1, all));
         }
         Ok(())
     }
@@ -332,16 +332,11 @@ impl Tuner {
     ///
     /// # Errors
     /// A goal that cannot be reached, or incomplete measurements.
-    pub fn plan(
-        &mut self,
-        known: &Measurements,
-        goal: Goal,
-        on_progress: &mut dyn FnMut(TargetStep),
-    ) -> Result<TargetPlan> {
+    pub fn plan(&mut self, known: &Measurements, goal: Goal, step: &mut dyn FnMut(TargetStep)) -> Result<TargetPlan> {
         let costs = self.costs(known)?;
         let plan = match goal {
             Goal::Bytes(bytes) => self.plan_of_size(known, &costs, bytes)?,
-            Goal::Divergence(most) => self.plan_of_divergence(known, &costs, most, on_progress)?,
+            Goal::Divergence(most) => self.plan_of_divergence(known, &costs, most, step)?,
         };
         // The file can be smaller than planned: `general.quantization_version` is written only with quantized tensors,
         // and the importance matrix keys only if a tensor uses the matrix.
@@ -377,9 +372,9 @@ impl Tuner {
         known: &Measurements,
         costs: &[Vec<f64>],
         most: f64,
-        on_progress: &mut dyn FnMut(TargetStep),
+        step: &mut dyn FnMut(TargetStep),
     ) -> Result<TargetPlan> {
-        self.compute_reference(on_progress)?;
+        self.compute_reference(step)?;
         let tensors = self.input.source.tensors().to_vec();
         let option =
             |group: &Group, dtype: DType, cost: f64| Choice { weight: cost, cost: group.bytes(dtype, &tensors) as f64 };
@@ -399,7 +394,7 @@ impl Tuner {
                 None if number == TRIES_MAX => break,
                 None => {
                     number += 1;
-                    on_progress(TargetStep::Try(number));
+                    step(TargetStep::Try(number));
                     self.divergence_of_types(&plan.types)?.value
                 }
             };
@@ -442,13 +437,9 @@ impl Tuner {
     ///
     /// # Errors
     /// A model with another vocabulary; failures of devices and files.
-    pub fn divergence_of_file(
-        &mut self,
-        model: Arc<ModelFile>,
-        on_progress: &mut dyn FnMut(TargetStep),
-    ) -> Result<Estimate> {
-        self.compute_reference(on_progress)?;
-        on_progress(TargetStep::Result);
+    pub fn divergence_of_file(&mut self, model: Arc<ModelFile>, step: &mut dyn FnMut(TargetStep)) -> Result<Estimate> {
+        self.compute_reference(step)?;
+        step(TargetStep::Result);
         let weights = Weights::over(model, self.input.devices.clone(), self.input.fallback.clone());
         let mut session = self.session(Arc::new(weights), &Fault::default())?;
         self.divergence_in(&mut session)
@@ -470,9 +461,9 @@ impl Tuner {
         }
     }
 
-    fn compute_reference(&mut self, on_progress: &mut dyn FnMut(TargetStep)) -> Result<()> {
+    fn compute_reference(&mut self, step: &mut dyn FnMut(TargetStep)) -> Result<()> {
         if self.reference.is_none() {
-            on_progress(TargetStep::Reference);
+            step(TargetStep::Reference);
             let TargetInput { model, devices, fallback, corpus, .. } = &self.input;
             let weights = Weights::over(model.clone(), devices.clone(), fallback.clone());
             let mut session = self.session(Arc::new(weights), &Fault::default())?;
