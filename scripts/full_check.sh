@@ -49,7 +49,7 @@ for ways in "" "--no-repack" "--matmul dequantize"; do
     scripts/cuda_sim.sh --run target/release/trueup ops test --dev cuda-sim $ways | tail -n 1
 done
 cargo test --locked -p trueup-tests --test cuda_faults -- --all
-scripts/npu_support.sh --check target/release/trueup
+PYTHON="$python" scripts/npu_support.sh --check target/release/trueup
 "$python" scripts/check_gguf.py target/release/trueup
 "$python" scripts/check_llama_cpp_models.py target/release/trueup
 "$python" scripts/check_llama_cpp_traces.py target/release/trueup --every-value

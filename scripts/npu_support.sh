@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Prints the table of docs/ascend-models.md: what falls back to the CPU on each Ascend chip, for every fixture and type,
-# from `plan` on simulated cards. 910b and a3 compute every model completely; the table shows the other chips, which
-# must all give the same result. Rows in which they compute all nodes are omitted.
+# Prints the table of docs/ascend-models.md: what falls back to the CPU on each Ascend chip, for every fixture, every
+# model of fixtures/published.json and every type, from `plan` on simulated cards. 910b and a3 compute every model
+# completely; the table shows the other chips, which must all give the same result. Rows in which they compute all nodes
+# are omitted.
 #
-#   scripts/npu_support.sh [--check] TRUEUP
+#   PYTHON=path/to/python scripts/npu_support.sh [--check] TRUEUP     (packages: numpy, safetensors)
 #
 #   TRUEUP    the program; the simulator must be in the same folder (cargo build --release -p trueup-npu-sim)
 #   --check   compares with the page instead of printing; exit code 1 if they differ
@@ -42,7 +43,8 @@ table() {
     local checkpoint name type model chip expected value others
     echo "| model | type | nodes on \`cpu\` | segments |"
     echo "|---|---|---|---|"
-    for checkpoint in fixtures/models/*/ fixtures/encoders/*/ fixtures/encoder-decoders/*/; do
+    "${PYTHON:-python3}" scripts/published_models.py "$work/published"
+    for checkpoint in fixtures/models/*/ fixtures/encoders/*/ fixtures/encoder-decoders/*/ "$work"/published/*/; do
         name="$(basename "$checkpoint")"
         others=",cpu"
         case "$checkpoint" in fixtures/encoder-decoders/*) others="" ;; esac

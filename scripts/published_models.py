@@ -1,10 +1,17 @@
 """Models that share a class with others: the keys of the published config.json, with smaller sizes and vocabularies.
 
+    python scripts/published_models.py FOLDER
+
+writes the models of fixtures/published.json as checkpoints.
+
 `source` is the Hugging Face repository of the model. The keys were written without access to the published files: they
-are not copies of them. `tokenizer` is the fixture whose tokenizer the test uses. `oracle` replaces keys if transformers lacks the class; `remote` is a class of remote_models.py.
+are not copies of them. `tokenizer` is the fixture whose tokenizer the test uses. `oracle` replaces keys if
+transformers lacks the class; `remote` is a class of remote_models.py.
 """
 import json
+import pathlib
 import shutil
+import sys
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -210,3 +217,14 @@ def write_checkpoint(model, ids, tokenizers, folder):
     prompt = {"ids": ids, "greedy_ids": model["greedy_ids"]}
     (folder / "golden.json").write_text(json.dumps({"prompts": [prompt]}), encoding="utf-8")
     save_file({"logits_0": np.array([model["logits"]], np.float32)}, folder / "golden.safetensors")
+
+
+def main():
+    fixtures = pathlib.Path(__file__).resolve().parent.parent / "fixtures"
+    published = json.loads((fixtures / "published.json").read_text(encoding="utf-8"))
+    for model in published["models"]:
+        write_checkpoint(model, published["ids"], fixtures / "models", pathlib.Path(sys.argv[1]) / model["name"])
+
+
+if __name__ == "__main__":
+    main()

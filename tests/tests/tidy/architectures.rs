@@ -11,12 +11,13 @@ const CRATES: [&str; 6] = ["blocks", "formats", "graph", "kernels", "quantize", 
 const RECIPES: &str = "crates/quantize/src/recipe/";
 
 /// Names of programs, formats and publications that contain the name of an architecture.
-const OTHER_NAMES: [&str; 12] = [
+const OTHER_NAMES: [&str; 13] = [
     "llama.cpp",
     "llama2.c",
     "llama2c",
     "Llama2cForCausalLM",
     "llama-imatrix",
+    "llama-quantize",
     "convert_llama_weights_to_hf.py",
     "convert_mistral_weights_to_hf.py",
     "Mistral's own layout",
