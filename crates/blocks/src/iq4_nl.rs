@@ -1,13 +1,13 @@
-//! `iq4_nl`: 32 weights as 4-bit places in a table of 16 steps, and one scale, 4.5 bits per weight.
+//! `iq4_nl`: 32 weights as 4-bit indices into a table of 16 steps, and one scale, 4.5 bits per weight.
 //!
 //! ```text
 //!   0     2                                  18
 //!  ┌─────┬──────────────────────────────────┐
-//!  │ d   │ 16 bytes of place pairs          │   d: f16, little-endian
-//!  └─────┴──────────────────────────────────┘   place j low, place j + 16 high in byte j
+//!  │ d   │ 16 bytes of index pairs          │   d: f16, little-endian
+//!  └─────┴──────────────────────────────────┘   index j low, index j + 16 high in byte j
 //! ```
 //!
-//! weight = d * STEPS[place].
+//! weight = d * STEPS[index].
 
 use crate::codec::{assert_whole_rows, encode_blocks, encode_blocks_weighted, whole_blocks};
 use crate::decoder::{self, Term};

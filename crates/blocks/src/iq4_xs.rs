@@ -1,13 +1,13 @@
-//! `iq4_xs`: 256 weights as 4-bit places in a table of 16 steps, 8 groups with a scale of 6 bits, 4.25 bits per weight.
+//! `iq4_xs`: 256 weights as 4-bit indices into a table of 16 steps, 8 groups with a 6-bit scale, 4.25 bits per weight.
 //!
 //! ```text
 //!   0     2       4     8                                  136
 //!  ┌─────┬───────┬─────┬──────────────────────────────────┐
-//!  │ d   │ upper │lower│ 8 times 16 bytes of place pairs  │   d: f16; upper: u16; all little-endian
-//!  └─────┴───────┴─────┴──────────────────────────────────┘   place j low, place j + 16 high in byte j of a group
+//!  │ d   │ upper │lower│ 8 times 16 bytes of index pairs  │   d: f16; upper: u16; all little-endian
+//!  └─────┴───────┴─────┴──────────────────────────────────┘   index j low, index j + 16 high in byte j of a group
 //! ```
 //!
-//! weight = d * (scale - 32) * STEPS\[place\]. Four bits of the scale of group g are in byte g / 2 of `lower`, low if g
+//! weight = d * (scale - 32) * STEPS\[index\]. Four bits of the scale of group g are in byte g / 2 of `lower`, low if g
 //! is even; its upper two bits are bits 2 g and 2 g + 1 of `upper`.
 
 use crate::codec::{encode_blocks, encode_blocks_weighted};

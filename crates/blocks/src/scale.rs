@@ -29,7 +29,7 @@ pub(crate) fn magnitude_max(weights: &[f32; LEN]) -> f32 {
     weights.iter().fold(0.0, |largest: f32, weight| if largest < weight.abs() { weight.abs() } else { largest })
 }
 
-/// The smallest and the largest weight. If zeros of both signs are the extreme, the first zero.
+/// The smallest and the largest weight. Among zeros of both signs, the first is returned.
 #[inline(always)]
 pub(crate) fn extremes(weights: &[f32; LEN]) -> (f32, f32) {
     weights.iter().fold((f32::MAX, -f32::MAX), |(low, high), &weight| {

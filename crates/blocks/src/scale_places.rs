@@ -1,4 +1,5 @@
-//! Byte offsets of a block's f16 scales, used to check that a block decodes to finite values, and how large they are.
+//! Byte offsets of a block's f16 scales, used to check whether a block decodes to finite values, and to find
+//! their magnitude.
 //!
 //! ```text
 //! q4_0  d . . . .      q4_1  d m . . .      q2_k  . . . d m      q3_k  . . . . d      q4_k, q5_k  d m . . .      q6_k  . . . . d

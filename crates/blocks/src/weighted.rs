@@ -1,5 +1,5 @@
-//! Encoding with importance for `q4_0`, `q4_1`, `q5_0` and `q5_1`: the factors of the errors depend on the mean square
-//! of a whole row, and the codes that the search finds are final.
+//! Encoding with importance for `q4_0`, `q4_1`, `q5_0` and `q5_1`: the error weights depend on the mean square of a
+//! whole row, and the codes that the search finds are final.
 
 use crate::codec::{assert_whole_rows, encode_blocks_weighted, whole_blocks};
 use crate::scale::LEN;

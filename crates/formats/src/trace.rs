@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use trueup_blocks::DType;
 
-/// Array or text that holds the token ids, of the prompt and of what followed.
+/// Array or text that holds the token IDs, of the prompt and of what followed.
 pub const KEY_IDS: &str = "ids";
 
 /// Array or text that holds how many of the ids each step computed.
@@ -132,7 +132,7 @@ impl Trace {
         self.places.get(&format!("{step}/{node}")).and_then(|place| self.tensors.get(*place))
     }
 
-    /// The token ids, if the file says them: those of the prompt, and those that followed.
+    /// The token IDs, if the file says them: those of the prompt, and those that followed.
     pub fn ids(&self) -> Option<&[u32]> {
         self.ids.as_deref()
     }
@@ -301,8 +301,9 @@ impl Trace {
         if self.tensors.is_empty() {
             return fault("expected the tensors of a trace, found none".to_owned());
         }
-        if self.ids.as_ref().is_some_and(|ids| ids.is_empty() || ids.len() > TOKENS_MAX) {
-            return fault(format!("expected 1 to {TOKENS_MAX} token ids, found none or more"));
+        let count = self.ids.as_ref().map(Vec::len);
+        if let Some(count) = count.filter(|count| !(1..=TOKENS_MAX).contains(count)) {
+            return fault(format!("expected 1 to {TOKENS_MAX} token IDs, found {count}"));
         }
         if self.steps() > TOKENS_MAX {
             return fault(format!("expected at most {TOKENS_MAX} steps, found {}", self.steps()));

@@ -39,7 +39,7 @@ pub struct Architecture {
     pub(crate) flm_keys: fn(&ModelSpec) -> Vec<(String, Value)>,
     /// Writes GGUF keys beyond those of the parts.
     pub(crate) more_keys: fn(&ModelSpec, &mut KeyWriter),
-    /// Notes on features of this architecture that other GGUF programs ignore, one sentence each.
+    /// Notes on compatibility with other GGUF programs, one sentence each.
     pub(crate) compatibility: fn(&ModelSpec) -> Vec<String>,
     /// Names of tensors in a checkpoint. The first rule that fits a tensor applies, so an architecture can put special
     /// rules before a shared table.
@@ -189,7 +189,7 @@ impl ModelSpec {
         (self.architecture.flm_keys)(self)
     }
 
-    /// Notes on features of this model that other GGUF programs ignore, one sentence each.
+    /// Notes on compatibility with other GGUF programs, one sentence each.
     pub fn compatibility_notes(&self) -> Vec<String> {
         let mut notes = (self.architecture.compatibility)(self);
         notes.extend(rope_factors_note(self));

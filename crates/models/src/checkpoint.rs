@@ -1,4 +1,4 @@
-//! The source tensors of each tensor of a GGUF file in a checkpoint, and how it is computed from them.
+//! Maps each GGUF tensor to its source tensors in a checkpoint and the transform.
 //!
 //! ```text
 //! rule      blk.{l}.attn_q  <-  model.layers.{l}.self_attn.q_proj      both suffixes: .weight and .bias
@@ -71,10 +71,10 @@ pub struct SourceTensor {
 /// A rule in the table of an architecture: the GGUF name of a tensor, its name in a checkpoint, and its transform.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorRule {
-    /// The GGUF name; `{l}` is the number of the layer. A name without `.weight` or `.bias` means both.
+    /// The GGUF name; `{l}` is the layer index. A name without `.weight` or `.bias` means both.
     pub name: &'static str,
-    /// The name in a checkpoint, with the same suffix or without one. `{l}` is the number of the layer, `{e}` that of
-    /// each expert.
+    /// The name in a checkpoint, with the same suffix or without one. `{l}` is the layer index, `{e}` the index of each
+    /// expert.
     pub source: &'static str,
     /// The transform of the tensor.
     pub(crate) how: How,

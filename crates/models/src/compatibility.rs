@@ -64,7 +64,7 @@ pub(crate) fn long_factors_note(spec: &ModelSpec) -> Option<String> {
     ))
 }
 
-/// Architectures of which llama.cpp reads the tensor of frequency divisors.
+/// Architectures for which llama.cpp reads the tensor of frequency divisors.
 const WITH_ROPE_FACTORS: [&str; 5] = ["llama", "granite", "granitemoe", "minicpm", "refact"];
 
 /// llama.cpp does not load a file of another architecture with the tensor of frequency divisors.
@@ -79,7 +79,7 @@ pub(crate) fn rope_factors_note(spec: &ModelSpec) -> Option<String> {
     })
 }
 
-/// llama.cpp takes the bounds of YaRN's ramp from no file of these architectures.
+/// llama.cpp ignores beta_fast and beta_slow in these files.
 pub(crate) fn yarn_note(spec: &ModelSpec) -> Option<String> {
     let RopeScaling::Yarn { beta_fast, beta_slow, .. } = spec.rope()?.scaling else { return None };
     (beta_fast != YARN_BETAS[0] || beta_slow != YARN_BETAS[1]).then(|| {
@@ -100,5 +100,5 @@ pub(crate) fn convolution_note(spec: &ModelSpec) -> Option<String> {
         .then(|| "the convolutions have no bias (use_conv_bias false); llama.cpp does not load the file".to_owned())
 }
 
-/// The bounds that llama.cpp uses.
+/// llama.cpp's default beta_fast and beta_slow.
 const YARN_BETAS: [f32; 2] = [32.0, 1.0];

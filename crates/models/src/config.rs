@@ -199,7 +199,7 @@ impl Config<'_> {
         self.architecture
     }
 
-    /// The class of the description, or an empty text if it has none.
+    /// The class of the description, or an empty string if it has none.
     pub fn class(&self) -> &str {
         self.value("architectures").and_then(|classes| classes.get(0)?.as_str()).unwrap_or_default()
     }
@@ -471,7 +471,8 @@ impl Config<'_> {
         self.listed_windows(layers, false);
     }
 
-    /// Whether each layer of `layer_types` has a window. It is a problem if one has, but the model has no window.
+    /// Whether each layer of `layer_types` has a window. Reports a problem if a layer has a window but the
+    /// model has none.
     fn listed_windows(&mut self, layers: usize, has_window: bool) -> Option<Vec<bool>> {
         let listed = self.sliding_layers(layers)?;
         if !has_window && listed.contains(&true) {

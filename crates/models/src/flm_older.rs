@@ -2,7 +2,9 @@
 //! as in FastLLM, and its parameters from the shapes of its tensors.
 //!
 //! ```text
-//! 106,072 tokens  MOSS        64,000  Baichuan        other sizes  ChatGLM: the name of the embedding decides the generation
+//! 106,072 tokens  MOSS
+//! 64,000          Baichuan
+//! other sizes     ChatGLM: the name of the embedding decides the generation
 //! ```
 
 use serde_json::{Map, Value, json};
@@ -52,7 +54,7 @@ impl Sizes<'_> {
         self.of(name)?.last().copied()
     }
 
-    /// The number of layers with a tensor of this name; `{l}` is the number of the layer.
+    /// The number of layers with a tensor of this name; `{l}` is the layer index.
     fn layers(&self, name: &str) -> u64 {
         (0u64..)
             .take_while(|layer| self.of(&name.replace("{l}", &layer.to_string())).is_some())

@@ -1,10 +1,10 @@
-//! Layers that a model should have but lacks, and tensors of layers that it should not have: the names of the latter
-//! differ from expected names only in the number of the layer.
+//! Finds layers without tensors, and tensors of layers that do not exist. The names of such tensors differ from
+//! expected names only in the layer index.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use trueup_formats::{counted, quote};
 
-/// The expected names of a model's tensors, split at the number of the layer.
+/// The expected names of a model's tensors, split at the layer index.
 pub struct LayerNames<'a> {
     /// Number of layers of each stack of layers, by the prefix of its names.
     layers: HashMap<&'a str, u64>,
@@ -14,7 +14,7 @@ pub struct LayerNames<'a> {
 /// Tensors of one stack of layers whose layer does not exist.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OtherLayers {
-    /// Prefix of the names, up to the number of the layer: `blk.`, `model.layers.`.
+    /// Prefix of the names, up to the layer index: `blk.`, `model.layers.`.
     pub stack: String,
     /// Number of layers of the model.
     pub layers: u64,
@@ -27,11 +27,11 @@ pub struct OtherLayers {
 /// Layers of one stack of layers that have no tensor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AbsentLayers {
-    /// Prefix of the names, up to the number of the layer: `blk.`, `model.layers.`.
+    /// Prefix of the names, up to the layer index: `blk.`, `model.layers.`.
     pub stack: String,
     /// Number of layers that the model should have.
     pub layers: u64,
-    /// Numbers of the layers without a tensor, in ascending order.
+    /// Indices of the layers without a tensor, in ascending order.
     pub numbers: Vec<u64>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> LayerNames<'a> {
         found.into_values().collect()
     }
 
-    /// The layers of which none of these names is a tensor, for each stack of layers.
+    /// The layers for which no tensor name exists, by stack.
     pub fn absent<'b>(&self, names: impl IntoIterator<Item = &'b str>) -> Vec<AbsentLayers> {
         let present: HashSet<(&str, u64)> =
             names.into_iter().filter_map(split).map(|(stack, layer, _)| (stack, layer)).collect();

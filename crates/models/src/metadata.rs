@@ -433,7 +433,7 @@ impl<'a> Keys<'a> {
             ("linear", Some(factor)) => RopeScaling::Linear { factor: nearest_f32(factor) },
             ("yarn", factor) => self.yarn(factor, context),
             ("longrope", _) => {
-                // The factor of the magnitude is of no interest then.
+                // Marks the key as read; its value is not needed.
                 self.key("rope.scaling.attn_factor");
                 self.problem(format!(
                     "tensor {LONG_FACTORS} is missing, which rope.scaling.type \"longrope\" requires"

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_numbers_than_counts_become_zero() {
+    fn non_counts_become_zero() {
         assert_eq!([1.0, 4096.0, 4294967295.0].map(whole_u32), [1, 4096, u32::MAX]);
         assert_eq!([0.0, -5.0, 1.5, 4294967296.0, 1e30, f64::NAN, f64::INFINITY].map(whole_u32), [0; 7]);
     }

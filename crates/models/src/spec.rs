@@ -59,7 +59,7 @@ pub(crate) enum ProjectionStorage {
 /// The embedding: from token IDs to the residual stream.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Embedding {
-    /// Factor of the rows of the embedding.
+    /// Multiplier for the embedding rows.
     pub scale: Option<f32>,
     /// Number of learned position embeddings, which are added.
     pub positions: Option<usize>,
@@ -215,7 +215,7 @@ pub(crate) struct Head {
     /// matrix.
     pub scaled: Option<ScaledHead>,
     pub has_bias: bool,
-    /// Factor of the logits.
+    /// Multiplier for the logits.
     pub scale: Option<f32>,
     /// Logits become `cap tanh(logit / cap)`.
     pub softcap: Option<f32>,

@@ -67,9 +67,9 @@ pub enum ValueChange {
     NegatedExponential,
     /// `scale x + offset`.
     Affine {
-        /// Factor.
+        /// Multiplier.
         scale: f32,
-        /// Summand.
+        /// Added after multiplication.
         offset: f32,
     },
     /// Each matrix becomes ternary: with `m` the mean magnitude of its elements, `m clamp(round(x / m), -1, 1)`. The

@@ -198,7 +198,7 @@ impl Run {
 }
 
 impl Candidate {
-    /// Converts to the reported form; `None` without a reference.
+    /// Converts to [`WorstPosition`]; `None` without a reference.
     fn shown(&self, corpus: &Corpus, tokenizer: &Tokenizer) -> Option<WorstPosition> {
         let against = self.score.against?;
         let ids = corpus.chunk(self.chunk);

@@ -17,8 +17,8 @@ const FIRST_ERROR: f64 = 0.1;
 /// The smallest error that counts as drift in a later layer.
 ///
 /// An NMSE of 1e-6 is a relative error of 0.1%. Rounding to bf16 causes an error of this size (2^-9 at most for each
-/// number), and q8_0, the most accurate block type, a larger one. Smaller errors, such as those between f16 and bf16
-/// copies of the same weights, are caused by rounding and can jump from 0 to any value.
+/// number); q8_0, the most accurate block type, causes a larger error. Errors below this limit, such as those between
+/// f16 and bf16 copies of the same weights, are rounding noise, so their ratio between layers has no meaning.
 const ERROR_MIN: f64 = 1e-6;
 
 /// The error of the hidden states after one layer.

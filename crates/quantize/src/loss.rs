@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use trueup_blocks::{Deviation, DeviationSums};
 use trueup_formats::gguf::Measure;
 
-/// The quantization error of one tensor, complete or not.
+/// The (possibly partial) quantization error of one tensor.
 #[derive(Debug)]
 pub struct Loss(Mutex<State>);
 
@@ -21,7 +21,8 @@ impl Loss {
         Loss(Mutex::new(State::Going(elements, Vec::new())))
     }
 
-    /// The error from the record of an earlier run; `None` if [`Loss::measure`] cannot have written the record.
+    /// The quantization error from the record of an earlier run; `None` if [`Loss::measure`] cannot have written the
+    /// record.
     pub fn of_measure(measure: &Measure) -> Option<Loss> {
         let (numbers, _) = measure.as_chunks::<8>();
         let [rmse, cosine, max_abs] = [0, 1, 2].map(|number| f64::from_le_bytes(numbers[number]));
@@ -43,7 +44,7 @@ impl Loss {
         measure
     }
 
-    /// Adds a chunk; returns the error if all chunks are done.
+    /// Adds a chunk; returns the quantization error if this was the last missing chunk.
     pub fn add(&self, first: u64, elements: u64, sums: DeviationSums) -> Option<Deviation> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let State::Going(left, chunks) = &mut *state else { return None };
@@ -60,7 +61,7 @@ impl Loss {
         Some(deviation)
     }
 
-    /// The error; `None` before all chunks are done.
+    /// The quantization error; `None` while chunks are missing.
     pub fn deviation(&self) -> Option<Deviation> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             State::Done(deviation) => Some(*deviation),

@@ -87,7 +87,7 @@ pub enum Freedom {
 pub struct Choice {
     /// The new type.
     pub dtype: DType,
-    /// Why the tensor does not have the requested type; empty if it has.
+    /// Why the tensor does not have the requested type; empty if it does.
     pub note: String,
     /// Whether the tensor cannot get the requested type. Exceptions of a scheme are not counted.
     pub falls_short: bool,
@@ -168,7 +168,7 @@ impl Recipe {
         !self.assigned.is_empty()
     }
 
-    /// The types that each tensor can get, in their order.
+    /// The types that each tensor can get, in file order.
     pub fn freedom(&self, tensors: &[TensorInfo], facts: &ModelFacts) -> Vec<Freedom> {
         let is_tied = !tensors.iter().any(|tensor| Role::of(&tensor.name) == Role::Output);
         let of = |tensor: &TensorInfo| {
@@ -226,7 +226,7 @@ impl Recipe {
         self.scheme
     }
 
-    /// One choice per tensor, in their order.
+    /// One choice per tensor, in file order.
     ///
     /// # Errors
     /// Lists all of these: a rule or an option that applies to no tensor, an option whose type does not fit the rows, a

@@ -40,7 +40,7 @@ pub struct TensorReport {
     pub cosine: Option<f64>,
     /// Largest absolute error of a weight.
     pub max_error: Option<f64>,
-    /// Why the tensor does not have the requested type; empty if it has.
+    /// Why the tensor does not have the requested type; empty if it does.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
 }

@@ -111,7 +111,7 @@ pub fn quantize_with(
     Ok(report)
 }
 
-/// The choice for each tensor of a GGUF file, in their order.
+/// The choice for each tensor of a GGUF file, in file order.
 ///
 /// # Errors
 /// A source that is not a GGUF file, and those of [`Recipe::choose`].

@@ -28,7 +28,7 @@ pub fn chunk_ranges(total: u64, unit: u64) -> impl Iterator<Item = Range<u64>> {
     (0..total.div_ceil(step)).map(move |chunk| chunk * step..total.min((chunk + 1) * step))
 }
 
-/// Size of `elements` elements in bytes. The recipe and the readers guarantee whole blocks.
+/// Size in bytes of `elements` elements. The recipe and the readers guarantee whole blocks.
 pub fn bytes_of(elements: u64, dtype: DType) -> u64 {
     dtype.row_bytes(elements).unwrap_or_else(|| unreachable!("{elements} elements are not whole blocks of {dtype}"))
 }

@@ -26,7 +26,7 @@ pub(crate) struct Affine {
 }
 
 /// Writes the code of each weight and returns the scale and the minimum: a weight is about
-/// `scale * code - minimum`. `counts` are the factors of the errors of the weights.
+/// `scale * code - minimum`. `counts` are the error weights.
 #[inline(always)]
 pub(crate) fn search<const LEN: usize>(
     tries: Tries,

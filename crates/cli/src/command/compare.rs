@@ -75,7 +75,7 @@ pub struct Arguments {
     /// Directory for the temporary GGUF file of a model that is converted [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     temp_dir: Option<PathBuf>,
-    /// Text on which the model is measured; not needed if the reference is a file of logits, which contains the tokens
+    /// Evaluation text; omit it if --against is a file of logits, which contains the tokens
     #[arg(long, value_name = "FILE")]
     corpus: Option<PathBuf>,
     /// Use at most N chunks of the text [default: all]

@@ -49,7 +49,7 @@ pub struct Arguments {
     /// Use at most N chunks of the text [default: all]
     #[arg(long, value_name = "N", value_parser = value::tokens, allow_negative_numbers = true)]
     chunks: Option<usize>,
-    /// Also compute the importance of the output head [default: only the matrices of the layers]
+    /// Also compute the importance of the output head, in addition to the matrices of the layers
     #[arg(long)]
     output_head: bool,
     /// Continue an earlier run from its output file

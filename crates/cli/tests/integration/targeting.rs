@@ -285,8 +285,7 @@ fn arguments_and_texts_that_do_not_fit_are_refused() {
         setting.quantize(&output, &arguments).refuses(&["--target <SIZE>", "cannot be used with", other[0]]);
     }
     let plain = |arguments: &[&str]| trueup(&[&["quantize", &setting.model, &output, "-q"][..], arguments].concat());
-    plain(&["--target", "6bpw"])
-        .refuses(&["--target requires a text on which the model is measured; pass --corpus FILE"]);
+    plain(&["--target", "6bpw"]).refuses(&["--target requires an evaluation text; pass --corpus FILE"]);
     plain(&["-b", "4", "--corpus", &setting.corpus]).refuses(&["--corpus"]);
     let file = |name: &str, bytes: &[u8]| {
         let path = setting.scratch.path(name);

@@ -29,7 +29,7 @@ static EOS_MISSING: Rule = Rule::warning(
 static EOS_NOT_CONTROL: Rule = Rule::warning(
     "eos-not-control",
     "user text can contain it, and programs print it as text",
-    "compare the token ID with the original model, or mark the token as a control token",
+    "compare the token ID with that of the original model, or mark the token as a control token",
 );
 static EOS_DIFFERS: Rule = Rule::note(
     "eos-differs",

@@ -179,8 +179,8 @@ fn tokens_that_do_not_fit_are_refused() {
         (&["4000000000/a"], "1", None, "steps"),
         (&["1048576/a"], "1", None, "expected at most 1048576 steps, found 1048577"),
         (&["1048575/a"], "1", None, "expected 1048576 steps that add up to 1 token IDs"),
-        (&["0/a"], "", None, "expected 1 to 1048576 token ids"),
-        (&["0/a"], &"1 ".repeat((1 << 20) + 1), None, "expected 1 to 1048576 token ids"),
+        (&["0/a"], "", None, "expected 1 to 1048576 token IDs, found 0"),
+        (&["0/a"], &"1 ".repeat((1 << 20) + 1), None, "expected 1 to 1048576 token IDs, found 1048577"),
         (&["a", "0/a"], "1", None, "twice"),
         (&[], "1", None, "expected the tensors of a trace, found none"),
     ] {

@@ -73,8 +73,8 @@ impl Config<'_> {
         }
     }
 
-    /// Rejects parameters that have no effect: parameters of other layer types, and a rotated share in layers with a
-    /// window.
+    /// Rejects parameters that have no effect: parameters of other layer types, and `partial_rotary_factor` in layers
+    /// with a window.
     fn check_kinds_of_rope(&mut self) {
         if self.rope_of_kind(FULL).is_none() {
             return;

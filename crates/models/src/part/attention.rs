@@ -34,7 +34,7 @@ pub(crate) struct Attention {
     pub position: Position,
     /// A token at position `p` attends to positions `j <= p` with `p - j < window`, or to all `j <= p` if `None`.
     pub window: Option<usize>,
-    /// Factor of the scores: `1 / sqrt(key_size)` in most models.
+    /// Multiplier for the scores: `1 / sqrt(key_size)` in most models.
     pub scale: f64,
     /// Scores become `cap tanh(score / cap)` before the mask.
     pub softcap: Option<f32>,
@@ -78,7 +78,7 @@ pub(crate) enum Position {
 pub(crate) struct Alibi {
     /// Largest exponent of the slopes: head `i` has the slope `2^(-max_bias i / heads)`.
     pub max_bias: f32,
-    /// Factor of all slopes; 1 in most models.
+    /// Multiplier for all slopes; 1 in most models.
     pub scale: f32,
 }
 

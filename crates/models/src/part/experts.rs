@@ -56,7 +56,7 @@ pub(crate) struct Routing {
     pub gating: Gating,
     /// Whether the weights of the chosen experts are divided by their sum.
     pub is_renormalized: bool,
-    /// Factor of the weights.
+    /// Multiplier for the weights.
     pub scale: Option<f32>,
 }
 

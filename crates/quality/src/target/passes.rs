@@ -1,4 +1,4 @@
-//! Computes a corpus with a model, from the embedding or from a layer on.
+//! Runs a corpus through a model, from the embedding or from a given layer.
 
 use super::divergence::{Prediction, TOKENS_MAX};
 use crate::corpus::Corpus;
@@ -22,7 +22,7 @@ const LAYER_RESULT: &str = "l_out";
 /// The residual stream before a layer, for each chunk of the corpus.
 pub(super) type Stream = Vec<Vec<f32>>;
 
-/// The residual streams of a pass, by the number of the layer that follows.
+/// The residual streams of a pass, by the index of the following layer.
 #[derive(Default)]
 pub(super) struct Streams {
     by_layer: BTreeMap<usize, Stream>,
@@ -69,8 +69,8 @@ pub(super) struct From<'s> {
     pub stream: &'s Stream,
 }
 
-/// Computes the corpus, and returns the result of `of` for the logits of each scored position. `streams` receives the
-/// residual streams if the pass starts at the embedding. `on_progress` is called after each chunk.
+/// Runs the corpus through the model, and returns the result of `of` for the logits of each scored position. `streams`
+/// receives the residual streams if the pass starts at the embedding. `on_progress` is called after each chunk.
 ///
 /// # Errors
 /// Failures of devices or of `of`.

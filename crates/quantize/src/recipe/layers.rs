@@ -29,7 +29,7 @@ pub(super) fn places(tensors: &[TensorInfo], is_quantized: &[bool], facts: &Mode
             Role::FeedForwardDown => (&mut next_down, facts.layers),
             _ => continue,
         };
-        // A layer can have several matrices of experts, so their index is not the number of the layer.
+        // A layer can have several matrices of experts, so their index is not the layer index.
         let layer =
             layer_of(&tensors[number].name).filter(|_| roles[number] == Role::FeedForwardDown && facts.experts > 1);
         places[number] = Place { index: layer.unwrap_or(*next), count };

@@ -66,7 +66,7 @@ pub(super) struct Subject<'a> {
 }
 
 impl Scheme {
-    /// The scheme of this name, in upper or lower case. Its types possibly cannot be written.
+    /// The scheme with this name, ignoring case. Some of its types may not be writable.
     pub fn from_name(name: &str) -> Option<Scheme> {
         let is_name = |known: &str| known.eq_ignore_ascii_case(name);
         SCHEMES.iter().find(|scheme| is_name(scheme.name) || scheme.alias.is_some_and(is_name)).copied()

@@ -40,7 +40,7 @@ pub struct GoalArguments {
     #[arg(long, value_name = "X", value_parser = value::positive, allow_negative_numbers = true,
         conflicts_with_all = ["bits", "scheme", "layout", "pure", "strict", "resume"])]
     max_kl: Option<f64>,
-    /// Text on which --target and --max-kl measure the model
+    /// Evaluation text for --target and --max-kl
     #[arg(long, value_name = "FILE", requires = "goal")]
     corpus: Option<PathBuf>,
     /// Measure on at most N chunks of 512 tokens of the text [default: 4]
@@ -90,9 +90,7 @@ impl GoalArguments {
             return Err(Failure::new(format!("{option}: {problem}")));
         }
         let Some(corpus_path) = &self.corpus else {
-            return Err(Failure::new(format!(
-                "{option} requires a text on which the model is measured; pass --corpus FILE"
-            )));
+            return Err(Failure::new(format!("{option} requires an evaluation text; pass --corpus FILE")));
         };
         let (source, importance): (Arc<dyn Checkpoint>, _) = (Arc::from(job.source), job.importance.map(Arc::new));
         let read: Vec<&Path> = [Some(corpus_path.as_path()), job.imatrix].into_iter().flatten().collect();
