@@ -61,7 +61,7 @@ impl Mismatch {
         }
         let mut tensors = source.tensors().iter().map(|tensor| tensor.name.as_str());
         if let Some(problem) = unlike_experts(spec, names, config, &mut tensors) {
-            return fault(problem, CONFIG_HELP);
+            return Err(Error::new(source.path(), problem).at("config.json").help(CONFIG_HELP));
         }
         let (cause, help) = self.cause(source, architecture, names);
         let layers = LayerNames::new(expected);

@@ -152,7 +152,7 @@ fn read_gguf(source: SourceFile) -> Result<Importance> {
     let metadata = file.metadata();
     let kind = metadata.string("general.type").unwrap_or("model");
     if let ("model", Ok(architecture)) = (kind, metadata.string("general.architecture")) {
-        let problem = format!("expected an importance matrix, found a {} model", quote(architecture));
+        let problem = format!("expected an importance matrix, found a model ({})", quote(architecture));
         return Err(Error::new(source.path(), problem).help(HELP));
     }
     let in_file = |error: crate::gguf::MetadataError| error.in_file(source.path()).help(HELP);

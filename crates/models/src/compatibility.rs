@@ -85,8 +85,8 @@ pub(crate) fn yarn_note(spec: &ModelSpec) -> Option<String> {
     (beta_fast != YARN_BETAS[0] || beta_slow != YARN_BETAS[1]).then(|| {
         let [fast, slow] = YARN_BETAS;
         format!(
-            "YaRN has beta_fast {beta_fast} and beta_slow {beta_slow}; llama.cpp uses {fast} and {slow} unless the \
-             options --yarn-beta-fast and --yarn-beta-slow are given, and its results differ"
+            "YaRN has beta_fast {beta_fast} and beta_slow {beta_slow}; llama.cpp uses {fast} and {slow}, so its results \
+             differ; pass --yarn-beta-fast {beta_fast} --yarn-beta-slow {beta_slow} to llama.cpp"
         )
     })
 }

@@ -116,7 +116,7 @@ impl ModelSpec {
         }
         reader.check_window_rope();
         reader.note_unused_scalings(spec.context_length);
-        reader.note_unread();
+        reader.note_unread(description_name(path));
         if spec.has_logits() && config.contains_key(MODULES) {
             reader.note("modules.json is ignored: the model is converted as a text generator, without pooling");
         }
@@ -339,7 +339,7 @@ impl Config<'_> {
         let layers = self.required(key, COUNT_MAX);
         if layers > self.tensors {
             let tensors = self.tensors;
-            self.problem(format!("{key}: expected at most as many layers as tensors ({tensors}), found {layers}"));
+            self.problem(format!("{key}: expected at most {tensors} (the number of tensors), found {layers}"));
             return 1;
         }
         layers

@@ -389,10 +389,8 @@ fn head_size(config: &mut Config, usual: &Usual, hidden_size: usize, layers: usi
     if hidden_size.is_multiple_of(heads) || config.has_problem() {
         return hidden_size.checked_div(heads).unwrap_or(1);
     }
-    let Usual { heads: key, hidden_size: whole, head_size: missing, .. } = usual;
-    config.problem(format!(
-        "{key}: expected a divisor of {whole} ({hidden_size}), because {missing} is missing, found {heads}"
-    ));
+    let Usual { heads: key, hidden_size: whole, .. } = usual;
+    config.problem(format!("{key}: expected a divisor of {whole} ({hidden_size}), found {heads}"));
     1
 }
 

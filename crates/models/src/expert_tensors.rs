@@ -6,9 +6,8 @@ use crate::part::experts::ROUTER;
 use crate::source_names::SourceNames;
 use crate::spec::{FeedForward, ModelSpec};
 use std::collections::BTreeMap;
-use trueup_formats::counted;
 
-/// The tensor of a layer without experts that is looked for.
+/// The tensor that identifies a dense layer.
 const DENSE: &str = "ffn_down";
 
 /// Keys that give the number of experts.
@@ -30,13 +29,11 @@ pub fn unlike_experts(
         !has_tensor(names, *layer, missing) && has_tensor(names, *layer, instead)
     };
     if let Some(layer) = (0..spec.layers.len()).find(is_other) {
-        let [described, found] = match has_experts(spec, layer) {
-            true => ["experts", "a dense feed-forward"],
-            false => ["a dense feed-forward", "experts"],
-        };
+        let [dense, experts] = ["a dense feed-forward layer", "experts"];
+        let (found, expected) = if has_experts(spec, layer) { (experts, dense) } else { (dense, experts) };
         let keys = present(&LAYERS, config);
-        let keys = if keys.is_empty() { "config.json".to_owned() } else { keys.join(", ") };
-        return Some(format!("{keys}: layer {layer} is described with {described}, but its tensors are {found}"));
+        let keys = if keys.is_empty() { String::new() } else { keys.join(", ") + ": " };
+        return Some(format!("{keys}layer {layer}: expected {expected}, as in the tensors, found {found}"));
     }
     let experts = spec.experts()?;
     let number = |name: &str| name.split(".experts.").nth(1)?.split('.').next()?.parse::<usize>().ok();
@@ -48,14 +45,12 @@ pub fn unlike_experts(
     let each = *counts.first_key_value()?.1;
     let found = counts.len();
     if counts.into_values().any(|count| count != each) {
-        // Some tensors are missing or too many, not whole experts.
+        // Single tensors are missing or extra, not whole experts.
         return None;
     }
     let key = present(&COUNTS, config).first().copied().unwrap_or(COUNTS[0]);
-    (found != experts.count).then(|| {
-        let found = counted(found, "expert");
-        format!("{key}: expected the number of experts in the tensors ({found}), found {}", experts.count)
-    })
+    (found != experts.count)
+        .then(|| format!("{key}: expected {found} (the number of experts in the tensors), found {}", experts.count))
 }
 
 fn has_experts(spec: &ModelSpec, layer: usize) -> bool {

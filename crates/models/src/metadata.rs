@@ -289,7 +289,7 @@ impl<'a> Keys<'a> {
         if layers <= tensors {
             return layers;
         }
-        self.wrong(key, &format!("expected at most as many layers as tensors ({tensors}), found {layers}"));
+        self.wrong(key, &format!("expected at most {tensors} (the number of tensors), found {layers}"));
         1
     }
 
@@ -435,9 +435,7 @@ impl<'a> Keys<'a> {
             ("longrope", _) => {
                 // Marks the key as read; its value is not needed.
                 self.key("rope.scaling.attn_factor");
-                self.problem(format!(
-                    "tensor {LONG_FACTORS} is missing, which rope.scaling.type \"longrope\" requires"
-                ));
+                self.problem(format!("tensor {LONG_FACTORS} is missing; rope.scaling.type \"longrope\" requires it"));
                 RopeScaling::None
             }
             (kind, _) => {

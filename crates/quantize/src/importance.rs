@@ -171,10 +171,11 @@ impl Findings {
     fn wrong_size(&self) -> Option<String> {
         let first = self.wrong_size.first()?;
         Some(match self.wrong_size.len() {
-            1 => format!("one entry has a different number of columns or matrices than its tensor, {first}"),
+            1 => format!("one entry has a different number of columns or matrices than its tensor: {first}"),
             count => {
                 format!(
-                    "{count} entries have a different number of columns or matrices than their tensors, first {first}"
+                    "{count} entries have a different number of columns or matrices than their tensors; the first is \
+                     {first}"
                 )
             }
         })
@@ -194,9 +195,9 @@ impl Findings {
         let note =
             |names: &[String], text: &str| (!names.is_empty()).then(|| format!("{text}: {}", listed(names, ", ")));
         let without = [&self.without[..], &self.missing].concat();
-        let without = note(&without, "no entry in the importance matrix, so quantized without it");
+        let without = note(&without, "no entry in the importance matrix, so quantized without importance");
         let wrong_size = self.wrong_size().map(|problem| format!("quantized without importance: {problem}"));
-        let unseen = note(&self.unseen, "no tokens in the importance matrix, so all columns have equal importance");
+        let unseen = note(&self.unseen, "no tokens were routed to these experts, so all columns have equal importance");
         let groups = counted(self.zero_groups, "group");
         let zero = format!("{groups} of columns with importance 0 are quantized as if unweighted");
         let zero = note(&self.zero, &zero);

@@ -24,7 +24,7 @@ impl Resumed {
     /// The numbers in one sentence.
     pub fn sentence(&self) -> String {
         format!(
-            "resumed: {} of {} taken over ({} bytes), {} redone",
+            "resumed: {} of {} reused ({} bytes), {} redone",
             self.taken_over,
             counted(self.tensors, "tensor"),
             self.bytes_taken_over,

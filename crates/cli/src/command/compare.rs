@@ -180,7 +180,10 @@ impl Against {
             return Ok(if has_kv { Against::Itself } else { Against::Nothing });
         };
         if !path.exists() {
-            return Err(Failure::new(format!("--against: {} does not exist", shown(path))));
+            return Err(Failure::new(format!(
+                "--against: {}: expected a model or a file of logits, found no such file; check the path",
+                shown(path)
+            )));
         }
         if path.is_file() && LogitsFile::is_one(&SourceFile::open(path)?) {
             if arguments.save_logits.is_some() {

@@ -164,7 +164,7 @@ fn a_run_that_needs_no_resuming_says_so() {
     let told = trueup(&["convert", &folder, &output, "--resume", "--json", "--check"]).exits(0);
     let resumed = &told.json()["report"]["resumed"];
     assert_eq!(resumed.to_string(), r#"{"tensors":56,"taken_over":0,"bytes_taken_over":0,"redone":0}"#);
-    assert!(told.stderr.contains("note: resumed: 0 of 56 tensors taken over (0 bytes), 0 redone\n"), "{told:?}");
+    assert!(told.stderr.contains("note: resumed: 0 of 56 tensors reused (0 bytes), 0 redone\n"), "{told:?}");
     let plain = trueup(&["convert", &folder, &output, "--json"]).exits(0).json();
     assert!(plain["report"]["resumed"].is_null());
     trueup(&["convert", &folder, &output, "--resume", "--dry-run"]).refuses(&["--dry-run"]);

@@ -202,7 +202,7 @@ fn importance_of_another_model_is_refused_before_anything_is_measured() {
     let call = ["quantize", &model, &output, "--target", "9bpw", "--corpus", &setting.corpus, "-q"];
     let with = ["--imatrix", &imatrix, "--measurements", &setting.measurements];
     trueup(&[&call[..], &with].concat()).refuses(&[
-        "have a different number of columns or matrices than their tensors, first ",
+        "have a different number of columns or matrices than their tensors; the first is ",
         "use an importance matrix of this model",
     ]);
     assert!(!setting.scratch.names().iter().any(|name| name == "out.gguf" || name == MEASUREMENTS));
@@ -265,7 +265,10 @@ fn targets_that_cannot_be_reached_name_the_limits() {
     };
     refuses("1000", &["--target: expected at least", "the smallest possible file, found 1000 bytes"]);
     refuses("2bpw", &["the smallest possible file"]);
-    refuses("40bpw", &["--target: found", "the largest candidate types need only", "choose a type with --type"]);
+    refuses(
+        "40bpw",
+        &["--target: expected at most", "the size with the largest candidate types", "or --type instead of --target"],
+    );
     assert!(
         !setting.scratch.names().iter().any(|name| name == "out.gguf" || name == MEASUREMENTS),
         "nothing is written"

@@ -229,7 +229,7 @@ fn recipes_are_written_and_run_and_the_report_gives_reasons() {
             &["--type", "q8_0", "--leave-output-tensor"][..],
             "--leave-output-tensor: expected a tensor output.weight, found none",
         ),
-        (&["--type", "q8_0", "--imatrix", &source][..], "expected an importance matrix, found a llama model"),
+        (&["--type", "q8_0", "--imatrix", &source][..], "expected an importance matrix, found a model (llama)"),
         (&["--type", "q8_0", "--imatrix-exact"][..], "--imatrix"),
     ] {
         let refused = scratch.path("refused.gguf");
@@ -304,7 +304,7 @@ fn a_conversion_quantizes_as_quantize_does() {
     trueup(&["convert", &folder, &direct, "--type", "q4_0", "--rule", "none=q8_0"])
         .refuses(&["--rule none=q8_0: no tensor name matches"]);
     trueup(&["convert", &folder, &direct, "--type", "q4_0", "--imatrix", &source]).refuses(&[
-        "source.gguf: expected an importance matrix, found a llama model; pass a file that `trueup imatrix`",
+        "source.gguf: expected an importance matrix, found a model (llama); pass a file that `trueup imatrix`",
     ]);
     for (dtype, flags) in [("auto", &["--imatrix", &matrix][..]), ("f16", &["--pure"]), ("bf16", &["--strict"])] {
         let problem = match dtype {

@@ -68,7 +68,7 @@ static TENSOR_MISSING: Rule = Rule::error(
 static LAYERS_DIFFER: Rule = Rule::error(
     "layer-count-differs",
     "the number of layers and the tensors contradict each other",
-    "correct the key, or get the model again; if it has several files, get all of them",
+    "correct the number of layers, or get the model again; if it has several files, get all of them",
 )
 .for_checkpoint("correct the number of layers in config.json, or get all files of the model");
 static TENSOR_UNKNOWN: Rule = Rule::error(

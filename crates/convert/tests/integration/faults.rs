@@ -624,7 +624,7 @@ fn ternary_checkpoints_that_lie_are_refused() {
     draft.tensors.remove(SCALE);
     draft.write();
     let message = open(draft.folder.path(), &OpenOptions::default()).map(drop).unwrap_err().to_string();
-    assert!(message.contains(&format!("found none for {Q} (U8 without {SCALE})")), "{message}");
+    assert!(message.contains(&format!("found {Q} (U8 without {SCALE})")), "{message}");
     let mut draft = Draft::of("bitnet");
     draft.set(Q, |values| values[100] = f32::INFINITY);
     let columns = *draft.tensors[Q].1.last().unwrap();

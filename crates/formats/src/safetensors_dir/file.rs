@@ -199,13 +199,13 @@ fn describe(
         let scheme = quantization(all).filter(|_| without_scale < unread.len());
         let help = match scheme {
             Some(_) => QUANTIZED_HELP,
-            None if without_scale == unread.len() => "get all files of the model",
+            None if without_scale == unread.len() => "get the model again; if it has several files, get all of them",
             None => "convert the checkpoint to float32, float16 or bfloat16",
         };
         let types = listed(&unread, ", ");
         let problem = match scheme {
             None if without_scale == unread.len() => {
-                format!("expected a scale for each packed weight, found none for {types}")
+                format!("expected a scale for each packed weight, found {types}")
             }
             Some(scheme) => format!("expected unquantized weights, found weights {scheme}; unsupported types: {types}"),
             None => format!("expected tensor types that trueup can read, found {types}"),

@@ -32,7 +32,7 @@ const KEYS: &[(&str, &[f64])] = &[
 
 impl Config<'_> {
     /// Notes keys of [`KEYS`] that were not read.
-    pub(super) fn note_unread(&mut self) {
+    pub(super) fn note_unread(&mut self, file: &str) {
         let read = self.read.borrow();
         let is_unused = |(key, neutral): &&(&str, &[f64])| {
             let value = self.object.get(*key).filter(|value| !value.is_null() && value.as_bool() != Some(false));
@@ -42,8 +42,11 @@ impl Config<'_> {
         let keys: Vec<&str> = KEYS.iter().filter(is_unused).map(|(key, _)| *key).collect();
         drop(read);
         if !keys.is_empty() {
-            let (class, keys) = (self.class().to_owned(), keys.join(", "));
-            self.note(format!("config.json: {keys}: ignored, because {class} does not use this"));
+            let (class, keys) = (self.architecture.classes.first().copied().unwrap_or_default(), keys.join(", "));
+            let class = if self.class().is_empty() { class } else { self.class() };
+            let note =
+                format!("{file}: {keys}: not used by {class}, so ignored; check the class if the model needs this");
+            self.note(note);
         }
     }
 }

@@ -44,7 +44,7 @@ fn descriptions_that_lie_are_refused() {
         (json!({ "head_dim": 65536, "num_attention_heads": 65536 }), "in total, found 65536 heads of 65536"),
         (
             json!({ "num_hidden_layers": 22 }),
-            "num_hidden_layers: expected at most as many layers as tensors (21), found 22",
+            "num_hidden_layers: expected at most 21 (the number of tensors), found 22",
         ),
         (json!({ "num_hidden_layers": u64::MAX }), "num_hidden_layers: expected 1 to 65536"),
         (json!({ "hidden_size": -64 }), "hidden_size: expected a positive integer, found -64"),
@@ -299,7 +299,7 @@ fn state_spaces_that_lie_are_refused() {
         (json!({ "layer_norm_epsilon": 0 }), "epsilon"),
         (
             json!({ "num_hidden_layers": 65536 }),
-            "num_hidden_layers: expected at most as many layers as tensors (21), found 65536",
+            "num_hidden_layers: expected at most 21 (the number of tensors), found 65536",
         ),
         (json!({ "quantization_config": {} }), "quantization_config"),
     ];

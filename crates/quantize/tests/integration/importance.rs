@@ -175,13 +175,13 @@ fn entries_of_another_size_are_refused() {
         let mut entries = entries();
         entries.retain(|(other, ..)| *other != name);
         entries.push(entry);
-        let sentence = format!("one entry has a different number of columns or matrices than its tensor, {expected}");
+        let sentence = format!("one entry has a different number of columns or matrices than its tensor: {expected}");
         let note = format!("quantized without importance: {sentence}");
         assert_eq!(scene.refused(&entries), (format!("{sentence}{remedy}"), note));
     }
     // Several entries: only the first is shown.
     let both = [(DENSE, 767, vec![1.0]), (EXPERTS, 512, vec![1.0])];
-    let sentence = "2 entries have a different number of columns or matrices than their tensors, first \
+    let sentence = "2 entries have a different number of columns or matrices than their tensors; the first is \
                     blk.0.attn_q.weight: expected 768, found 767";
     assert_eq!(scene.refused(&both).0, format!("{sentence}{remedy}"));
     // One count for all matrices.
@@ -197,14 +197,14 @@ fn missing_entries_and_experts_without_tokens_are_refused_together() {
             .starts_with("expected an entry for every quantized tensor, found none for blk.0.attn_q.weight; compute "),
         "{refusal}"
     );
-    assert_eq!(note, "no entry in the importance matrix, so quantized without it: blk.0.attn_q.weight");
+    assert_eq!(note, "no entry in the importance matrix, so quantized without importance: blk.0.attn_q.weight");
     let unseen = [(DENSE, 768, vec![64.0]), (EXPERTS, 512, vec![0.0, 30.0, 0.0])];
     let (refusal, note) = scene.refused(&unseen);
     assert!(
         refusal.starts_with("expected tokens for every expert, found none for blk.0.ffn_up_exps.weight (experts 0, 2)"),
         "{refusal}"
     );
-    let sentence = "no tokens in the importance matrix, so all columns have equal importance: ";
+    let sentence = "no tokens were routed to these experts, so all columns have equal importance: ";
     assert_eq!(note, format!("{sentence}blk.0.ffn_up_exps.weight (experts 0, 2)"));
     let (refusal, _) = scene.refused(&unseen[1..]);
     assert!(

@@ -115,7 +115,7 @@ fn a_run_may_be_interrupted_again_and_again() {
     assert_eq!((resumed.taken_over, resumed.redone), (7, 0));
     assert!(fs::read(&whole).unwrap() == fs::read(&target).unwrap());
     let sentence = Resumed { tensors: 9, taken_over: 7, bytes_taken_over: 1234, redone: 1 }.sentence();
-    assert_eq!(sentence, "resumed: 7 of 9 tensors taken over (1234 bytes), 1 redone");
+    assert_eq!(sentence, "resumed: 7 of 9 tensors reused (1234 bytes), 1 redone");
 }
 
 #[test]

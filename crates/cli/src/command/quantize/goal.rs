@@ -175,9 +175,10 @@ impl GoalArguments {
                 bpw(bytes)
             ),
             false => format!(
-                "--target: found {bytes} bytes, but the largest candidate types need only {}; use a smaller target, or \
-                 choose a type with --type",
-                bpw(largest)
+                "--target: expected at most {} (the size with the largest candidate types), found {}; use a smaller \
+                 target, or --type instead of --target",
+                bpw(largest),
+                bpw(bytes)
             ),
         }))
     }

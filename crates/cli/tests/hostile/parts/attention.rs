@@ -65,7 +65,7 @@ const FILES: &[Row] = &[
     (LLAMA, Key("rope.scaling.attn_factor", F32(1.5)), "key llama.rope.scaling.attn_factor: expected 1, found 1.5"),
     (LLAMA, Key("attention.shared_kv_layers", U32(1)), "key llama.attention.shared_kv_layers: expected 0, found 1"),
     (LLAMA, Key("attention.kv_lora_rank", U32(8)), "key llama.attention.kv_lora_rank: expected no such key, found 8"),
-    (LLAMA, Key("block_count", U32(500)), "key llama.block_count: expected at most as many layers as tensors (22),"),
+    (LLAMA, Key("block_count", U32(500)), "key llama.block_count: expected at most 22 (the number of tensors),"),
 ];
 
 const FOLDERS: &[Row] = &[
@@ -103,6 +103,6 @@ const FOLDERS: &[Row] = &[
     (MOSS, Config("n_head", "2"), "tensor transformer.h.0.attn.qkv_proj.weight: its rows cannot be split into groups"),
     (QWEN, Config("kv_channels", "15"), "kv_channels: RoPE dimensions: expected an even number from 2 to 15, found 15"),
     (QWEN, Config("intermediate_size", "191"), "intermediate_size: expected a multiple of 2, found 191"),
-    (LLAMA, Config("num_hidden_layers", "500"), "num_hidden_layers: expected at most as many layers as tensors (21),"),
+    (LLAMA, Config("num_hidden_layers", "500"), "num_hidden_layers: expected at most 21 (the number of tensors),"),
     (LLAMA, Config("num_attention_heads", "5"), "found 2"),
 ];

@@ -25,7 +25,7 @@ const FILES: &[Row] = &[
     (T5, Shape("dec.blk.0.cross_attn_v.weight", &[64, 63]), "cross_attn_v.weight: expected shape [64, 64]"),
     (T5, Key("decoder_block_count", U32(1)), "expected 1 layer (t5.decoder_block_count), found 13 tensors of other"),
     (T5, Key("decoder_block_count", U32(3)), "tensor dec.blk.2.attn_norm.weight is missing"),
-    (T5, Key("decoder_block_count", U32(60_000)), "expected at most as many layers as tensors (48), found 60000"),
+    (T5, Key("decoder_block_count", U32(60_000)), "expected at most 48 (the number of tensors), found 60000"),
     (T5, Key("decoder_block_count", Text("2")), "decoder_block_count: expected a non-negative integer, found string"),
     (T5, Key("block_count", U32(1)), "expected 1 layer (t5.block_count), found 8 tensors of other layers"),
     (T5, NoKey("attention.relative_buckets_count"), "relative_buckets_count: expected a non-negative integer"),

@@ -60,7 +60,7 @@ const FOLDERS: &[Row] = &[
     (
         MIXTRAL,
         Config("num_local_experts", "5"),
-        "num_local_experts: expected the number of experts in the tensors (4 experts), found 5",
+        "num_local_experts: expected 4 (the number of experts in the tensors), found 5",
     ),
     (MIXTRAL, Config("num_local_experts", "-4"), "num_local_experts: expected a positive integer, found -4"),
     (MIXTRAL, Config("num_local_experts", "4e9"), "num_local_experts: expected a positive integer"),
@@ -69,7 +69,7 @@ const FOLDERS: &[Row] = &[
     (
         QWEN2MOE,
         Config("decoder_sparse_step", "2"),
-        "decoder_sparse_step, mlp_only_layers: layer 0 is described with a dense feed-forward",
+        "decoder_sparse_step, mlp_only_layers: layer 0: expected experts, as in the tensors",
     ),
     (QWEN2MOE, Config("decoder_sparse_step", "0"), "decoder_sparse_step: expected 1 to 65536, found 0"),
     (GRANITEMOE, Config("num_local_experts", "3"), "input_linear.weight: expected shape [3, 64, 64], found [4, 64"),
@@ -77,6 +77,6 @@ const FOLDERS: &[Row] = &[
     (
         DEEPSEEK3,
         Config("first_k_dense_replace", "2"),
-        "first_k_dense_replace: layer 1 is described with a dense feed-forward",
+        "first_k_dense_replace: layer 1: expected experts, as in the tensors",
     ),
 ];
