@@ -206,6 +206,8 @@ def check(trueup, folder, kind, scratch):
 def compared(trueup, folder, kind, scratch):
     """One line, and whether llama.cpp computes what transformers computes."""
     label, target = f"{folder.name} {kind}", scratch / f"{folder.name}.gguf"
+    if kind == "q8_0" and folder.name in CLOSE_EXPERTS:
+        return f"{label}: skipped: q8_0 chooses other experts", True
     chosen = [] if kind == "default" else ["--type", kind]
     converted = subprocess.run([trueup, "convert", folder, target, "-q", *chosen], capture_output=True, text=True)
     if converted.returncode:
@@ -225,8 +227,6 @@ def compared(trueup, folder, kind, scratch):
             if result["ids"] != prompt["greedy_ids"]:
                 return f"{label}: expected {prompt['greedy_ids']}, found {result['ids']}", False
         return f"{label}: {sum(len(result['ids']) for result in results)} tokens equal", True
-    if kind == "q8_0" and folder.name in CLOSE_EXPERTS:
-        return f"{label}: not compared: q8_0 chooses other experts", True
     errors = [nmse(result["logits"], logits[f"logits_{i}"][-1]) for i, result in enumerate(results)]
     allowed = NMSE_MAX_OF_EXPERTS if folder.name in WITH_EXPERTS else NMSE_MAX[kind]
     return f"{label}: NMSE of the logits {max(errors):.2g}, allowed {allowed}", all(error < allowed for error in errors)

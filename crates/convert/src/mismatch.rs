@@ -11,6 +11,7 @@
 //! ```
 
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 use trueup_formats::{Checkpoint, Error, QUANTIZED_HELP, Result, counted, is_quantized, listed, quantization, quote};
 use trueup_models::{Architecture, LayerNames, ModelSpec, OUTPUT, SourceNames, layer_prefix, unlike_experts};
 
@@ -23,6 +24,8 @@ pub(crate) struct Mismatch {
     pub unknown: Vec<String>,
     /// Tensors of another shape or type: a sentence each.
     pub misfits: Vec<String>,
+    /// The names in `missing`: a hostile description may expect hundreds of thousands.
+    known_missing: HashSet<String>,
 }
 
 /// Names that are listed one by one, each in its own words.
@@ -38,7 +41,7 @@ const VARIANT_HELP: &str = "nothing was written; make sure that config.json belo
 impl Mismatch {
     /// Adds an expected name that no tensor has, once.
     pub fn add_missing(&mut self, name: &str) {
-        if self.missing.last().is_none_or(|last| last != name) && !self.missing.iter().any(|known| known == name) {
+        if self.known_missing.insert(name.to_owned()) {
             self.missing.push(name.to_owned());
         }
     }

@@ -1,6 +1,6 @@
 //! Notes on parts of a model that other GGUF programs do not take from a file.
 
-use crate::rope::RopeFactors;
+use crate::rope::{RopeFactors, RopeSpec};
 use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec};
 use crate::tensor::ROPE_FACTORS;
 use trueup_graph::op::RopeScaling;
@@ -71,7 +71,8 @@ const WITH_ROPE_FACTORS: [&str; 5] = ["llama", "granite", "granitemoe", "minicpm
 pub(crate) fn rope_factors_note(spec: &ModelSpec) -> Option<String> {
     let name = spec.architecture().gguf_name;
     let is_read = WITH_ROPE_FACTORS.contains(&name);
-    spec.rope().filter(|rope| rope.factors != RopeFactors::None && !is_read).map(|_| {
+    let is_written = |rope: &&RopeSpec| matches!(rope.factors, RopeFactors::Llama3(_) | RopeFactors::Stored);
+    spec.rope().filter(is_written).filter(|_| !is_read).map(|_| {
         format!(
             "{ROPE_FACTORS} is written for the llama3 RoPE scaling; llama.cpp does not expect this tensor for {name} and \
              rejects the file"

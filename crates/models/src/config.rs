@@ -215,6 +215,11 @@ impl Config<'_> {
         self.stored(key).filter(|value| !value.is_null())
     }
 
+    /// Marks a key as read whose value has no effect here.
+    pub fn without_effect(&self, key: &str) {
+        self.read.borrow_mut().insert(key.to_owned());
+    }
+
     /// The value of a key that is present; the key counts as read.
     fn stored(&self, key: &str) -> Option<&Value> {
         self.read.borrow_mut().insert(key.to_owned());

@@ -44,7 +44,8 @@ pub fn unlike_experts(
     }
     let each = *counts.first_key_value()?.1;
     let found = counts.len();
-    if counts.into_values().any(|count| count != each) {
+    let is_complete = counts.keys().zip(0..).all(|(expert, place)| *expert == place);
+    if !is_complete || counts.into_values().any(|count| count != each) {
         // Single tensors are missing or extra, not whole experts.
         return None;
     }

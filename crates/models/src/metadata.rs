@@ -377,6 +377,14 @@ impl<'a> Keys<'a> {
         1.0
     }
 
+    /// Rejects an exponent of ALiBi other than that of the architecture.
+    pub fn only_alibi_bias(&mut self, expected: f32) {
+        let key = "attention.max_alibi_bias";
+        if let Some(found) = self.number_if_present(key).filter(|found| nearest_f32(*found) != expected) {
+            self.wrong(key, &format!("expected {expected}, found {found}"));
+        }
+    }
+
     /// A number; `None` if the file does not have the key.
     pub fn number_if_present(&mut self, key: &str) -> Option<f64> {
         let name = self.key(key);

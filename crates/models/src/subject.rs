@@ -46,8 +46,8 @@ const SUBJECTS: &[Subject] = &[
         ],
     ),
     subject("RoPE base:", "rope.freq_base", &["rope_theta", "rotary_emb_base"]),
-    subject("RoPE scaling factor:", "rope.scaling.factor", &["rope_scaling", "rope_parameters"]),
-    subject("RoPE scaling magnitude:", "rope.scaling.attn_factor", &["rope_scaling", "rope_parameters"]),
+    subject("RoPE scaling factor:", "rope.scaling.factor", &["rope_parameters", "rope_scaling", "rotary"]),
+    subject("RoPE scaling magnitude:", "rope.scaling.attn_factor", &["rope_parameters", "rope_scaling", "rotary"]),
     subject("attention scale:", "attention.scale", &["query_pre_attn_scalar", "attention_multiplier"]),
     subject("attention softcap:", "attn_logit_softcapping", &["attn_logit_softcapping"]),
     subject("attention clamp:", "attention.clamp_kqv", &["clip_qkv", "attn_config"]),
@@ -78,6 +78,6 @@ pub(crate) fn key_in_metadata(problem: &str, architecture: &str, metadata: &Meta
 
 /// The key of a problem in `config.json`, if the file has it.
 pub(crate) fn key_in_config(problem: &str, config: &Object) -> Option<String> {
-    let key = find(problem)?.config.iter().find(|key| config.contains_key(**key))?;
+    let key = find(problem)?.config.iter().find(|key| config.get(**key).is_some_and(|value| !value.is_null()))?;
     Some((*key).to_owned())
 }

@@ -179,7 +179,7 @@ impl Against {
             let has_kv = arguments.place.session(1).kv.is_some();
             return Ok(if has_kv { Against::Itself } else { Against::Nothing });
         };
-        if !path.exists() {
+        if matches!(path.try_exists(), Ok(false)) {
             return Err(Failure::new(format!(
                 "--against: {}: expected a model or a file of logits, found no such file; check the path",
                 shown(path)

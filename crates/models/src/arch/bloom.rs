@@ -21,7 +21,10 @@ pub static BLOOM: Architecture = Architecture {
         };
         finished(&Decoder::from_config(config, &usual, RopePairs::Halves))
     },
-    from_metadata: |keys| finished(&Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm)),
+    from_metadata: |keys| {
+        keys.only_alibi_bias(MAX_BIAS);
+        finished(&Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm))
+    },
     tensors: &[&[
         TensorRule::new("token_embd", "transformer.word_embeddings"),
         TensorRule::new("token_embd_norm", "transformer.word_embeddings_layernorm"),

@@ -3,7 +3,6 @@
 use super::gpt2::{USUAL, only_plain_scores};
 use super::starcoder::NAMES;
 use crate::architecture::Architecture;
-use crate::checkpoint::TensorRule;
 use crate::decoder::{Decoder, Style, Usual};
 use trueup_graph::op::RopePairs;
 
@@ -29,12 +28,7 @@ pub static CODESHELL: Architecture = Architecture {
     },
     from_metadata: |keys| Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm).spec(&STYLE),
     needs_head: true,
-    // Checkpoints may store the matrix of embedding and head as the head alone.
-    tensors: &[
-        &[TensorRule::new("token_embd", "transformer.wte").if_present()],
-        &[TensorRule::new("token_embd", "lm_head").if_present()],
-        NAMES,
-    ],
+    tensors: &[NAMES],
     ignorable: &["transformer.h.{l}.attn.rotary_emb.inv_freq"],
     ..Architecture::BASE
 };

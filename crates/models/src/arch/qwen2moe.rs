@@ -20,6 +20,7 @@ pub static QWEN2MOE: Architecture = Architecture {
         config.only("qkv_bias", &["true"]);
         config.only("use_sliding_window", &["false"]);
         let decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
+        config.without_effect("sliding_window");
         let routing = Routing { is_renormalized: config.flag_or("norm_topk_prob", false), ..Routing::PLAIN };
         let layers = sparse_layers(config, decoder.layers);
         let mut sparse = SparseLayers::from_config(config, &decoder, &EXPERTS, (routing, layers));

@@ -21,6 +21,7 @@ pub static QWEN3MOE: Architecture = Architecture {
         config.only("attention_bias", &["false"]);
         config.only("use_sliding_window", &["false"]);
         let decoder = Decoder::from_config(config, &USUAL, RopePairs::Halves);
+        config.without_effect("sliding_window");
         let routing = Routing { is_renormalized: config.flag_or("norm_topk_prob", false), ..Routing::RENORMALIZED };
         // Files of other libraries use the other name.
         let count = if config.has("num_experts") { "num_experts" } else { "num_local_experts" };

@@ -22,7 +22,10 @@ pub static REFACT: Architecture = Architecture {
         decoder.intermediate.iter_mut().for_each(|size| *size = two_thirds(*size));
         finished(&decoder)
     },
-    from_metadata: |keys| finished(&Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm)),
+    from_metadata: |keys| {
+        keys.only_alibi_bias(MAX_BIAS);
+        finished(&Decoder::from_keys(keys, RopePairs::Halves, STYLE.norm))
+    },
     more_keys: |spec, writer| {
         // llama.cpp looks for the epsilon of an RMS norm.
         if let Some(epsilon) = spec.epsilon() {

@@ -7,12 +7,12 @@ use super::Config;
 
 /// Keys, and the values under which they change nothing. A null never changes anything.
 const KEYS: &[(&str, &[f64])] = &[
-    ("alibi", &[]),
+    ("alibi", &[0.0]),
     ("attention_multiplier", &[]),
-    ("attn_logit_softcapping", &[]),
-    ("clip_qkv", &[]),
+    ("attn_logit_softcapping", &[0.0]),
+    ("clip_qkv", &[0.0]),
     ("embedding_multiplier", &[1.0]),
-    ("final_logit_softcapping", &[]),
+    ("final_logit_softcapping", &[0.0]),
     ("first_k_dense_replace", &[0.0]),
     ("logit_scale", &[1.0]),
     ("logits_scaling", &[1.0]),
@@ -20,14 +20,14 @@ const KEYS: &[(&str, &[f64])] = &[
     ("n_shared_experts", &[0.0]),
     ("num_experts", &[0.0, 1.0]),
     ("num_local_experts", &[0.0, 1.0]),
-    ("parallel_attn", &[]),
+    ("parallel_attn", &[0.0]),
     ("query_pre_attn_scalar", &[]),
     ("residual_multiplier", &[1.0]),
     ("scale_depth", &[1.0]),
     ("scale_emb", &[1.0]),
     ("sliding_window", &[0.0]),
-    ("use_parallel_residual", &[]),
-    ("use_qk_norm", &[]),
+    ("use_parallel_residual", &[0.0]),
+    ("use_qk_norm", &[0.0]),
 ];
 
 impl Config<'_> {

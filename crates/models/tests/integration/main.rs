@@ -5,3 +5,4 @@ mod encoder_decoders;
 mod encoders;
 mod faults;
 mod graphs;
+mod notes;

@@ -48,7 +48,7 @@ const FILES: &[Row] = &[
     (MPT, Key("attention.max_alibi_bias", Bool(true)), "key mpt.attention.max_alibi_bias: expected a float, found"),
     (MPT, Key("attention.clamp_kqv", F32(-1.5)), "key mpt.attention.clamp_kqv: attention clamp: expected a finite"),
     (MPT, Key("attention.clamp_kqv", F32(f32::NAN)), "key mpt.attention.clamp_kqv: attention clamp: expected a"),
-    (MPT, Key("attention.head_count_kv", U32(3)), "found 3"),
+    (MPT, Key("attention.head_count_kv", U32(3)), "number of KV heads: expected a divisor of 4"),
     (BLOOM, Key("attention.head_count", U32(0)), "key bloom.attention.head_count: expected 1 to 65536, found 0"),
     (FALCON, Key("attention.layer_norm_epsilon", F32(-1.0)), "key falcon.attention.layer_norm_epsilon: expected a"),
     (COHERE2, Key("logit_scale", F32(0.0)), "key cohere2.logit_scale: logit scale: expected a finite number other"),
@@ -104,5 +104,5 @@ const FOLDERS: &[Row] = &[
     (QWEN, Config("kv_channels", "15"), "kv_channels: RoPE dimensions: expected an even number from 2 to 15, found 15"),
     (QWEN, Config("intermediate_size", "191"), "intermediate_size: expected a multiple of 2, found 191"),
     (LLAMA, Config("num_hidden_layers", "500"), "num_hidden_layers: expected at most 21 (the number of tensors),"),
-    (LLAMA, Config("num_attention_heads", "5"), "found 2"),
+    (LLAMA, Config("num_attention_heads", "5"), "number of KV heads: expected a divisor of 5"),
 ];
