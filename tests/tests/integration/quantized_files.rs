@@ -212,6 +212,6 @@ fn columns_without_importance_keep_their_values_unless_the_bytes_of_the_referenc
     // 32 of 256 columns are zero.
     assert!(kept > 0.999 && (lost - (7.0f64 / 8.0).sqrt()).abs() < 0.01, "{kept} {lost}");
     let has_groups =
-        |notes: &[String]| notes.iter().any(|note| note.contains("28 groups of columns without importance"));
+        |notes: &[String]| notes.iter().any(|note| note.contains("28 groups of columns with importance 0"));
     assert!(has_groups(&notes) && !has_groups(&exact_notes), "{notes:?}");
 }

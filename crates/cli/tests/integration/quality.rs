@@ -126,7 +126,7 @@ fn checkpoints_are_converted_to_a_temporary_file() {
     compared(&[&model, "--against", &missing, "--json", "-", "-q"]).refuses(&[
         "--against: ",
         "missing",
-        " does not exist",
+        "found no such file",
     ]);
     assert!(is_clean());
     for model in [&folder, &model] {

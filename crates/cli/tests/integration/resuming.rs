@@ -128,10 +128,7 @@ fn a_killed_run_is_gone_on_with() {
         // All of them where the signal came between the last tensor and the name.
         assert!(resumed["taken_over"].as_u64().is_some_and(|count| (1..=64).contains(&count)), "{signal}: {resumed}");
         assert_eq!((&resumed["tensors"], &resumed["redone"]), (&TENSORS.into(), &0.into()), "{signal}");
-        assert!(
-            told.stderr.contains("note: resumed: ") && told.stderr.contains("of 64 tensors taken over"),
-            "{told:?}"
-        );
+        assert!(told.stderr.contains("note: resumed: ") && told.stderr.contains("of 64 tensors reused"), "{told:?}");
         assert_eq!(answer, expected, "{signal}: the report of a run that nothing interrupted");
         assert!(fs::read(&whole).expect("a file") == fs::read(&output).expect("a file"), "{signal}: other bytes");
         fs::remove_file(&output).expect("a file");
@@ -192,5 +189,5 @@ fn what_another_build_finished_is_not_taken_over() {
     fs::write(&program, bytes).expect("disk space");
     let told = String::from_utf8(resume().stderr).expect("text");
     assert!(told.contains("another version or build of the program"), "{told}");
-    assert!(told.contains("resumed: 0 of 64 tensors taken over"), "{told}");
+    assert!(told.contains("resumed: 0 of 64 tensors reused"), "{told}");
 }

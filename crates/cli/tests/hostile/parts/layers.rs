@@ -27,7 +27,7 @@ const FILES: &[Row] = &[
     (OPENELM, Key("feed_forward_length", U32s(&[64, 65])), "tensor blk.1.ffn_gate.weight: expected shape [64, 65],"),
     (OPENELM, NoTensor("blk.1.attn_q_norm.weight"), "tensor blk.1.attn_q_norm.weight is missing"),
     (OPENELM, Shape("blk.0.attn_qkv.weight", &[64, 65]), "tensor blk.0.attn_qkv.weight: expected shape [64, 64],"),
-    (LONG, NoTensor("rope_factors_long.weight"), "tensor rope_factors_long.weight is missing, which"),
+    (LONG, NoTensor("rope_factors_long.weight"), "tensor rope_factors_long.weight is missing; rope"),
     (LONG, NoTensor("rope_factors_short.weight"), "tensor rope_factors_short.weight is missing"),
     (LONG, Shape("rope_factors_long.weight", &[7]), "tensor rope_factors_long.weight: expected shape [8], found [7]"),
     (LONG, Key("rope.scaling.original_context_length", U32(0)), "key phi3.rope.scaling.original_context_length:"),
