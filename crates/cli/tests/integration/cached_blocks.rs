@@ -38,7 +38,7 @@ fn heads_that_are_no_whole_blocks_are_refused() {
     for command in [&["run", &model, "--ids", "1"][..], &["verify", &model], &["plan", &model], &bench] {
         trueup(&[command, &["--kv", "q8_0"]].concat()).refuses(&[
             "q8_0",
-            "--kv q8_0: expected a head size that is a multiple of 32, found ",
+            "KV cache type q8_0: expected a head size that is a multiple of 32, found ",
             "use f16 or f32",
         ]);
     }

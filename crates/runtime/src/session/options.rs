@@ -289,7 +289,7 @@ fn expect_heads_of_blocks(kv: DType, head_size: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::Request(format!(
-        "--kv {kv}: expected a head size that is a multiple of {block_len}, found {head_size}; use f16 or f32"
+        "KV cache type {kv}: expected a head size that is a multiple of {block_len}, found {head_size}; use f16 or f32"
     )))
 }
 

@@ -189,8 +189,8 @@ fn requests_that_cannot_be_served_say_why() {
     for (options, part) in [
         (SessionOptions { context: Some(161), ..options }, "a context of 1 to 160 tokens"),
         (SessionOptions { sequences: 0, ..options }, "at least one sequence"),
-        (SessionOptions { kv: Some(DType::Q4_0), ..options }, "multiple of 32, but the model's is 16"),
-        (SessionOptions { kv: Some(DType::Q8_0), ..options }, "multiple of 32, but the model's is 16"),
+        (SessionOptions { kv: Some(DType::Q4_0), ..options }, "multiple of 32, found 16"),
+        (SessionOptions { kv: Some(DType::Q8_0), ..options }, "multiple of 32, found 16"),
         (SessionOptions { kv: Some(DType::I32), ..options }, "floating point or q8_0"),
     ] {
         let error = Session::new(weights.clone(), &options).err().unwrap().to_string();

@@ -45,7 +45,7 @@ fn lies_in_tokenizer_json() {
         ("/model/vocab", json!([["a", -1.0]]), "model.vocab"),
         ("/model/vocab", json!({"a": 0, "b": 0}), "expected one token with ID 0, found \"a\" and \"b\""),
         ("/model/vocab", json!({"a": 4_000_000_000u32}), "expected IDs below 1000"),
-        ("/model/vocab", json!({"a": -1}), "JSON"),
+        ("/model/vocab", json!({"a": -1}), "integer `-1`, expected u32"),
         ("/model/vocab", json!({"a": 0, "b": 1, "ab": 2, "c": 1000}), "expected IDs below 1000"),
         ("/model/merges", json!(["a c"]), "model.merges[0]"),
         ("/model/merges", json!(["a b", "b a"]), "model.merges[1]"),
