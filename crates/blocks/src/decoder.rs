@@ -5,7 +5,29 @@
 //! ```
 
 use crate::DType;
+#[cfg(test)]
 use crate::codec::decode_blocks;
+
+/// Declares a test that the exact elements of a format are those of a rule for one block, by default its `terms`.
+macro_rules! exact_test {
+    ($Format:ident) => {
+        exact_test! { $Format, |block| terms(block).map(crate::decoder::Term::exact) }
+    };
+    ($Format:ident, $rule:expr) => {
+        #[cfg(test)]
+        #[test]
+        fn exact_elements_are_those_of_the_rule() {
+            let bytes = crate::samples::encoded($Format::DTYPE);
+            let count = bytes.len() / $Format::DTYPE.block_bytes() * $Format::DTYPE.block_len();
+            let (mut expected, mut found) = (vec![0.0; count], vec![1.0; count]);
+            let rule: fn(&[u8; BYTES]) -> [f64; $Format::DTYPE.block_len()] = $rule;
+            crate::codec::decode_blocks(&bytes, &mut expected, |block, weights| *weights = rule(block));
+            <$Format as Block>::decode_exact(&bytes, &mut found);
+            let differs = |(a, b): (&f64, &f64)| a.to_bits() != b.to_bits() && !(a.is_nan() && b.is_nan());
+            assert_eq!(expected.iter().zip(&found).position(differs), None);
+        }
+    };
+}
 
 /// How one block format is read. The functions take whole blocks, as those of a [`Codec`](crate::Codec) do.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +48,7 @@ impl DType {
 }
 
 /// What one element stands for: `(scale * step) * code - low * offset`.
+#[cfg(test)]
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Term {
     /// The block's scale.
@@ -40,15 +63,15 @@ pub(crate) struct Term {
     pub offset: i8,
 }
 
+#[cfg(test)]
 impl Term {
     /// The rule of all formats here, each operation rounded to f32 by itself.
-    #[cfg(test)]
     fn rounded(self) -> f32 {
         self.scale * f32::from(self.step) * f32::from(self.code) - self.low * f32::from(self.offset)
     }
 
-    /// The same in f64, where nothing is rounded.
-    fn exact(self) -> f64 {
+    /// The same in f64, without any rounding.
+    pub fn exact(self) -> f64 {
         let product = f64::from(self.scale) * f64::from(self.step) * f64::from(self.code);
         product - f64::from(self.low) * f64::from(self.offset)
     }
@@ -64,26 +87,36 @@ pub(crate) fn decode<const BYTES: usize, const LEN: usize>(
     decode_blocks(bytes, weights, |block, weights| *weights = terms(block).map(Term::rounded));
 }
 
-/// Elements of whole blocks as exact numbers.
-pub(crate) fn decode_exact<const BYTES: usize, const LEN: usize>(
-    bytes: &[u8],
-    weights: &mut [f64],
-    terms: fn(&[u8; BYTES]) -> [Term; LEN],
-) {
-    decode_blocks(bytes, weights, |block, weights| *weights = terms(block).map(Term::exact));
+/// Elements of whole blocks as exact numbers: those of `decode`, which must be exact in f32.
+#[inline(always)]
+pub(crate) fn widen(dtype: DType, bytes: &[u8], weights: &mut [f64], decode: fn(&[u8], &mut [f32])) {
+    let (len, size) = (dtype.block_len(), dtype.block_bytes());
+    let blocks = WIDENED / len;
+    assert_eq!(bytes.len() / size * len, weights.len(), "source and target differ in blocks");
+    let mut narrow = [0.0; WIDENED];
+    for (bytes, weights) in bytes.chunks(blocks * size).zip(weights.chunks_mut(blocks * len)) {
+        let narrow = &mut narrow[..weights.len()];
+        decode(bytes, narrow);
+        weights.iter_mut().zip(narrow.iter()).for_each(|(weight, narrow)| *weight = f64::from(*narrow));
+    }
 }
+
+/// Elements that [`widen`] decodes at a time.
+const WIDENED: usize = 256;
 
 /// Elements of one block of the K types.
 pub(crate) const K_LEN: usize = 256;
 
 /// The two bits of element `e` of a K type in 64 bytes: of each 128 elements, byte `e % 32` holds every 32nd, the first
 /// lowest.
+#[cfg(test)]
 pub(crate) fn two_bits(codes: &[u8; 64], e: usize) -> u8 {
     codes[e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3
 }
 
 /// The six-bit step and offset of part `part` of eight: those of the first four in the low bits of four bytes each,
 /// those of the last four in nibbles behind them, with their upper two bits above the first four's.
+#[cfg(test)]
 pub(crate) fn six_bits(packed: &[u8; 12], part: usize) -> (i8, i8) {
     let (step, offset) = if part < 4 {
         (packed[part] & 63, packed[part + 4] & 63)
@@ -96,6 +129,7 @@ pub(crate) fn six_bits(packed: &[u8; 12], part: usize) -> (i8, i8) {
 
 /// The nibble of element `e` of a K type: of each 64 elements, byte `e % 32` holds the first 32 low and the last 32
 /// high.
+#[cfg(test)]
 pub(crate) fn nibble(codes: &[u8; 128], e: usize) -> u8 {
     codes[e / 64 * 32 + e % 32] >> (e % 64 / 32 * 4) & 15
 }

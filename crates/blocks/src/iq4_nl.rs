@@ -10,7 +10,8 @@
 //! weight = d * STEPS[index].
 
 use crate::codec::{assert_whole_rows, encode_blocks, encode_blocks_weighted, whole_blocks};
-use crate::decoder::{self, Term};
+#[cfg(test)]
+use crate::decoder::Term;
 use crate::parts::{self, Parts};
 use crate::scale::{LEN, reciprocal};
 use crate::search::codebook::{self, STEPS, places_of};
@@ -33,7 +34,7 @@ impl Block for Iq4Nl {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decoder::decode_exact(bytes, weights, terms);
+        parts::decode_exact::<BYTES, LEN, 1, LEN>(bytes, weights, parts);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -45,6 +46,7 @@ impl Block for Iq4Nl {
     }
 }
 
+#[cfg(test)]
 fn terms(block: &[u8; BYTES]) -> [Term; LEN] {
     let [d0, d1, pairs @ ..] = block;
     let scale = f16::widen([*d0, *d1]);
@@ -69,7 +71,7 @@ fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    decoder::decode(bytes, weights, terms);
+    crate::decoder::decode(bytes, weights, terms);
 }
 
 dispatch! {
@@ -142,3 +144,5 @@ pub(crate) fn encode_weighted_lanes<V: Lanes>(weights: &[f32], importance: &[f32
 }
 
 encoders! { Iq4Nl, encode_iq4_nl, encode_iq4_nl_weighted }
+
+exact_test! { Iq4Nl }

@@ -11,7 +11,9 @@
 //! is even; its upper two bits are bits 2 g and 2 g + 1 of `upper`.
 
 use crate::codec::{encode_blocks, encode_blocks_weighted};
-use crate::decoder::{self, K_LEN, Term};
+use crate::decoder::K_LEN;
+#[cfg(test)]
+use crate::decoder::Term;
 use crate::k_lanes::{self, Batch, GROUPS_MAX, Importance};
 use crate::parts::{self, Parts, all_nibbles, multiples};
 use crate::scale::reciprocal;
@@ -39,7 +41,7 @@ impl Block for Iq4Xs {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decoder::decode_exact(bytes, weights, terms);
+        parts::decode_exact::<BYTES, K_LEN, GROUPS, GROUP>(bytes, weights, parts);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -64,6 +66,7 @@ fn read(block: &[u8; BYTES]) -> (f32, [i8; GROUPS], [u8; K_LEN]) {
     (f16::widen([*d0, *d1]), scales, places)
 }
 
+#[cfg(test)]
 fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let (scale, steps, places) = read(block);
     std::array::from_fn(|e| {
@@ -72,21 +75,25 @@ fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     })
 }
 
+/// What [`terms`] says, read at once.
+#[inline(always)]
+fn parts(block: &[u8; BYTES]) -> Parts<K_LEN, GROUPS> {
+    let (scale, steps, places) = read(block);
+    let mut codes = [0; K_LEN];
+    for (code, place) in codes.iter_mut().zip(places) {
+        *code = STEPS[usize::from(place)];
+    }
+    Parts { scales: multiples(scale, steps), minima: None, codes }
+}
+
 #[inline(always)]
 pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
-    parts::decode::<BYTES, K_LEN, GROUPS, GROUP>(bytes, weights, |block| {
-        let (scale, steps, places) = read(block);
-        let mut codes = [0; K_LEN];
-        for (code, place) in codes.iter_mut().zip(places) {
-            *code = STEPS[usize::from(place)];
-        }
-        Parts { scales: multiples(scale, steps), minima: None, codes }
-    });
+    parts::decode::<BYTES, K_LEN, GROUPS, GROUP>(bytes, weights, parts);
 }
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    decoder::decode(bytes, weights, terms);
+    crate::decoder::decode(bytes, weights, terms);
 }
 
 /// Writes a block from the scales that the search found. The block's scale is stored rounded and used unrounded.
@@ -181,3 +188,5 @@ dispatch! {
 }
 
 encoders! { Iq4Xs, encode_iq4_xs, encode_iq4_xs_weighted }
+
+exact_test! { Iq4Xs }

@@ -38,6 +38,7 @@ mod avx2;
 #[allow(unsafe_code, reason = "vector kernels load and store through pointers")]
 mod avx512;
 mod codec;
+#[macro_use]
 mod decoder;
 mod deviation;
 #[macro_use]

@@ -9,8 +9,9 @@
 //!
 //! weight = 2^(e - 128) * DOUBLED\[code\]. The exponent 255 is reserved: such a block decodes to NaN.
 
-use crate::codec::{decode_blocks, encode_blocks};
-use crate::decoder::{self, Term};
+use crate::codec::encode_blocks;
+#[cfg(test)]
+use crate::decoder::Term;
 use crate::fp4::{self, DOUBLED, magnitude_max};
 use crate::parts::{self, Parts};
 use crate::scale::LEN;
@@ -30,7 +31,7 @@ impl Block for Mxfp4 {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decoder::decode_exact(bytes, weights, terms);
+        parts::decode_exact::<BYTES, LEN, 1, LEN>(bytes, weights, parts);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -48,6 +49,7 @@ fn half_scale(exponent: u8) -> f32 {
     }
 }
 
+#[cfg(test)]
 fn terms(block: &[u8; BYTES]) -> [Term; LEN] {
     let [exponent, pairs @ ..] = block;
     let scale = half_scale(*exponent);
@@ -69,7 +71,7 @@ pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    decoder::decode(bytes, weights, terms);
+    crate::decoder::decode(bytes, weights, terms);
 }
 
 /// Whether all weights of whole blocks are finite. The two largest exponents are for small codes only.
@@ -78,10 +80,7 @@ pub(crate) fn are_finite(bytes: &[u8]) -> bool {
         let mut weights = [0.0; LEN];
         let is_small = block[0] < 253;
         if !is_small {
-            decode_blocks(block, &mut weights, |block: &[u8; BYTES], weights: &mut [f32; LEN]| {
-                let scale = half_scale(block[0]);
-                *weights = terms(block).map(|term| scale * f32::from(term.code));
-            });
+            decode_parts(block, &mut weights);
         }
         is_small || weights.iter().all(|weight| weight.is_finite())
     })
@@ -154,6 +153,8 @@ dispatch! {
     }
     encode_variants_agree on crate::samples::weights(), in DType::Mxfp4
 }
+
+exact_test! { Mxfp4 }
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,8 @@
 //! scale more for the whole tensor, as a separate tensor.
 
 use crate::codec::encode_blocks;
-use crate::decoder::{self, Term};
+#[cfg(test)]
+use crate::decoder::Term;
 use crate::fp4::{self, DOUBLED, magnitude_max};
 use crate::parts::{self, Parts};
 use crate::{Block, DType};
@@ -34,7 +35,7 @@ impl Block for Nvfp4 {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decoder::decode_exact(bytes, weights, terms);
+        parts::decode_exact::<BYTES, LEN, GROUPS, GROUP>(bytes, weights, parts);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -87,22 +88,27 @@ fn read(block: &[u8; BYTES]) -> ([f32; GROUPS], [i8; LEN]) {
     (scales.map(half_scale), codes)
 }
 
+#[cfg(test)]
 fn terms(block: &[u8; BYTES]) -> [Term; LEN] {
     let (scales, codes) = read(block);
     std::array::from_fn(|e| Term { scale: scales[e / GROUP], step: 1, code: codes[e], ..Term::default() })
 }
 
+/// What [`terms`] says, read at once.
+#[inline(always)]
+fn parts(block: &[u8; BYTES]) -> Parts<LEN, GROUPS> {
+    let (scales, codes) = read(block);
+    Parts { scales, minima: None, codes }
+}
+
 #[inline(always)]
 pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
-    parts::decode::<BYTES, LEN, GROUPS, GROUP>(bytes, weights, |block| {
-        let (scales, codes) = read(block);
-        Parts { scales, minima: None, codes }
-    });
+    parts::decode::<BYTES, LEN, GROUPS, GROUP>(bytes, weights, parts);
 }
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    decoder::decode(bytes, weights, terms);
+    crate::decoder::decode(bytes, weights, terms);
 }
 
 /// Whether all weights of whole blocks are finite.
@@ -153,6 +159,8 @@ dispatch! {
     }
     encode_variants_agree on crate::samples::weights(), in DType::Nvfp4
 }
+
+exact_test! { Nvfp4 }
 
 #[cfg(test)]
 mod tests {

@@ -52,6 +52,28 @@ pub(crate) fn decode<const BYTES: usize, const LEN: usize, const PARTS: usize, c
     });
 }
 
+/// Elements of whole blocks as exact numbers: scales and minima of parts are exact in f32, and so are products in f64.
+#[inline(always)]
+pub(crate) fn decode_exact<const BYTES: usize, const LEN: usize, const PARTS: usize, const PART: usize>(
+    bytes: &[u8],
+    weights: &mut [f64],
+    parts: impl Fn(&[u8; BYTES]) -> Parts<LEN, PARTS>,
+) {
+    const { assert!(PARTS * PART == LEN) };
+    decode_blocks(bytes, weights, |block: &[u8; BYTES], weights: &mut [f64; LEN]| {
+        let Parts { scales, minima, codes } = parts(block);
+        let minima = minima.unwrap_or([0.0; PARTS]);
+        let (codes, _) = codes.as_chunks::<PART>();
+        let (weights, _) = weights.as_chunks_mut::<PART>();
+        for (((weights, codes), scale), minimum) in weights.iter_mut().zip(codes).zip(scales).zip(minima) {
+            let (scale, minimum) = (f64::from(scale), f64::from(minimum));
+            for (weight, &code) in weights.iter_mut().zip(codes) {
+                *weight = scale * f64::from(code) - minimum;
+            }
+        }
+    });
+}
+
 /// `scale` times each of the integers.
 #[inline(always)]
 pub(crate) fn multiples<const PARTS: usize>(scale: f32, integers: [i8; PARTS]) -> [f32; PARTS] {

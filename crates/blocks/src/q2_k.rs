@@ -9,7 +9,9 @@
 //!
 //! weight = d * step * code - min * offset.
 
-use crate::decoder::{self, K_LEN, Term, two_bits};
+use crate::decoder::K_LEN;
+#[cfg(test)]
+use crate::decoder::{Term, two_bits};
 use crate::k_affine::{self, Format, Header};
 use crate::packing::pack_two_bits;
 use crate::parts::{self, Parts, all_two_bits, multiples};
@@ -32,7 +34,7 @@ impl Block for Q2K {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decoder::decode_exact(bytes, weights, terms);
+        parts::decode_exact::<BYTES, K_LEN, 16, 16>(bytes, weights, parts);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -44,6 +46,7 @@ impl Block for Q2K {
     }
 }
 
+#[cfg(test)]
 fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let (parts, rest) = block.split_first_chunk::<16>().expect("a block has 84 bytes");
     let (codes, rest) = rest.split_first_chunk::<64>().expect("a block has 84 bytes");
@@ -73,7 +76,7 @@ pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    decoder::decode(bytes, weights, terms);
+    crate::decoder::decode(bytes, weights, terms);
 }
 
 dispatch! {
@@ -119,3 +122,5 @@ impl Format<BYTES, PARTS, PART> for Q2K {
 }
 
 encoders! { Q2K, k_affine, [BYTES, PARTS, PART], encode_q2_k, encode_q2_k_weighted }
+
+exact_test! { Q2K }

@@ -10,7 +10,9 @@
 //! weight = d * (step - 32) * (code - 4). Four bits of step j stand in byte j % 8 of the steps, low where j < 8; its
 //! upper two bits in byte 8 + j % 4 at bit 2 (j / 4).
 
-use crate::decoder::{self, K_LEN, Term, two_bits};
+use crate::decoder::K_LEN;
+#[cfg(test)]
+use crate::decoder::{Term, two_bits};
 use crate::k_lanes::{BLOCKS_MAX, Batch, BatchImportance};
 use crate::k_signed::{self, Format, Found, GROUP, GROUPS, Header, VECTORS};
 use crate::packing::{pack_single_bits, pack_two_bits};
@@ -34,7 +36,7 @@ impl Block for Q3K {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decoder::decode_exact(bytes, weights, terms);
+        parts::decode_exact::<BYTES, K_LEN, 16, 16>(bytes, weights, parts);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -46,6 +48,7 @@ impl Block for Q3K {
     }
 }
 
+#[cfg(test)]
 fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let (third, rest) = block.split_first_chunk::<32>().expect("a block has 110 bytes");
     let (codes, rest) = rest.split_first_chunk::<64>().expect("a block has 110 bytes");
@@ -56,6 +59,7 @@ fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     })
 }
 
+#[cfg(test)]
 fn step(packed: &[u8], part: usize) -> i8 {
     let lower = packed[part % 8] >> (part / 8 * 4) & 15;
     let upper = packed[8 + part % 4] >> (part / 4 * 2) & 3;
@@ -84,7 +88,7 @@ pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    decoder::decode(bytes, weights, terms);
+    crate::decoder::decode(bytes, weights, terms);
 }
 
 dispatch! {
@@ -195,3 +199,5 @@ impl Format<BYTES> for Q3K {
 }
 
 encoders! { Q3K, k_signed, [BYTES], encode_q3_k, encode_q3_k_weighted }
+
+exact_test! { Q3K }

@@ -9,7 +9,9 @@
 //!
 //! weight = d * step * code - min * offset.
 
-use crate::decoder::{self, K_LEN, Term, nibble, six_bits};
+use crate::decoder::K_LEN;
+#[cfg(test)]
+use crate::decoder::{Term, nibble, six_bits};
 use crate::k_affine::{self, Format, Header};
 use crate::packing::{pack_nibbles, pack_steps_and_offsets};
 use crate::parts::{self, Parts, all_nibbles, eight_steps_and_offsets, multiples};
@@ -33,7 +35,7 @@ impl Block for Q4K {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decoder::decode_exact(bytes, weights, terms);
+        parts::decode_exact::<BYTES, K_LEN, 8, 32>(bytes, weights, parts);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -45,6 +47,7 @@ impl Block for Q4K {
     }
 }
 
+#[cfg(test)]
 fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let ([d0, d1, m0, m1], rest) = block.split_first_chunk().expect("a block has 144 bytes");
     let (parts, rest) = rest.split_first_chunk::<12>().expect("a block has 144 bytes");
@@ -77,7 +80,7 @@ pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    decoder::decode(bytes, weights, terms);
+    crate::decoder::decode(bytes, weights, terms);
 }
 
 dispatch! {
@@ -119,3 +122,5 @@ impl Format<BYTES, PARTS, PART> for Q4K {
 }
 
 encoders! { Q4K, k_affine, [BYTES, PARTS, PART], encode_q4_k, encode_q4_k_weighted }
+
+exact_test! { Q4K }

@@ -10,6 +10,7 @@
 //! weight = d * (code - 16). The weight of largest magnitude lands on code 0, so that the scale carries its sign.
 
 use crate::codec::{decode_blocks, encode_blocks};
+use crate::decoder;
 use crate::scale::{LEN, reciprocal, signed_extreme, truncate};
 use crate::search::lanes::{self, Columns, Lanes};
 use crate::search::signed;
@@ -31,10 +32,7 @@ impl Block for Q5_0 {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decode_blocks(bytes, weights, |block: &[u8; BYTES], weights: &mut [f64; LEN]| {
-            let (scale, codes) = read(block);
-            weights.iter_mut().zip(codes).for_each(|(weight, code)| *weight = f64::from(scale) * f64::from(code));
-        });
+        decoder::widen(Self::DTYPE, bytes, weights, Self::decode);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -119,3 +117,8 @@ dispatch! {
 }
 
 encoders! { Q5_0, encode_q5_0_weighted }
+
+exact_test! { Q5_0, |block| {
+    let (scale, codes) = read(block);
+    codes.map(|code| f64::from(scale) * f64::from(code))
+} }

@@ -9,7 +9,9 @@
 //!
 //! weight = d * step * code - min * offset.
 
-use crate::decoder::{self, K_LEN, Term, nibble, six_bits};
+use crate::decoder::K_LEN;
+#[cfg(test)]
+use crate::decoder::{Term, nibble, six_bits};
 use crate::k_affine::{self, Format, Header};
 use crate::packing::{pack_nibbles, pack_single_bits, pack_steps_and_offsets};
 use crate::parts::{self, Parts, all_nibbles, eight_steps_and_offsets, multiples, put_single_bits};
@@ -33,7 +35,7 @@ impl Block for Q5K {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decoder::decode_exact(bytes, weights, terms);
+        parts::decode_exact::<BYTES, K_LEN, 8, 32>(bytes, weights, parts);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -45,6 +47,7 @@ impl Block for Q5K {
     }
 }
 
+#[cfg(test)]
 fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let ([d0, d1, m0, m1], rest) = block.split_first_chunk().expect("a block has 176 bytes");
     let (parts, rest) = rest.split_first_chunk::<12>().expect("a block has 176 bytes");
@@ -81,7 +84,7 @@ pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    decoder::decode(bytes, weights, terms);
+    crate::decoder::decode(bytes, weights, terms);
 }
 
 dispatch! {
@@ -125,3 +128,5 @@ impl Format<BYTES, PARTS, PART> for Q5K {
 }
 
 encoders! { Q5K, k_affine, [BYTES, PARTS, PART], encode_q5_k, encode_q5_k_weighted }
+
+exact_test! { Q5K }

@@ -10,7 +10,9 @@
 //! weight = d * step * (code - 32). Of each 128 elements, the first 64 are low nibbles of 64 bytes and the last 64
 //! their high ones.
 
-use crate::decoder::{self, K_LEN, Term, two_bits};
+use crate::decoder::K_LEN;
+#[cfg(test)]
+use crate::decoder::{Term, two_bits};
 use crate::k_lanes::{Batch, BatchImportance};
 use crate::k_signed::{self, Format, Found, GROUP, Header, VECTORS};
 use crate::packing::{pack_nibbles, pack_two_bits};
@@ -34,7 +36,7 @@ impl Block for Q6K {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decoder::decode_exact(bytes, weights, terms);
+        parts::decode_exact::<BYTES, K_LEN, 16, 16>(bytes, weights, parts);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -46,6 +48,7 @@ impl Block for Q6K {
     }
 }
 
+#[cfg(test)]
 fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let (lower, rest) = block.split_first_chunk::<128>().expect("a block has 210 bytes");
     let (upper, rest) = rest.split_first_chunk::<64>().expect("a block has 210 bytes");
@@ -78,7 +81,7 @@ pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    decoder::decode(bytes, weights, terms);
+    crate::decoder::decode(bytes, weights, terms);
 }
 
 dispatch! {
@@ -155,3 +158,5 @@ impl Format<BYTES> for Q6K {
 }
 
 encoders! { Q6K, k_signed, [BYTES], encode_q6_k, encode_q6_k_weighted }
+
+exact_test! { Q6K }

@@ -10,6 +10,7 @@
 //! weight = d * code. The largest magnitude lands on 127 or -127; -128 is never written, but read.
 
 use crate::codec::{decode_blocks, encode_blocks};
+use crate::decoder;
 use crate::scale::{LEN, magnitude_max, reciprocal, round};
 use crate::{Block, DType, f16};
 
@@ -32,10 +33,7 @@ impl Block for Q8_0 {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decode_blocks(bytes, weights, |block: &[u8; BYTES], weights: &mut [f64; LEN]| {
-            let (scale, codes) = read(block);
-            weights.iter_mut().zip(codes).for_each(|(weight, code)| *weight = f64::from(scale) * f64::from(code));
-        });
+        decoder::widen(Self::DTYPE, bytes, weights, Self::decode);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -91,6 +89,11 @@ dispatch! {
     }
     encode_variants_agree on crate::samples::weights(), in DType::Q8_0
 }
+
+exact_test! { Q8_0, |block| {
+    let (scale, codes) = read(block);
+    codes.map(|code| f64::from(scale) * f64::from(code))
+} }
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@
 //! weight = d * code; s = d * sum of the codes, with the unrounded d, and is not needed to decode.
 
 use crate::codec::{decode_blocks, encode_blocks};
+use crate::decoder;
 use crate::q8_0::scale_and_codes;
 use crate::scale::LEN;
 use crate::{Block, DType, f16};
@@ -29,10 +30,7 @@ impl Block for Q8_1 {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decode_blocks(bytes, weights, |block: &[u8; BYTES], weights: &mut [f64; LEN]| {
-            let (scale, codes) = read(block);
-            weights.iter_mut().zip(codes).for_each(|(weight, code)| *weight = f64::from(scale) * f64::from(code));
-        });
+        decoder::widen(Self::DTYPE, bytes, weights, Self::decode);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -82,3 +80,8 @@ dispatch! {
     }
     encode_variants_agree on crate::samples::weights(), in DType::Q8_1
 }
+
+exact_test! { Q8_1, |block| {
+    let (scale, codes) = read(block);
+    codes.map(|code| f64::from(scale) * f64::from(code))
+} }

@@ -12,7 +12,9 @@
 //! 3, so that multiplying it by 3 moves the first digit above its eight bits.
 
 use crate::codec::encode_blocks;
-use crate::decoder::{self, K_LEN, Term};
+use crate::decoder::K_LEN;
+#[cfg(test)]
+use crate::decoder::Term;
 use crate::parts::{self, Parts};
 use crate::ternary::digits_of;
 use crate::{Block, DType, f16};
@@ -33,7 +35,7 @@ impl Block for Tq1_0 {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decoder::decode_exact(bytes, weights, terms);
+        parts::decode_exact::<BYTES, K_LEN, 1, K_LEN>(bytes, weights, parts);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -49,6 +51,7 @@ fn digit(byte: u8, number: u32) -> u8 {
 }
 
 /// The byte and the digit's number of element `e`.
+#[cfg(test)]
 fn place_of(e: usize) -> (usize, u32) {
     match e {
         0..160 => (e % 32, e as u32 / 32),
@@ -85,6 +88,7 @@ pub(crate) fn first_element(byte: usize) -> usize {
     }
 }
 
+#[cfg(test)]
 fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let scale = f16::widen([block[52], block[53]]);
     std::array::from_fn(|e| {
@@ -118,7 +122,7 @@ pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    decoder::decode(bytes, weights, terms);
+    crate::decoder::decode(bytes, weights, terms);
 }
 
 #[inline(always)]
@@ -160,3 +164,5 @@ dispatch! {
     }
     encode_variants_agree on crate::samples::weights(), in DType::Tq1_0
 }
+
+exact_test! { Tq1_0 }

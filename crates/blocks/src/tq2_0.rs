@@ -10,7 +10,9 @@
 //! weight = d * (code - 1). The encoder writes the codes 0, 1 and 2.
 
 use crate::codec::encode_blocks;
-use crate::decoder::{self, K_LEN, Term, two_bits};
+use crate::decoder::K_LEN;
+#[cfg(test)]
+use crate::decoder::{Term, two_bits};
 use crate::packing::pack_two_bits;
 use crate::parts::{self, Parts, all_two_bits};
 use crate::ternary::digits_of;
@@ -30,7 +32,7 @@ impl Block for Tq2_0 {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decoder::decode_exact(bytes, weights, terms);
+        parts::decode_exact::<BYTES, K_LEN, 1, K_LEN>(bytes, weights, parts);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {
@@ -53,6 +55,7 @@ pub(crate) fn first_unused(place: usize, byte: u8) -> usize {
     place / 32 * 128 + place % 32 + 32 * (unused_pairs(byte).trailing_zeros() as usize / 2)
 }
 
+#[cfg(test)]
 fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     let (codes, rest) = block.split_first_chunk::<64>().expect("a block has 66 bytes");
     let scale = f16::widen([rest[0], rest[1]]);
@@ -74,7 +77,7 @@ pub(crate) fn decode_parts(bytes: &[u8], weights: &mut [f32]) {
 
 #[cfg(test)]
 fn decode_scalar(bytes: &[u8], weights: &mut [f32]) {
-    decoder::decode(bytes, weights, terms);
+    crate::decoder::decode(bytes, weights, terms);
 }
 
 #[inline(always)]
@@ -104,3 +107,5 @@ dispatch! {
     }
     encode_variants_agree on crate::samples::weights(), in DType::Tq2_0
 }
+
+exact_test! { Tq2_0 }
