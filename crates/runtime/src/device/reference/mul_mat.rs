@@ -8,13 +8,14 @@
 //! the order of `k`, a product rounded and then an addition: its bits depend on no instruction set and no number of
 //! tokens or threads.
 
+use super::side_by_side::{ROWS, side_by_side};
 use crate::host_tensor::HostTensor;
 use multiversion::multiversion;
 use rayon::prelude::*;
 use trueup_graph::TensorType;
 
-/// Rows of `w` that are summed side by side.
-const ROWS: usize = 8;
+/// Elements of a row that are decoded at a time: few enough to stay in the first cache, and whole blocks.
+const DECODED: usize = 256;
 
 /// Tokens that they are summed for at once.
 const TOKENS: usize = 4;
@@ -67,27 +68,23 @@ fn grouped(w: &HostTensor, rows: std::ops::Range<usize>, x: &[f64], tokens: usiz
     let len = w.ty().shape[0];
     let (start, rows) = (rows.start, rows.len());
     let mut grouped = vec![[0.0; ROWS]; rows.div_ceil(ROWS) * tokens];
-    let buffers = || (vec![0.0; ROWS * len], vec![[0.0; ROWS]; len]);
+    let buffers = || (vec![0.0; ROWS * DECODED], vec![[0.0; ROWS]; len]);
     grouped.par_chunks_mut(tokens.max(1)).enumerate().for_each_init(buffers, |(decoded, columns), (group, results)| {
         let count = ROWS.min(rows - group * ROWS);
-        w.read((start + group * ROWS) * len, &mut decoded[..count * len]);
-        transpose(&decoded[..count * len], columns);
+        for (part, columns) in columns.chunks_mut(DECODED).enumerate() {
+            let mut parts = decoded.chunks_mut(DECODED).map(|part| &mut part[..columns.len()]);
+            let rows: [&[f64]; ROWS] = std::array::from_fn(|row| {
+                let decoded = parts.next().unwrap_or_default();
+                if row < count {
+                    w.read((start + group * ROWS + row) * len + part * DECODED, decoded);
+                }
+                &*decoded
+            });
+            side_by_side(&rows[..count], columns);
+        }
         dots(columns, x, results);
     });
     grouped
-}
-
-/// At most [`ROWS`] rows of as many elements as `columns` has, side by side; what columns hold for rows beyond is of no
-/// meaning.
-fn transpose(rows: &[f64], columns: &mut [[f64; ROWS]]) {
-    let len = columns.len();
-    // A few columns at a time, which stay near.
-    for (part, columns) in columns.chunks_mut(ROWS).enumerate() {
-        for (row, weights) in rows.chunks_exact(len).enumerate() {
-            let weights = &weights[part * ROWS..][..columns.len()];
-            columns.iter_mut().zip(weights).for_each(|(column, weight)| column[row] = *weight);
-        }
-    }
 }
 
 /// The sums of all rows for each row of `x`.
