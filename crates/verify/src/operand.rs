@@ -78,6 +78,21 @@ impl<'a> Operand<'a> {
         }
     }
 
+    /// `len` elements of innermost row `row` from `start` on, as [`Operand::row`] gives the whole row. Both are whole
+    /// blocks.
+    pub fn row_part<'b>(&self, row: usize, start: usize, len: usize, buffer: &'b mut Vec<f64>) -> &'b [f64]
+    where
+        'a: 'b,
+    {
+        if let (Data::Blocks(_), Some(bytes)) = (self.data, self.row_bytes(row)) {
+            let place = |element: usize| element / self.ty.dtype.block_len() * self.ty.dtype.block_bytes();
+            buffer.resize(len, 0.0);
+            decode_exact(self.ty.dtype, &bytes[place(start)..place(start + len)], buffer);
+            return buffer;
+        }
+        &self.row(row, buffer)[start..start + len]
+    }
+
     /// Element `column` of innermost row `row` as an exact number.
     pub fn at(&self, row: usize, column: usize) -> f64 {
         let index = row * self.ty.shape[0] + column;

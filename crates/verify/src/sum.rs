@@ -65,7 +65,8 @@ pub struct Sums<const WIDTH: usize> {
     squares: [f64; WIDTH],
     path: [f64; WIDTH],
     peak: [f64; WIDTH],
-    partials: [[f64; WIDTH]; LANES_MAX],
+    /// Of each lane; empty for one lane, whose partial sum is `value`.
+    partials: Vec<[f64; WIDTH]>,
 }
 
 impl<const WIDTH: usize> Sums<WIDTH> {
@@ -75,7 +76,8 @@ impl<const WIDTH: usize> Sums<WIDTH> {
         let zero = [0.0; WIDTH];
         let lanes = lanes.clamp(1, LANES_MAX);
         let (value, absolute, squares, path, peak) = (zero, zero, zero, zero, zero);
-        Sums { lanes, terms: 0, value, absolute, squares, path, peak, partials: [zero; LANES_MAX] }
+        let partials = if lanes == 1 { Vec::new() } else { vec![zero; lanes] };
+        Sums { lanes, terms: 0, value, absolute, squares, path, peak, partials }
     }
 
     /// Adds the next products of each element.
@@ -147,22 +149,22 @@ impl<const WIDTH: usize> Sums<WIDTH> {
 
     /// The sums, lanes added one after the other.
     #[inline(always)]
-    pub fn finish(mut self) -> [Sum; WIDTH] {
-        let lanes = if self.lanes == 1 { 0 } else { self.lanes };
-        for partial in &self.partials[..lanes] {
+    pub fn finish(&self) -> [Sum; WIDTH] {
+        let (mut value, mut path, mut peak) = (self.value, self.path, self.peak);
+        for partial in &self.partials {
             for (i, partial) in partial.iter().enumerate() {
-                self.value[i] += partial;
-                self.path[i] += self.value[i] * self.value[i];
-                self.peak[i] = larger(self.peak[i], self.value[i].abs());
+                value[i] += partial;
+                path[i] += value[i] * value[i];
+                peak[i] = larger(peak[i], value[i].abs());
             }
         }
         std::array::from_fn(|i| Sum {
             terms: self.terms,
-            value: self.value[i],
+            value: value[i],
             absolute: self.absolute[i],
             squares: self.squares[i],
-            path: self.path[i],
-            peak: self.peak[i],
+            path: path[i],
+            peak: peak[i],
         })
     }
 }

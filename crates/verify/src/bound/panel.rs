@@ -4,8 +4,11 @@
 //!   rows of w ──decoded once──▶ [k][row]    each k: [row 0 ... row 7] * x[k] ─▶ R0, and as declared ─▶ blocks ─▶ Sums
 //! ```
 //!
-//! Each element's sums are in the order of `k`, products and sums rounded one by one: they depend on no instruction
-//! set, and on nothing that is summed beside them.
+//! Products and additions are rounded one by one, and the order of additions is fixed, so a sum depends neither on the
+//! instruction set nor on other rows. Sums of declared products have the order of the device, because their partial
+//! sums decide the noise. Exact sums, and sums inside a block, which the device adds as integers, have [`CHAINS`]
+//! chains: in a single one, each addition waits for the previous one. Fewer additions follow each product than in a
+//! single chain, so the same bound holds for the verifier's own rounding.
 
 mod minima;
 mod places;
@@ -23,6 +26,8 @@ use crate::statistics::Expected;
 use crate::sum::{Lost, Sums};
 use minima::BlockSum;
 use multiversion::multiversion;
+use std::ops::{Deref, DerefMut};
+use trueup_runtime::device::reference::side_by_side;
 use trueup_runtime::profile::{Accumulator, Activations, Profile, Rounding, Weights};
 
 /// Rows of weights that are looked at side by side.
@@ -33,6 +38,29 @@ pub(super) const MINIMUM_LEN: usize = 16;
 
 /// A number for each row of a panel.
 type Numbers = [f64; ROWS];
+
+/// Elements of a row that are decoded at a time: few enough to stay in the first cache, and whole blocks.
+const DECODED: usize = 256;
+
+/// Chains of additions of a sum: element `k` is added to chain `k % CHAINS`.
+const CHAINS: usize = 4;
+
+/// A sum in several chains.
+#[derive(Clone, Copy, Default)]
+struct Chains([Numbers; CHAINS]);
+
+impl Chains {
+    /// The whole sum.
+    #[inline(always)]
+    fn total(&self) -> Numbers {
+        let [a, b, c, d] = &self.0;
+        let mut total = [0.0; ROWS];
+        for i in 0..ROWS {
+            total[i] = (a[i] + b[i]) + (c[i] + d[i]);
+        }
+        total
+    }
+}
 
 /// The activations of one token.
 pub(super) struct Token {
@@ -71,13 +99,50 @@ fn smaller(least: f64, magnitude: f64) -> f64 {
     if magnitude > 0.0 && magnitude < least { magnitude } else { least }
 }
 
+/// Columns that start at a cache line: loading a vector that crosses two lines takes twice as long.
+#[derive(Default)]
+struct Columns {
+    storage: Vec<f64>,
+    first: usize,
+    count: usize,
+}
+
+impl Columns {
+    /// Sets the number of columns; their contents are not specified.
+    fn resize(&mut self, count: usize) {
+        // One more, because the storage may start inside a line.
+        let len = self.storage.len().max((count + 1) * ROWS);
+        self.storage.resize(len, 0.0);
+        self.first = self.storage.as_ptr().align_offset(LINE_BYTES);
+        self.count = count;
+    }
+}
+
+impl Deref for Columns {
+    type Target = [Numbers];
+
+    fn deref(&self) -> &[Numbers] {
+        self.storage.get(self.first..).unwrap_or_default().as_chunks().0.get(..self.count).unwrap_or_default()
+    }
+}
+
+impl DerefMut for Columns {
+    fn deref_mut(&mut self) -> &mut [Numbers] {
+        let columns = self.storage.get_mut(self.first..).unwrap_or_default().as_chunks_mut().0;
+        columns.get_mut(..self.count).unwrap_or_default()
+    }
+}
+
+/// Bytes of a cache line, and of the largest vector.
+const LINE_BYTES: usize = 64;
+
 /// Some rows of weights side by side, and what is asked of them for every token.
 #[derive(Default)]
 pub(super) struct Panel {
     decoded: [Vec<f64>; ROWS],
-    columns: Vec<Numbers>,
+    columns: Columns,
     /// The same as declared, where that is not what is stored; else empty.
-    rounded: Vec<Numbers>,
+    rounded: Columns,
     /// Sums of squares and of absolute values of each block; empty where activations are not quantized.
     blocks: Vec<[Numbers; 2]>,
     /// Elements whose products are summed in integers, if any are: a block or half of one.
@@ -93,16 +158,19 @@ pub(super) struct Panel {
 impl Panel {
     /// Takes `count` rows of weights from row `first` on; those beyond, up to [`ROWS`], are of no meaning.
     pub(super) fn read(&mut self, weights: &Operand, first: usize, count: usize, profile: &Profile) {
-        let mut rows = [&[] as &[f64]; ROWS];
-        for ((row, buffer), place) in rows.iter_mut().zip(&mut self.decoded).zip(first..first + count) {
-            *row = weights.row(place, buffer);
-        }
-        self.columns.resize(weights.ty.shape[0], [0.0; ROWS]);
-        self.blocks.clear();
-        self.least = [f64::INFINITY; ROWS];
         let quantized =
             matches!(profile.activations, Activations::Q8 { .. } | Activations::Q8_1 { .. } | Activations::Q8K);
-        survey(&rows[..count], &mut self.columns, quantized.then_some(&mut self.blocks), &mut self.least);
+        self.columns.resize(weights.ty.shape[0]);
+        self.blocks.clear();
+        self.least = [f64::INFINITY; ROWS];
+        for (part, columns) in self.columns.chunks_mut(DECODED).enumerate() {
+            let mut rows = [&[] as &[f64]; ROWS];
+            for ((row, buffer), place) in rows.iter_mut().zip(&mut self.decoded).zip(first..first + count) {
+                *row = weights.row_part(place, part * DECODED, columns.len(), buffer);
+            }
+            side_by_side(&rows[..count], columns);
+            survey(columns, quantized.then_some(&mut self.blocks), &mut self.least);
+        }
         self.round(profile.weights);
         self.split(weights, first, count, profile);
         self.sub_block_len = minimum::sub_block_len(weights.ty.dtype);
@@ -120,17 +188,20 @@ impl Panel {
 impl Panel {
     /// Rounds weights as declared, and looks for the smallest of what they become.
     fn round(&mut self, weights: Weights) {
-        self.rounded.clear();
+        self.rounded.resize(0);
         if weights == Weights::Unchanged {
             return;
         }
-        self.rounded.extend(self.columns.iter().map(|column| column.map(|element| weight(weights, element))));
+        self.rounded.resize(self.columns.len());
+        for (rounded, column) in self.rounded.iter_mut().zip(self.columns.iter()) {
+            *rounded = column.map(|element| weight(weights, element));
+        }
         self.find_least();
     }
 
     fn find_least(&mut self) {
         self.least = [f64::INFINITY; ROWS];
-        for column in &self.rounded {
+        for column in self.rounded.iter() {
             self.least.iter_mut().zip(column).for_each(|(least, weight)| *least = smaller(*least, weight.abs()));
         }
     }
@@ -142,7 +213,8 @@ impl Panel {
         if !sums || profile.accumulator == Accumulator::Int32ThenF32 || !minimum::is_split(weights.ty.dtype) {
             return;
         }
-        self.rounded.clone_from(&self.columns);
+        self.rounded.resize(self.columns.len());
+        self.rounded.copy_from_slice(&self.columns);
         self.apart.resize(self.columns.len().div_ceil(MINIMUM_LEN), [0.0; ROWS]);
         for i in 0..count {
             let minima = minimum::of_elements(weights, first + i);
@@ -159,22 +231,19 @@ impl Panel {
     }
 }
 
-/// Puts rows side by side and finds what is asked of them by themselves: sums of squares and of absolute values of
-/// `blocks`, where these are wanted, and the smallest magnitude.
+/// Finds the sums of squares and of absolute values of each block, if `blocks` are wanted, and the smallest magnitudes.
+/// Three sums side by side need no chains.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
-fn survey(rows: &[&[f64]], columns: &mut [Numbers], mut blocks: Option<&mut Vec<[Numbers; 2]>>, least: &mut Numbers) {
+fn survey(columns: &[Numbers], mut blocks: Option<&mut Vec<[Numbers; 2]>>, least: &mut Numbers) {
     let mut smallest = *least;
-    for (block, columns) in columns.chunks_mut(BLOCK_LEN).enumerate() {
+    for columns in columns.chunks(BLOCK_LEN) {
         let (mut squares, mut absolute) = ([0.0; ROWS], [0.0; ROWS]);
-        for (row, weights) in rows.iter().enumerate() {
-            let weights = &weights[block * BLOCK_LEN..][..columns.len()];
-            columns.iter_mut().zip(weights).for_each(|(column, weight)| column[row] = *weight);
-        }
         for column in columns {
             for i in 0..ROWS {
+                let magnitude = column[i].abs();
                 squares[i] += column[i] * column[i];
-                absolute[i] += column[i].abs();
-                smallest[i] = smaller(smallest[i], column[i].abs());
+                absolute[i] += magnitude;
+                smallest[i] = smaller(smallest[i], magnitude);
             }
         }
         if let Some(blocks) = &mut blocks {
@@ -193,83 +262,174 @@ pub(super) fn products(
     tokens: &[Token],
     results: &mut Vec<[Expected; ROWS]>,
 ) {
+    let mut sums: Vec<ProductSums> = tokens.iter().map(|_| ProductSums::new(accumulation, panel)).collect();
+    for first in (0..panel.columns.len()).step_by(DECODED) {
+        let blocks = first / BLOCK_LEN..(first + DECODED).min(panel.columns.len()).div_ceil(BLOCK_LEN);
+        for (sums, token) in sums.iter_mut().zip(tokens) {
+            blocks.clone().for_each(|block| sums.add_block(accumulation, profile, panel, token, block));
+        }
+    }
     results.clear();
-    results.extend(tokens.iter().map(|token| product(accumulation, profile, panel, token)));
+    results.extend(sums.iter_mut().zip(tokens).map(|(sums, token)| sums.finish(accumulation, panel, token)));
 }
 
-#[inline(always)]
-fn product(accumulation: &Accumulation, profile: &Profile, panel: &Panel, token: &Token) -> [Expected; ROWS] {
-    let steps = Steps::of(profile.activations);
-    let blocks = accumulation.blocks();
-    let (mut exact, mut losses) = ([0.0; ROWS], Losses::default());
-    let (mut absolute, mut apart) = ([0.0; ROWS], [0.0; ROWS]);
-    let mut sums = Sums::new(accumulation.lanes);
-    let (mut of_blocks, mut buffer) = (Vec::new(), [[0.0; ROWS]; BLOCK_LEN]);
-    for (block, (columns, x)) in panel.columns.chunks(BLOCK_LEN).zip(token.exact.chunks(BLOCK_LEN)).enumerate() {
-        let declared = &token.declared.values[block * BLOCK_LEN..][..x.len()];
-        let products = &mut buffer[..columns.len()];
-        exact = multiply([columns, &panel.declared()[block * BLOCK_LEN..]], x, declared, exact, products);
-        if let (Some(steps), Some(weights), Some(step)) =
-            (&steps, panel.blocks.get(block), token.declared.steps.get(block))
-        {
-            let block = if steps.scale > 0.0 { totals(products) } else { [0.0; ROWS] };
-            losses.add(steps, *step, weights, &block);
+/// The sums of one token's products. Some columns are added for all tokens before the next ones, so that they stay in
+/// the first cache.
+struct ProductSums {
+    exact: Chains,
+    absolute: Chains,
+    apart: Numbers,
+    losses: Losses,
+    sums: Sums<ROWS>,
+    of_blocks: Vec<Numbers>,
+}
+
+impl ProductSums {
+    fn new(accumulation: &Accumulation, panel: &Panel) -> ProductSums {
+        let parts = if panel.minima.is_empty() { 1 } else { 2 };
+        let of_blocks =
+            if accumulation.blocks() { parts * panel.columns.len().div_ceil(panel.sub_block_len) } else { 0 };
+        ProductSums {
+            exact: Chains::default(),
+            absolute: Chains::default(),
+            apart: [0.0; ROWS],
+            losses: Losses::default(),
+            sums: Sums::new(accumulation.lanes),
+            of_blocks: Vec::with_capacity(of_blocks),
         }
-        if blocks {
-            add_absolute(&mut absolute, products);
-            let first = block * BLOCK_LEN / panel.sub_block_len;
-            for (place, products) in products.chunks(panel.sub_block_len).enumerate() {
-                let (totals, place) = (totals(products), first + place);
-                if let (Some(minima), Some(x)) =
-                    (panel.minima.get(place), token.sums_of(panel.sub_block_len).get(place))
-                {
-                    minima::add_absolute(&mut apart, minima, x);
-                    of_blocks.extend(minima::parts(&totals, minima, x));
+    }
+
+    #[inline(always)]
+    fn add_block(
+        &mut self,
+        accumulation: &Accumulation,
+        profile: &Profile,
+        panel: &Panel,
+        token: &Token,
+        block: usize,
+    ) {
+        let place = block * BLOCK_LEN..((block + 1) * BLOCK_LEN).min(panel.columns.len());
+        let (columns, weights) = (&panel.columns[place.clone()], &panel.declared()[place.clone()]);
+        let (x, declared) = (&token.exact[place.clone()], &token.declared.values[place]);
+        let steps = Steps::of(profile.activations);
+        let mut whole = [0.0; ROWS];
+        if accumulation.blocks() {
+            let (len, first) = (panel.sub_block_len, block * BLOCK_LEN / panel.sub_block_len);
+            let parts = columns.chunks(len).zip(weights.chunks(len)).zip(x.chunks(len)).zip(declared.chunks(len));
+            for (place, (((columns, weights), x), declared)) in parts.enumerate() {
+                let total = sum_block([columns, weights], [x, declared], &mut self.exact, &mut self.absolute);
+                let place = first + place;
+                for i in 0..ROWS {
+                    whole[i] += total[i];
+                }
+                if let (Some(minima), Some(x)) = (panel.minima.get(place), token.sums_of(len).get(place)) {
+                    minima::add_absolute(&mut self.apart, minima, x);
+                    self.of_blocks.extend(minima::parts(&total, minima, x));
                 } else {
-                    of_blocks.push(totals);
+                    self.of_blocks.push(total);
                 }
             }
         } else {
-            sums.add(products);
+            let mut buffer = [[0.0; ROWS]; BLOCK_LEN];
+            let products = &mut buffer[..columns.len()];
+            multiply([columns, weights], [x, declared], &mut self.exact, products);
+            if steps.as_ref().is_some_and(|steps| steps.scale > 0.0) {
+                whole = totals(products);
+            }
+            self.sums.add(products);
+        }
+        if let (Some(steps), Some(weights), Some(step)) =
+            (&steps, panel.blocks.get(block), token.declared.steps.get(block))
+        {
+            self.losses.add(steps, *step, weights, &whole);
         }
     }
-    // Both products of a block are one lane's.
-    sums.add_groups(&of_blocks, if panel.minima.is_empty() { 1 } else { 2 });
-    for (element, step) in &token.declared.ties {
-        losses.add_tie(&panel.columns[*element], *step);
+
+    #[inline(always)]
+    fn finish(&mut self, accumulation: &Accumulation, panel: &Panel, token: &Token) -> [Expected; ROWS] {
+        let ProductSums { exact, absolute, apart, losses, sums, of_blocks } = self;
+        let blocks = accumulation.blocks();
+        // Both products of a block are one lane's.
+        sums.add_groups(of_blocks, if panel.minima.is_empty() { 1 } else { 2 });
+        for (element, step) in &token.declared.ties {
+            losses.add_tie(&panel.columns[*element], *step);
+        }
+        // Products of minima and sums follow those of all codes.
+        if !panel.apart.is_empty() {
+            sums.add(&minima::of_sums(&panel.apart, &token.declared, losses));
+        }
+        let sums = sums.finish();
+        let limits = sums.map(|sum| sum.stagnation_limit(accumulation.precision));
+        let lost = if blocks { lost(of_blocks, limits) } else { lost_products(panel, token, limits) };
+        let (exact, absolute) = (exact.total(), absolute.total());
+        std::array::from_fn(|i| {
+            let elements = if blocks { absolute[i] } else { sums[i].absolute };
+            let absolute = Absolute { elements, parts: elements + apart[i] };
+            accumulation.of_sum(&sums[i], lost[i], exact[i], absolute, &losses.of(i))
+        })
     }
-    // Products of minima and sums follow those of all codes.
-    if !panel.apart.is_empty() {
-        sums.add(&minima::of_sums(&panel.apart, &token.declared, &mut losses));
-    }
-    let sums = sums.finish();
-    let limits = sums.map(|sum| sum.stagnation_limit(accumulation.precision));
-    let lost = if blocks { lost(&of_blocks, limits) } else { lost_products(panel, token, limits) };
-    std::array::from_fn(|i| {
-        let elements = if blocks { absolute[i] } else { sums[i].absolute };
-        let absolute = Absolute { elements, parts: elements + apart[i] };
-        accumulation.of_sum(&sums[i], lost[i], exact[i], absolute, &losses.of(i))
-    })
 }
 
-/// Adds a block's exact products to the sums `exact`, which are given back, and gives the declared ones.
+/// The sum of the declared products of some elements, from a multiple of [`CHAINS`] on; adds the exact products to
+/// `exact`, and the absolute values of the declared ones to `absolute`.
+#[inline(always)]
+fn sum_block(
+    [columns, weights]: [&[Numbers]; 2],
+    [x, declared]: [&[f64]; 2],
+    exact: &mut Chains,
+    absolute: &mut Chains,
+) -> Numbers {
+    let mut sums = [*exact, *absolute, Chains::default()];
+    let (columns, last_columns) = columns.as_chunks::<CHAINS>();
+    let (weights, last_weights) = weights.as_chunks::<CHAINS>();
+    let ((x, last_x), (declared, last_declared)) = (x.as_chunks::<CHAINS>(), declared.as_chunks::<CHAINS>());
+    for (((columns, weights), x), declared) in columns.iter().zip(weights).zip(x).zip(declared) {
+        for chain in 0..CHAINS {
+            add_element(&mut sums, chain, [&columns[chain], &weights[chain]], [x[chain], declared[chain]]);
+        }
+    }
+    for (chain, column) in last_columns.iter().enumerate() {
+        add_element(&mut sums, chain, [column, &last_weights[chain]], [last_x[chain], last_declared[chain]]);
+    }
+    let totals;
+    [*exact, *absolute, totals] = sums;
+    totals.total()
+}
+
+#[inline(always)]
+fn add_element(
+    [exact, absolute, totals]: &mut [Chains; 3],
+    chain: usize,
+    [column, weights]: [&Numbers; 2],
+    [x, declared]: [f64; 2],
+) {
+    for i in 0..ROWS {
+        let product = weights[i] * declared;
+        exact.0[chain][i] += column[i] * x;
+        absolute.0[chain][i] += product.abs();
+        totals.0[chain][i] += product;
+    }
+}
+
+/// Adds a block's exact products to `exact`, and gives the declared ones.
 #[inline(always)]
 fn multiply(
-    [columns, rounded]: [&[Numbers]; 2],
-    x: &[f64],
-    declared: &[f64],
-    mut exact: Numbers,
+    [columns, weights]: [&[Numbers]; 2],
+    [x, declared]: [&[f64]; 2],
+    exact: &mut Chains,
     products: &mut [Numbers],
-) -> Numbers {
-    let weights = columns.iter().zip(rounded);
-    for (((products, (column, rounded)), x), declared) in products.iter_mut().zip(weights).zip(x).zip(declared) {
-        let column = *column;
-        for i in 0..ROWS {
-            exact[i] += column[i] * x;
+) {
+    let mut sums = *exact;
+    let pairs = columns.chunks(CHAINS).zip(weights.chunks(CHAINS)).zip(x.chunks(CHAINS)).zip(declared.chunks(CHAINS));
+    for (products, (((columns, weights), x), declared)) in products.chunks_mut(CHAINS).zip(pairs) {
+        for (chain, product) in products.iter_mut().enumerate() {
+            for i in 0..ROWS {
+                sums.0[chain][i] += columns[chain][i] * x[chain];
+                product[i] = weights[chain][i] * declared[chain];
+            }
         }
-        *products = scaled(*rounded, *declared);
     }
-    exact
+    *exact = sums;
 }
 
 #[inline(always)]
@@ -283,22 +443,15 @@ fn scaled(mut column: Numbers, x: f64) -> Numbers {
 /// The sum of all products of each row.
 #[inline(always)]
 fn totals(products: &[Numbers]) -> Numbers {
-    let mut totals = [0.0; ROWS];
-    for products in products {
-        for i in 0..ROWS {
-            totals[i] += products[i];
+    let mut totals = Chains::default();
+    for products in products.chunks(CHAINS) {
+        for (total, product) in totals.0.iter_mut().zip(products) {
+            for i in 0..ROWS {
+                total[i] += product[i];
+            }
         }
     }
-    totals
-}
-
-#[inline(always)]
-fn add_absolute(absolute: &mut Numbers, products: &[Numbers]) {
-    for products in products {
-        for i in 0..ROWS {
-            absolute[i] += products[i].abs();
-        }
-    }
+    totals.total()
 }
 
 /// What gets lost of sums of the blocks `sums`.
@@ -403,6 +556,13 @@ mod tests {
     use trueup_graph::TensorType;
     use trueup_runtime::profile::Products;
 
+    /// A sum in [`CHAINS`] chains.
+    fn chained(terms: impl Iterator<Item = f64>) -> f64 {
+        let mut chains = [0.0; CHAINS];
+        terms.enumerate().for_each(|(k, term)| chains[k % CHAINS] += term);
+        (chains[0] + chains[1]) + (chains[2] + chains[3])
+    }
+
     /// The same element by element: the readable twin. `minima` are those of blocks, where these are multiplied apart.
     fn plain(
         accumulation: &Accumulation,
@@ -411,15 +571,15 @@ mod tests {
         minima: Option<&[f64]>,
         token: &Token,
     ) -> Expected {
-        let exact = row.iter().zip(&token.exact).fold(0.0, |sum, (w, x)| sum + w * x);
+        let exact = chained(row.iter().zip(&token.exact).map(|(w, x)| w * x));
         let products: Vec<f64> = row.iter().zip(&token.declared.values).map(|(w, x)| w * x).collect();
-        let sums: Vec<f64> = products.chunks(BLOCK_LEN).map(|block| block.iter().sum()).collect();
+        let sums: Vec<f64> = products.chunks(BLOCK_LEN).map(|block| chained(block.iter().copied())).collect();
         let mut loss = Loss::default();
         if let Some(Steps { activation, scale }) = Steps::of(profile.activations) {
             for ((weights, step), sum) in row.chunks(BLOCK_LEN).zip(&token.declared.steps).zip(&sums) {
-                let squares = weights.iter().fold(0.0, |sum, w| sum + w * w);
+                let squares: f64 = weights.iter().map(|w| w * w).sum();
                 loss.variance += step * step * activation * squares + scale * sum * sum;
-                loss.coarse += step * weights.iter().fold(0.0, |sum, w| sum + w.abs());
+                loss.coarse += step * weights.iter().map(|w| w.abs()).sum::<f64>();
             }
         }
         for (element, step) in &token.declared.ties {
@@ -428,7 +588,7 @@ mod tests {
         if !accumulation.blocks() {
             return accumulation.expected(&products, exact, None, &loss);
         }
-        let elements = products.iter().fold(0.0, |sum, product| sum + product.abs());
+        let elements = chained(products.iter().map(|product| product.abs()));
         let Some(minima) = minima else {
             return accumulation.expected(&sums, exact, Some(Absolute { elements, parts: elements }), &loss);
         };

@@ -101,7 +101,7 @@ fn of_blocks(activations: Activations, panels: &[Panel; 2], shared: &Shared, tok
 fn of_each(unit: f64, panels: &[Panel; 2], token: &Token) -> Covariance {
     let mut sum = Covariance::default();
     let [gates, ups] = panels;
-    for ((gates, ups), x) in gates.columns.iter().zip(&ups.columns).zip(&token.declared.values) {
+    for ((gates, ups), x) in gates.columns.iter().zip(ups.columns.iter()).zip(&token.declared.values) {
         sum.add(x * x * ROUNDING_VARIANCE * unit * unit, &products_of(&[*gates], &[*ups]));
     }
     sum
