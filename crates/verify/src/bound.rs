@@ -71,9 +71,8 @@ pub struct Case<'a> {
     pub output: Operand<'a>,
     /// The free-running reference's result, element for element; for `kv_store` that of the rows as they are stored.
     pub reference: Option<&'a [f64]>,
-    /// For products of matrices, whether each column of activations is a copy of an earlier one: its errors are the
-    /// same ones. Columns beyond the end are none.
-    pub copies: &'a [bool],
+    /// For products of matrices, what each column of activations repeats. Columns after the end repeat nothing.
+    pub copies: &'a [Repetition],
     /// For a device that does not repeat itself, the standard deviation of each element over computations on the same
     /// inputs; empty where all gave the same bits.
     pub spread: &'a [f64],
@@ -81,6 +80,17 @@ pub struct Case<'a> {
     pub step: usize,
     /// Keeps what each element should be, where that is asked for.
     pub collector: Option<&'a Collector>,
+}
+
+/// What a column of a product's activations repeats of the columns that the node was judged on before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Repetition {
+    /// Nothing.
+    None,
+    /// The activations: the result is judged, but its errors are not further samples of the noise.
+    Activations,
+    /// The activations and the result, bit for bit: the verdict is known, and the column is not judged again.
+    Result,
 }
 
 impl Case<'_> {

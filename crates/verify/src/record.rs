@@ -1,6 +1,6 @@
 //! What is known about one node of the model after all steps, and its verdict.
 
-use crate::bound::{declares_loss, gate};
+use crate::bound::{Repetition, declares_loss, gate};
 use crate::detail::Detail;
 use crate::explain::Explanations;
 use crate::operand::is_unwritten;
@@ -9,7 +9,8 @@ use crate::statistics::{Statistics, Worst};
 use crate::verdict::{Gate, Verdict};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use trueup_formats::significant;
 use trueup_graph::{Graph, Node, Op, Origin, Shape, TensorType};
@@ -181,13 +182,26 @@ pub(crate) struct Judged<'a> {
     pub statistics: Statistics,
 }
 
+/// SHA-256 of the bits of a column.
+pub(crate) type ColumnHash = [u8; 32];
+
+/// Hashes of columns of activations, each with that of the first result.
+type Columns = HashMap<ColumnHash, Option<ColumnHash>>;
+
+/// Hashes of a column of activations and of its result; `None` if a result that repeats must be judged again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ColumnHashes {
+    pub activations: ColumnHash,
+    pub result: Option<ColumnHash>,
+}
+
 /// All nodes of the model, in the order of the graph.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub(crate) struct Records {
     all: Vec<Record>,
     places: HashMap<String, usize>,
-    /// Hashes of the columns of activations that a node was judged on, in each phase.
-    columns: HashMap<(usize, Phase), HashSet<u64>>,
+    /// Columns of activations that a node was judged on, in each phase and with each profile.
+    columns: HashMap<(usize, Phase), Vec<(Profile, Columns)>>,
     /// The fused node that holds a node in a phase.
     holders: HashMap<(String, Phase), String>,
     /// Why nodes failed.
@@ -218,12 +232,31 @@ impl Records {
         self.places.get(node).map(|place| &self.all[*place])
     }
 
-    /// Takes note of columns of activations, by their hashes, and says of each whether the node was judged on the same
-    /// one before.
-    pub fn copies(&mut self, node: &str, phase: Phase, columns: &[u64]) -> Vec<bool> {
-        let Some(place) = self.places.get(node) else { return vec![false; columns.len()] };
-        let known = self.columns.entry((*place, phase)).or_default();
-        columns.iter().map(|column| !known.insert(*column)).collect()
+    /// Records columns of activations and their results, and says what each repeats of the columns that the node was
+    /// judged on before.
+    pub fn copies(
+        &mut self,
+        node: &str,
+        phase: Phase,
+        profile: &Profile,
+        columns: impl IntoIterator<Item = ColumnHashes>,
+    ) -> Vec<Repetition> {
+        let Some(place) = self.places.get(node) else { return Vec::new() };
+        let profiles = self.columns.entry((*place, phase)).or_default();
+        let index = profiles.iter().position(|(known, _)| known == profile).unwrap_or_else(|| {
+            profiles.push((*profile, Columns::default()));
+            profiles.len() - 1
+        });
+        let known = &mut profiles[index].1;
+        let repetition = |ColumnHashes { activations, result }| match known.entry(activations) {
+            Entry::Vacant(entry) => {
+                entry.insert(result);
+                Repetition::None
+            }
+            Entry::Occupied(first) if result.is_some() && *first.get() == result => Repetition::Result,
+            Entry::Occupied(_) => Repetition::Activations,
+        };
+        columns.into_iter().map(repetition).collect()
     }
 
     /// Says where a node was computed. The first time that it fell back is kept: a node is on the device only if it
@@ -375,5 +408,29 @@ mod tests {
         let norm = Op::RmsNorm(RmsNorm { epsilon: 1e-5 });
         assert_eq!(element(&norm, &Shape::new(&[10, 4]), 25), "row 5, token 2");
         assert_eq!(element(&norm, &Shape::new(&[10, 4, 3]), 65), "row 5, token or head 2, token 1");
+    }
+
+    #[test]
+    fn a_column_is_known_if_activations_result_phase_and_profile_repeat() {
+        use Repetition::{Activations, None, Result};
+        let places = HashMap::from([("Qcur-0".to_owned(), 0), ("Kcur-0".to_owned(), 1)]);
+        let mut records = Records { places, ..Records::default() };
+        let mut copies = |node: &str, phase, profile: &Profile, columns: &[(u8, Option<u8>)]| {
+            let hash = |byte: u8| [byte; 32];
+            let column = |(x, y): &(u8, Option<u8>)| ColumnHashes { activations: hash(*x), result: y.map(hash) };
+            records.copies(node, phase, profile, columns.iter().map(column))
+        };
+        let (prompt, other) = (Phase::Prompt, Profile { lanes: 2, ..Profile::F32 });
+        let columns = [(1, Some(7)), (1, Some(7)), (1, Some(8)), (2, Some(7)), (1, Some(8)), (1, Option::None)];
+        let expected = [None, Result, Activations, None, Activations, Activations];
+        assert_eq!(copies("Qcur-0", prompt, &Profile::F32, &columns), expected);
+        assert_eq!(copies("Qcur-0", prompt, &Profile::F32, &columns[..1]), [Result]);
+        assert_eq!(copies("Qcur-0", prompt, &other, &columns[..1]), [None]);
+        assert_eq!(copies("Qcur-0", Phase::Decode, &Profile::F32, &columns[..1]), [None]);
+        assert_eq!(
+            copies("Kcur-0", prompt, &Profile::F32, &[(1, Option::None), (1, Option::None)]),
+            [None, Activations]
+        );
+        assert_eq!(copies("Kcur-0", prompt, &Profile::F32, &columns[..1]), [Activations]);
     }
 }

@@ -9,21 +9,22 @@
 //! cache from the previous step. Anything that the device changes or mixes up in between shows at the node that reads
 //! it.
 
-use crate::bound::{Case, judge};
+use crate::bound::{Case, Repetition, judge};
 use crate::choice::{Side, tied};
 use crate::explain::Moment;
 use crate::operand::{self, Operand};
 use crate::pieces;
-use crate::record::{Judged, Phase, Records};
+use crate::record::{ColumnHash, ColumnHashes, Judged, Phase, Records};
 use crate::repeat::{Repeated, repeated};
 use crate::running::{Inputs, Running, cache_sizes, last_uses, with_room};
 use rayon::ThreadPool;
+use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::{Graph, Node, Op, Origin, TensorType, ValueId};
+use trueup_runtime::profile::Profile;
 use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen};
 
 /// What a node's result is kept as until its last use.
@@ -151,7 +152,9 @@ impl<'a> Shadow<'a> {
         let stored = matches!(node.op, Op::KvStore(_));
         let numbers = if stored { Vec::new() } else { operand::decode(&ty, &bytes) };
         let profile = seen.planned.profile;
-        let copies = self.copies(graph, node);
+        // The spread of a result that differs from run to run is judged too, so such a result repeats nothing.
+        let results = if spread.is_empty() { numbers.as_slice() } else { &[] };
+        let copies = self.copies(graph, node, &profile, results);
         // Lent to the block below, which reads all else of this shadow.
         let mut explanations = std::mem::take(&mut self.records.explanations);
         let statistics = {
@@ -229,12 +232,21 @@ impl<'a> Shadow<'a> {
         Ok(Some(choices.iter().map(|choice| f64::from(*choice)).collect()))
     }
 
-    /// Which columns of the activations of a product the node was judged on before; none for other operators.
-    fn copies(&mut self, graph: &Graph, node: &Node) -> Vec<bool> {
-        let Some(activations) = node.op.multiplied().map(|place| node.inputs[place]) else { return Vec::new() };
-        let Some(Kept::Numbers(numbers)) = self.kept.get(&activations.index()) else { return Vec::new() };
-        let columns: Vec<u64> = numbers.chunks(graph.value(activations).ty.shape[0]).map(column_hash).collect();
-        self.records.copies(&node.name, self.phase(), &columns)
+    /// What each column of the activations of a product repeats of those that the node was judged on before; nothing
+    /// for other operators. Without `results`, a result that repeats is judged again.
+    fn copies(&mut self, graph: &Graph, node: &Node, profile: &Profile, results: &[f64]) -> Vec<Repetition> {
+        let Some(place) = node.op.multiplied() else { return Vec::new() };
+        let Some(Kept::Numbers(numbers)) = self.kept.get(&node.inputs[place].index()) else { return Vec::new() };
+        let ty = graph.value(node.inputs[place]).ty;
+        // Equal activations have equal products only with the same matrix: with a weight, and not in a stack.
+        let mut others = node.inputs.iter().enumerate().filter(|(number, _)| *number != place);
+        let is_weight = others.all(|(_, input)| graph.value(*input).origin == Origin::Weight);
+        let is_single = is_weight && ty.shape.rows() == ty.shape[1];
+        let results = if is_single { results } else { &[] };
+        let mut results = results.chunks(graph.value(node.output).ty.shape[0].max(1)).map(column_hash);
+        let hashes = |column| ColumnHashes { activations: column_hash(column), result: results.next() };
+        let columns: Vec<ColumnHashes> = numbers.chunks(ty.shape[0].max(1)).map(hashes).collect();
+        self.records.copies(&node.name, self.phase(), profile, columns)
     }
 
     /// Inputs that no node computed: the host's, the file's, and caches that nothing was stored in.
@@ -274,12 +286,21 @@ impl<'a> Shadow<'a> {
     }
 }
 
-/// A hash of the bits of one column.
-fn column_hash(column: &[f64]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    column.iter().for_each(|number| number.to_bits().hash(&mut hasher));
-    hasher.finish()
+/// A hash of the bits of one column. It is cryptographic because a collision would hide a fault.
+fn column_hash(column: &[f64]) -> ColumnHash {
+    let mut hasher = Sha256::new();
+    for numbers in column.chunks(HASHED) {
+        let mut bytes = [0; 8 * HASHED];
+        for (bytes, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
+            *bytes = number.to_le_bytes();
+        }
+        hasher.update(&bytes[..8 * numbers.len()]);
+    }
+    hasher.finalize().into()
 }
+
+/// Numbers that are hashed at a time.
+const HASHED: usize = 64;
 
 /// An input that no node computed.
 enum Own<'a> {

@@ -16,13 +16,13 @@ pub(super) fn judge(case: &Case) -> Statistics {
     let [weights, x] = case.inputs else { return Statistics::default() };
     let output = case.output_precision();
     let accumulation = Accumulation::with_weights(case.profile, output, weights);
-    let all: Vec<Token> = (0..x.ty.shape.rows()).map(|column| Token::of(x, column, case.profile)).collect();
-    let places = Places::new(&weights.ty.shape, &x.ty.shape);
+    let places = Places::new(&weights.ty.shape, &x.ty.shape, case.copies);
+    let all: Vec<Token> = places.columns().iter().map(|column| Token::of(x, *column, case.profile)).collect();
     in_pieces(case, places.strips(), |piece, (panel, results): &mut (Panel, Vec<_>), tally| {
         for group in places.groups(piece) {
             panel.read(weights, group.first, group.count, case.profile);
             products(&accumulation, case.profile, panel, &all[group.columns.clone()], results);
-            group.add(case, tally, |row, token| results[token][row]);
+            group.add(&places, case, tally, |row, token| results[token][row]);
         }
     })
 }
@@ -30,6 +30,7 @@ pub(super) fn judge(case: &Case) -> Statistics {
 #[cfg(test)]
 mod tests {
     use crate::bound::testing::{f32_type, numbers, passes};
+    use crate::bound::{Case, Repetition, gate, judge};
     use crate::operand::Operand;
     use trueup_graph::{Op, op::MulMat};
     use trueup_runtime::profile::{Accumulator, Activations, Profile, Rounding, Weights};
@@ -110,5 +111,41 @@ mod tests {
         };
         assert!(judged(&w, &x, &product(64)));
         assert!(!judged(&w, &x, &product(63)));
+    }
+
+    #[test]
+    fn columns_whose_result_repeats_are_not_judged_and_all_others_are() {
+        use Repetition::{Activations, None, Result};
+        let (rows, columns) = (19, 3);
+        let (w, x) = (numbers(33 * rows * 2, 19), numbers(33 * columns * 2, 20));
+        let inputs =
+            [Operand::numbers(f32_type(&[33, rows, 2]), &w), Operand::numbers(f32_type(&[33, columns, 2]), &x)];
+        let exact = |place: usize| {
+            let (row, column) = (place % rows, place / rows);
+            let pairs = w[(column / columns * rows + row) * 33..].iter().zip(&x[column * 33..]).take(33);
+            f64::from(pairs.fold(0.0f32, |sum, (w, x)| (*w as f32).mul_add(*x as f32, sum)))
+        };
+        let right: Vec<f64> = (0..rows * columns * 2).map(exact).collect();
+        let copies = [None, Result, Activations, Result, Result, None];
+        for wrong in 0..columns * 2 {
+            let mut found = right.clone();
+            found[wrong * rows + 17] += 1.0;
+            let output = Operand::numbers(f32_type(&[rows, columns, 2]), &found);
+            let op = &Op::MulMat(MulMat);
+            let case = Case {
+                op,
+                output,
+                copies: &copies,
+                reference: Option::None,
+                spread: &[],
+                step: 0,
+                collector: Option::None,
+                inputs: &inputs,
+                profile: &Profile::F32,
+            };
+            let statistics = judge(&case);
+            let passes = gate(op).verdict(&statistics, false).passes();
+            assert_eq!((statistics.elements, passes), (3 * rows as u64, copies[wrong] == Result), "column {wrong}");
+        }
     }
 }

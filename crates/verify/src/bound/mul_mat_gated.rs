@@ -33,8 +33,8 @@ pub(super) fn judge(op: &MulMatGated, case: &Case) -> Statistics {
     let [gate, up, x] = case.inputs else { return Statistics::default() };
     let rule = Gating::new(op.gated, case);
     let accumulations = [gate, up].map(|weights| rule.accumulation(weights));
-    let all: Vec<Token> = (0..x.ty.shape.rows()).map(|column| Token::of(x, column, case.profile)).collect();
-    let places = Places::new(&gate.ty.shape, &x.ty.shape);
+    let places = Places::new(&gate.ty.shape, &x.ty.shape, case.copies);
+    let all: Vec<Token> = places.columns().iter().map(|column| Token::of(x, *column, case.profile)).collect();
     in_pieces(case, places.strips(), |piece, Buffers { panels, shared, sums, losses }: &mut Buffers, tally| {
         for group in places.groups(piece) {
             let tokens = &all[group.columns.clone()];
@@ -44,7 +44,7 @@ pub(super) fn judge(op: &MulMatGated, case: &Case) -> Statistics {
             }
             shared.read(panels);
             shared_loss(case.profile.activations, panels, shared, tokens, losses);
-            group.add(case, tally, |row, token| {
+            group.add(&places, case, tally, |row, token| {
                 rule.expected(&sums[0][token][row], &sums[1][token][row], |slopes| losses[token].variance(row, slopes))
             });
         }

@@ -60,6 +60,20 @@ fn the_oracle_agrees_with_itself_exactly() {
     assert!(report.nodes.iter().all(|node| node.total.unwrap_or(0.0) < 1e-12), "{}", report.to_terminal());
 }
 
+/// Columns of one token repeat in the first layer, and those of the prompt repeat in the batch: only a result that
+/// repeats too is not judged again.
+#[test]
+fn a_fault_in_a_column_whose_activations_repeat_is_found() {
+    let (_directory, model) = model(DType::Q8_0);
+    let options = VerifyOptions { prompts: vec![vec![5; 4]], ..VerifyOptions::default() };
+    for (name, sequences) in [("Qcur-0", 1), ("Qcur-0", 2), ("ffn_out-1", 2)] {
+        let fault = Fault::LastColumn { more: 0.5, sequences };
+        let report = verified(&model, Faulty::new(device("cpu"), fault, node(&model, name)), &options);
+        let failing: Vec<_> = report.nodes.iter().filter(|node| node.verdict.fails()).map(|node| &*node.node).collect();
+        assert_eq!((report.result, &*failing), (Outcome::Fail, &[name][..]), "{sequences}: {}", report.to_terminal());
+    }
+}
+
 #[test]
 fn each_fault_is_found_at_its_node() {
     // Other nodes and types than those where `plants.rs` plants.

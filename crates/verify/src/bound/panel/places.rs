@@ -1,7 +1,7 @@
 //! Which rows of weights and which tokens belong together, and where their products lie in the result.
 
 use super::ROWS;
-use crate::bound::Case;
+use crate::bound::{Case, Repetition};
 use crate::statistics::{Expected, Tally};
 use std::ops::Range;
 use trueup_graph::Shape;
@@ -14,6 +14,8 @@ pub(in crate::bound) struct Places {
     tokens: usize,
     weights: [usize; 2],
     batches: [usize; 2],
+    /// The columns of activations that are judged, in rising order.
+    columns: Vec<usize>,
 }
 
 /// Up to [`ROWS`] neighbouring rows of one matrix, and the tokens they are multiplied with.
@@ -22,7 +24,7 @@ pub(in crate::bound) struct Group {
     pub first: usize,
     /// How many there are.
     pub count: usize,
-    /// The tokens, in all of the activations.
+    /// The tokens, in [`Places::columns`].
     pub columns: Range<usize>,
     /// The first row, in its matrix.
     row: usize,
@@ -30,11 +32,18 @@ pub(in crate::bound) struct Group {
 }
 
 impl Places {
-    /// Those of weights and activations of these shapes.
-    pub fn new(weights: &Shape, x: &Shape) -> Places {
+    /// Those of weights and activations of these shapes, without columns whose result repeats an earlier one.
+    pub fn new(weights: &Shape, x: &Shape, copies: &[Repetition]) -> Places {
         let [_, rows, b2, b3] = weights.sizes();
         let [_, tokens, n2, n3] = x.sizes();
-        Places { rows, tokens, weights: [b2, b3], batches: [n2, n3] }
+        let is_judged = |column: &usize| copies.get(*column) != Some(&Repetition::Result);
+        let columns = (0..x.rows()).filter(is_judged).collect();
+        Places { rows, tokens, weights: [b2, b3], batches: [n2, n3], columns }
+    }
+
+    /// The columns of activations that are judged, in rising order.
+    pub fn columns(&self) -> &[usize] {
+        &self.columns
     }
 
     /// Rows of all batches.
@@ -42,32 +51,34 @@ impl Places {
         self.rows * self.batches[0] * self.batches[1]
     }
 
-    /// The strips of a piece, as many at once as lie in one matrix and one panel.
+    /// The strips of a piece that have columns, as many at once as lie in one matrix and one panel.
     pub fn groups(&self, piece: Range<usize>) -> impl Iterator<Item = Group> {
         let mut strip = piece.start;
-        std::iter::from_fn(move || {
+        let groups = std::iter::from_fn(move || {
             let (row, batch) = (strip.checked_rem(self.rows)?, strip / self.rows);
             let count = ROWS.min(piece.end.checked_sub(strip)?).min(self.rows - row);
             strip += count;
             (count > 0).then(|| self.group(row, batch, count))
-        })
+        });
+        groups.filter(|group| !group.columns.is_empty())
     }
 
     fn group(&self, row: usize, batch: usize, count: usize) -> Group {
         let ([b2, b3], [n2, n3]) = (self.weights, self.batches);
         let matrix = batch % n2 / (n2 / b2) + b2 * (batch / n2 / (n3 / b3));
-        let columns = batch * self.tokens..(batch + 1) * self.tokens;
+        let place = |column: usize| self.columns.partition_point(|judged| *judged < column);
+        let columns = place(batch * self.tokens)..place((batch + 1) * self.tokens);
         Group { first: matrix * self.rows + row, count, columns, row, rows: self.rows }
     }
 }
 
 impl Group {
     /// Judges all of it; `expected` tells by row and token, both counted from the first of the group.
-    pub fn add(&self, case: &Case, tally: &mut Tally, expected: impl Fn(usize, usize) -> Expected) {
+    pub fn add(&self, places: &Places, case: &Case, tally: &mut Tally, expected: impl Fn(usize, usize) -> Expected) {
         for row in 0..self.count {
-            for (token, column) in self.columns.clone().enumerate() {
+            for (token, column) in places.columns[self.columns.clone()].iter().enumerate() {
                 let (index, expected) = (column * self.rows + self.row + row, expected(row, token));
-                if case.copies.get(column).copied().unwrap_or(false) {
+                if case.copies.get(*column) == Some(&Repetition::Activations) {
                     tally.add_copy(index, &expected);
                 } else {
                     tally.add(index, &expected);
