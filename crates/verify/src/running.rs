@@ -304,6 +304,8 @@ pub(crate) fn last_uses(graph: &Graph) -> Vec<usize> {
 pub(crate) enum Running {
     /// The oracle.
     Oracle(Box<Oracle>),
+    /// No reference: the logits of the batch have the bits of runs that were compared already.
+    Known,
     /// A session on another device; its results of the current batch by node name.
     Device { session: Box<Session>, results: HashMap<String, Vec<f64>> },
 }
@@ -313,6 +315,7 @@ impl Running {
     pub fn begin(&mut self, graph: &Graph, inputs: &Inputs) -> Result<()> {
         match self {
             Running::Oracle(oracle) => oracle.begin(graph, inputs),
+            Running::Known => Ok(()),
             Running::Device { session, results } => {
                 results.clear();
                 let mut collector = Collector { results };
@@ -335,6 +338,7 @@ impl Running {
         match self {
             Running::Oracle(oracle) => oracle.values[input.index()].as_ref().map(|scores| scores.values().into_owned()),
             Running::Device { results, .. } => results.get(&graph.value(input).name).cloned(),
+            Running::Known => None,
         }
     }
 
@@ -347,7 +351,7 @@ impl Running {
                 let ty = oracle.graph.value(output).ty;
                 oracle.values[output.index()] = Some(indices(ty, choices));
             }
-            Running::Device { .. } => {}
+            Running::Device { .. } | Running::Known => {}
         }
     }
 
@@ -357,6 +361,7 @@ impl Running {
         let node = &graph.nodes()[index];
         match self {
             Running::Oracle(oracle) => oracle.advance(index),
+            Running::Known => Ok(None),
             Running::Device { results, .. } => {
                 let Some(rows) = stored_rows(node) else {
                     return Ok(results.get(&node.name).map(|result| Cow::Borrowed(result.as_slice())));

@@ -314,6 +314,26 @@ fn encoder_and_decoder_are_verified_in_each_type() {
     }
 }
 
+/// A single prompt is combined with its first half, which no separate run compared with the reference.
+#[test]
+fn the_batch_is_compared_with_the_reference_if_a_text_in_it_was_not() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let fixture = encoder_decoders().remove(0);
+    let model = scratch.path().join("model.gguf");
+    convert(&fixture.folder, &model, Some(DType::F32), None);
+    let file = Arc::new(ModelFile::open(&model).unwrap_or_else(|error| panic!("{error}")));
+    for (count, is_compared) in [(1, true), (2, false)] {
+        let prompts: Vec<Vec<u32>> = fixture.prompts().into_iter().take(count).map(|prompt| prompt.ids).collect();
+        let options = VerifyOptions { prompts, steps: 3, ..VerifyOptions::default() };
+        let device = open_device("cpu", &DeviceOptions::default()).expect("the processor");
+        let report = verify(file.clone(), device, Reference::Oracle, &options, &mut |_| {});
+        let report = report.unwrap_or_else(|error| panic!("{error}"));
+        let alone: usize = report.decoder_prompts.iter().map(|ids| ids.len() + report.steps).sum();
+        let found = (report.batch.invariant, report.tokens.positions > alone, report.result);
+        assert_eq!(found, (Some(true), is_compared, Outcome::Pass), "{}", report.to_terminal());
+    }
+}
+
 #[test]
 fn options_that_do_not_fit_are_refused_with_a_remedy() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
