@@ -45,8 +45,11 @@ pub enum Input {
     /// In models without a cache, where the keys and values of a batch are one sequence, its number for each token, i32
     /// `[tokens]`: 0.
     WholeBatch,
-    /// Row of the KV cache that each token is written to: `sequence * context + position`, i32 `[tokens]`.
+    /// Row of the KV cache that each token is written to: `sequence * rows + position`, where `rows` is the number of
+    /// rows of each sequence; i32 `[tokens]`.
     KvRows,
+    /// As `KvRows`, for caches that are [rings](StateKind::Ring): `sequence * rows + position % rows`.
+    KvRowsWindow,
     /// State slot that each sequence reads, i32 `[streams]`: 0 (zeros) for a new sequence, otherwise `sequence + 1`.
     StateSources,
     /// Slot of a recurrent state that each sequence of the batch is written to, `sequence + 1`; i32 `[streams]`.
@@ -60,7 +63,7 @@ pub enum Input {
     PoolBatch,
     /// f32 `[capacity, tokens]`: 0 where a token may look at a position of its sequence, else -inf.
     Mask,
-    /// As `Mask`, for the layers with a sliding window.
+    /// As `Mask`, for the layers with a sliding window: a column for each row of their [ring](StateKind::Ring).
     MaskWindow,
     /// As `Mask`, for texts whose beginning sees itself: its tokens look at all of it. Elsewhere -10000 instead of
     /// -inf.
@@ -99,6 +102,7 @@ impl Input {
             | Input::Sequences
             | Input::WholeBatch
             | Input::KvRows
+            | Input::KvRowsWindow
             | Input::StateSources
             | Input::StateTargets
             | Input::OutputRows
@@ -120,6 +124,7 @@ impl Input {
             Input::Sequences => "inp_seq",
             Input::WholeBatch => "inp_batch",
             Input::KvRows => "inp_kv_rows",
+            Input::KvRowsWindow => "inp_kv_rows_swa",
             Input::StateSources => "inp_state_from",
             Input::StateTargets => "inp_state_to",
             Input::OutputRows => "inp_out_ids",
@@ -145,10 +150,45 @@ pub enum Origin {
     Input(Input),
     /// A tensor of the model file, by its name.
     Weight,
-    /// Kept from one computation to the next, zero at first: the KV cache.
-    State,
+    /// Kept from one computation to the next, zero at first: the KV cache and recurrent states.
+    State(StateKind),
     /// Computed by the node with this index.
     Node(usize),
+}
+
+impl Origin {
+    /// Whether it is a state.
+    pub fn is_state(self) -> bool {
+        match self {
+            Origin::State(_) => true,
+            Origin::Input(_) | Origin::Weight | Origin::Node(_) => false,
+        }
+    }
+}
+
+/// What a state holds for each sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StateKind {
+    /// `[elements, positions, sequences]`: a row for each position.
+    Rows,
+    /// `[elements, rows, sequences]`, for layers with a sliding window: the last positions only. Position `p` is in row
+    /// `p % rows`.
+    Ring,
+    /// `[elements, 1, slots]`: one value. The sequence has slot `sequence + 1`; slot 0 stays zero.
+    Recurrent,
+}
+
+impl StateKind {
+    /// The type of a state of type `ty` in a cache with room for `room` positions of each sequence; rings have at most
+    /// `ring` rows.
+    pub fn with_room(self, ty: &TensorType, room: usize, ring: usize) -> TensorType {
+        let [elements, _, sequences, _] = ty.shape.sizes();
+        match self {
+            StateKind::Rows => TensorType::new(ty.dtype, &[elements, room, sequences]),
+            StateKind::Ring => TensorType::new(ty.dtype, &[elements, room.min(ring), sequences]),
+            StateKind::Recurrent => *ty,
+        }
+    }
 }
 
 /// A tensor: its name, its type and where it comes from.
@@ -160,12 +200,6 @@ pub struct Value {
     pub ty: TensorType,
     /// Where it comes from.
     pub origin: Origin,
-}
-
-/// Whether a state of this type is recurrent: `[width, 1, slots]`, which does not grow with the positions, as a cache
-/// `[width, positions, sequences]` does.
-pub fn is_recurrent_state(ty: &TensorType) -> bool {
-    ty.shape[1] == 1
 }
 
 /// One operator applied to its inputs.
@@ -226,8 +260,8 @@ impl Graph {
     }
 
     /// Adds a tensor that outlives the computation.
-    pub fn state(&mut self, name: &str, ty: TensorType) -> ValueId {
-        self.push(name.to_owned(), ty, Origin::State)
+    pub fn state(&mut self, name: &str, kind: StateKind, ty: TensorType) -> ValueId {
+        self.push(name.to_owned(), ty, Origin::State(kind))
     }
 
     /// Adds a node and gives its output, whose type the operator infers.

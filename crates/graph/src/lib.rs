@@ -19,6 +19,6 @@ pub mod op;
 mod shape;
 
 pub use case::{Case, Fill};
-pub use graph::{Graph, Input, Node, Origin, ShapeError, Value, ValueId, is_recurrent_state};
+pub use graph::{Graph, Input, Node, Origin, ShapeError, StateKind, Value, ValueId};
 pub use op::Op;
 pub use shape::{Shape, Strides, TensorType};

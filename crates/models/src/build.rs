@@ -15,7 +15,7 @@ use crate::spec::{Arrangement, FeedForward, LayerSpec, Mixer, ModelResult, Model
 use crate::tensor::tensor_name;
 use trueup_blocks::DType;
 use trueup_graph::op::{Arithmetic, KvMix, MulMat, MulMatId, Unary};
-use trueup_graph::{Graph, Input, Op, ShapeError, TensorType, ValueId};
+use trueup_graph::{Graph, Input, Op, ShapeError, StateKind, TensorType, ValueId};
 
 /// The sizes that a graph is made for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -28,6 +28,10 @@ pub struct Batch {
     pub capacity: usize,
     /// Positions of the KV cache of each sequence.
     pub context: usize,
+    /// Rows of the KV cache of each sequence in layers with a sliding window, at most `context`. With fewer rows than
+    /// positions, the rows are a [ring](StateKind::Ring), which has at least the rows of a window and of the batch's
+    /// tokens.
+    pub ring: usize,
     /// Sequences of the KV cache.
     pub sequences: usize,
     /// Sequences in the batch if a layer is recurrent (each has the same number of consecutive tokens); otherwise 1.
@@ -363,34 +367,43 @@ impl Builder<'_> {
         self.graph.weight(&name, ty)
     }
 
-    /// A state of this layer, such as its cache of keys.
+    /// A recurrent state of this layer.
     pub fn state(&mut self, name: &str, ty: TensorType) -> ValueId {
         let name = self.name(name);
-        self.graph.state(&name, ty)
+        self.graph.state(&name, StateKind::Recurrent, ty)
     }
 
-    /// A state of this layer with a row of this many elements for each position of each sequence.
-    pub fn cache(&mut self, name: &str, elements: usize) -> ValueId {
-        let Batch { kv, context, sequences, .. } = *self.batch;
-        self.state(name, TensorType::new(kv, &[elements, context, sequences]))
+    /// A state of this layer with rows of this many elements for each sequence.
+    pub fn cache(&mut self, name: &str, kind: StateKind, elements: usize) -> ValueId {
+        let Batch { kv, context, ring, sequences, .. } = *self.batch;
+        let name = self.name(name);
+        let ty = kind.with_room(&TensorType::new(kv, &[elements, context, sequences]), context, ring);
+        self.graph.state(&name, kind, ty)
+    }
+
+    /// Rows of a cache of this kind that attention reads.
+    pub fn capacity(&self, kind: StateKind) -> usize {
+        let Batch { capacity, ring, .. } = *self.batch;
+        if kind == StateKind::Ring { capacity.min(ring) } else { capacity }
     }
 
     /// An input, added to the graph when it is first needed.
     pub fn input(&mut self, input: Input) -> ValueId {
         let Batch { tokens, outputs, capacity, streams, .. } = *self.batch;
+        let window_rows = self.capacity(StateKind::Ring);
         let ty = match input {
             Input::Tokens
             | Input::Positions
             | Input::TokenTypes
             | Input::Sequences
             | Input::WholeBatch
-            | Input::KvRows => TensorType::new(DType::I32, &[tokens]),
+            | Input::KvRows
+            | Input::KvRowsWindow => TensorType::new(DType::I32, &[tokens]),
             Input::PositionPairs => TensorType::new(DType::I32, &[tokens, 2]),
             Input::OutputRows | Input::PoolBatch => TensorType::new(DType::I32, &[outputs]),
             Input::StateSources | Input::StateTargets => TensorType::new(DType::I32, &[streams]),
-            Input::Mask | Input::MaskWindow | Input::MaskDistance | Input::MaskPrefix => {
-                TensorType::new(DType::F32, &[capacity, tokens])
-            }
+            Input::Mask | Input::MaskDistance | Input::MaskPrefix => TensorType::new(DType::F32, &[capacity, tokens]),
+            Input::MaskWindow => TensorType::new(DType::F32, &[window_rows, tokens]),
             Input::MaskSource => TensorType::new(DType::F32, &[self.batch.source(), tokens]),
             Input::Buckets => TensorType::new(DType::I32, &[capacity.saturating_mul(tokens)]),
             Input::BucketsText => TensorType::new(DType::I32, &[tokens.saturating_mul(tokens)]),

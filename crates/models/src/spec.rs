@@ -393,6 +393,11 @@ impl ModelSpec {
         self.cached_head_sizes().next().is_some()
     }
 
+    /// Whether every attention layer has a sliding window, so that no layer reads all positions.
+    pub fn has_only_windows(&self) -> bool {
+        self.has_kv_cache() && !self.has_encoder() && self.attentions().all(|(_, attention)| attention.window.is_some())
+    }
+
     /// Head sizes of the keys and values in the KV cache, for each layer. Encoders have no cache.
     pub fn cached_head_sizes(&self) -> impl Iterator<Item = usize> {
         let cached = self.attentions().filter(|(_, attention)| !attention.is_bidirectional);

@@ -40,8 +40,8 @@ pub struct Plan {
     nodes: Vec<PlannedNode>,
     pieces: Vec<Piece>,
     devices: Vec<PlannedDevice>,
-    /// Positions that the KV cache has room for, and how many it may come to have; 1 of 1 where it does not grow.
-    cache_rooms: (usize, usize),
+    /// The rows of each sequence that the KV cache can grow to, and those of a ring; `None` if it does not grow.
+    cache_max: Option<(usize, usize)>,
 }
 
 /// Nodes that one device computes without a break.
@@ -105,12 +105,13 @@ impl Plan {
             }
         });
         let devices = planned.collect();
-        Ok(Plan { fused, nodes, pieces, devices, cache_rooms: (1, 1) })
+        Ok(Plan { fused, nodes, pieces, devices, cache_max: None })
     }
 
-    /// The plan with a KV cache for this number of positions per sequence that grows to `most`.
-    pub fn of_cache(self, room: usize, most: usize) -> Plan {
-        Plan { cache_rooms: (room, most), ..self }
+    /// The plan with a KV cache that grows to `room` rows for each sequence; [rings](trueup_graph::StateKind::Ring) to
+    /// `ring` rows.
+    pub fn with_cache_max(self, room: usize, ring: usize) -> Plan {
+        Plan { cache_max: Some((room, ring)), ..self }
     }
 
     /// What is computed.
@@ -198,7 +199,7 @@ fn cut(graph: &Graph, nodes: &[PlannedNode]) -> Vec<Piece> {
 fn home(graph: &Graph, nodes: &[PlannedNode], value: ValueId) -> Option<usize> {
     match graph.value(root(graph, value)).origin {
         Origin::Node(index) => Some(nodes[index].device),
-        Origin::Input(_) | Origin::Weight | Origin::State => None,
+        Origin::Input(_) | Origin::Weight | Origin::State(_) => None,
     }
 }
 

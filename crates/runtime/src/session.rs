@@ -9,7 +9,8 @@
 //! token of each of several sequences. On a batch-invariant device, a batch gives the same bits as each sequence
 //! alone. Long prompts are split into chunks, which changes no bit either. An encoder computes each text as a separate
 //! batch: texts of one batch would need masks or padding, and their bits would depend on each other. Plans are made for
-//! cache capacities in units of 64 positions; positions are inputs, so one plan serves many steps.
+//! cache capacities in units of 64 positions; positions are inputs, so one plan serves many steps. Layers with a sliding
+//! window have a ring of rows, which is as long as the window and [`SessionOptions::rewind`] tokens more.
 
 mod batch;
 mod bound;
@@ -30,11 +31,10 @@ use crate::plan::Plan;
 use crate::ranges::Ranges;
 use crate::weights::Weights;
 pub use batch::{CAPACITY_UNIT, Entry, TokenPlace};
-use batch::{PlacedBatch, TextRules};
+use batch::{CacheRows, PlacedBatch, TextRules};
 use bound::{BoundPiece, BoundPlan, Buffers};
-use cache::NotGrown;
 pub use cache::ROOM_FIRST;
-use cache::room_of;
+use cache::{NotGrown, Rooms, room_of};
 use division::Division;
 use options::Sizes;
 pub(crate) use options::longer;
@@ -79,6 +79,8 @@ pub struct Session {
     /// Tokens that the recurrent state of each sequence has seen. Where it differs from the tokens that the sequence
     /// holds, the state is computed again from the start.
     seen: Vec<usize>,
+    /// Positions of each sequence that have been written since it was empty: rings hold the last of them.
+    written: Vec<usize>,
     /// Whether the cache of each sequence was computed with the long factors of LongRoPE.
     is_long: Vec<bool>,
     /// The announced length of each sequence; see [`Session::expect_length`].
@@ -138,6 +140,7 @@ impl Session {
             tokens: Vec::new(),
             sources: vec![0; sizes.sequences],
             seen: vec![0; sizes.sequences],
+            written: vec![0; sizes.sequences],
             is_long: vec![false; sizes.sequences],
             expected: vec![0; sizes.sequences],
             divisions: Vec::new(),
@@ -394,9 +397,12 @@ impl Session {
         let bound = &self.plans[index].1;
         let (devices, batches, ranges) = (self.weights.devices(), self.batches, self.ranges.as_ref());
         let run = Run { bound, devices, batch: &batch, batches, ranges };
-        run.upload(self.room, self.sizes.window)?;
+        run.upload(self.rows())?;
         // A computation that fails may have changed states.
-        entries.iter().for_each(|entry| self.seen[entry.sequence] = usize::MAX);
+        for token in &batch.tokens {
+            self.seen[token.sequence] = usize::MAX;
+            self.written[token.sequence] = self.written[token.sequence].max(token.position + 1);
+        }
         run.execute(observer)?;
         if entries.iter().any(|entry| entry.wants_logits) {
             run.add_logits(&mut self.downloaded, logits)?;
@@ -469,10 +475,16 @@ impl Session {
         }
     }
 
+    /// The rows of the cache as they are now.
+    fn rows(&self) -> CacheRows {
+        CacheRows { room: self.room, ring: self.sizes.ring.min(self.room), window: self.sizes.window }
+    }
+
     /// Makes room in the cache for sequences of so many tokens.
     fn grow_cache(&mut self, length: usize) -> Result<()> {
         self.plans.clear();
-        match self.buffers.grow_cache(length, (self.room, self.sizes.room), self.weights.devices()) {
+        let rooms = Rooms { now: self.room, most: self.sizes.room, ring: self.sizes.ring };
+        match self.buffers.grow_cache(length, rooms, self.weights.devices()) {
             Ok(room) => self.room = room,
             Err(NotGrown { error, is_lost }) => {
                 if is_lost {
@@ -508,9 +520,9 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn upload(&self, room: usize, window: Option<usize>) -> Result<()> {
+    fn upload(&self, rows: CacheRows) -> Result<()> {
         for (input, device, tensor) in &self.bound.inputs {
-            self.devices[*device].upload(&self.batch.input_bytes(*input, tensor.ty.dtype, room, window), tensor)?;
+            self.devices[*device].upload(&self.batch.input_bytes(*input, tensor.ty.dtype, rows), tensor)?;
         }
         Ok(())
     }

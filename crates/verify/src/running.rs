@@ -14,21 +14,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::fuse::fuse;
-use trueup_graph::{Graph, Input, Node, Op, Origin, TensorType, ValueId, is_recurrent_state};
+use trueup_graph::{Graph, Input, Node, Op, Origin, StateKind, TensorType, Value, ValueId};
 use trueup_models::{Batch, Buckets, LONG_FACTORS, ModelResult, Pooling, Prefix, Stage};
 use trueup_runtime::device::reference::evaluate;
 use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen, Session};
 
 /// What the host fills in for one batch, made from the ids alone: not taken from the session that is judged.
 ///
-/// A token stands behind those that its sequence holds already; row `sequence * room + position` of the cache is its
-/// own, where `room` is the number of rows that the cache has for each sequence; it looks at the positions of its
-/// sequence up to its own.
+/// A token follows those that its sequence already holds. It is written to row `sequence * room + position` of the cache,
+/// where `room` is the number of rows of each sequence. It attends to the positions of its sequence up to its own. In
+/// layers with a sliding window, the rows are a ring: position `p` is in row `p % ring`.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
     entries: Vec<Entry>,
     positions: Vec<usize>,
-    room: usize,
+    rows: CacheRows,
     window: Option<usize>,
     result: ModelResult,
     /// For each token, where the first one behind the beginning of its text stands, if it is there, and where the mark:
@@ -42,12 +42,11 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// The inputs of a batch behind the tokens that each sequence holds, `texts`; these grow. `room` is the number of
-    /// rows of the cache for each sequence.
-    pub fn new(model: &ModelFile, entries: &[Entry], texts: &mut Vec<Vec<u32>>, room: usize) -> Inputs {
+    /// The inputs of a batch that follows the tokens that each sequence holds, `texts`; these grow.
+    pub fn new(model: &ModelFile, entries: &[Entry], texts: &mut Vec<Vec<u32>>, rows: CacheRows) -> Inputs {
         let spec = model.model().spec();
         let window = spec.window();
-        let mut inputs = Inputs::placed(entries, texts, room, window);
+        let mut inputs = Inputs::placed(entries, texts, rows, window);
         inputs.result = spec.result();
         inputs.buckets = spec.buckets();
         if let Some(prefix) = spec.prefix() {
@@ -57,8 +56,8 @@ impl Inputs {
     }
 
     /// The inputs of the encoder for a text of one sequence.
-    pub fn of_source(model: &ModelFile, entries: &[Entry], room: usize) -> Inputs {
-        let mut inputs = Inputs::new(model, entries, &mut Vec::new(), room);
+    pub fn of_source(model: &ModelFile, entries: &[Entry], rows: CacheRows) -> Inputs {
+        let mut inputs = Inputs::new(model, entries, &mut Vec::new(), rows);
         inputs.is_source = true;
         inputs
     }
@@ -68,7 +67,7 @@ impl Inputs {
         Inputs { sources: sources.to_vec(), ..self }
     }
 
-    fn placed(entries: &[Entry], texts: &mut Vec<Vec<u32>>, room: usize, window: Option<usize>) -> Inputs {
+    fn placed(entries: &[Entry], texts: &mut Vec<Vec<u32>>, rows: CacheRows, window: Option<usize>) -> Inputs {
         let place = |entry: &Entry| {
             if texts.len() <= entry.sequence {
                 texts.resize(entry.sequence + 1, Vec::new());
@@ -81,7 +80,7 @@ impl Inputs {
         Inputs {
             entries: entries.to_vec(),
             positions,
-            room,
+            rows,
             window,
             result,
             divisions,
@@ -111,7 +110,11 @@ impl Inputs {
             Input::Tokens => each(&|entry, _| index(entry.token as usize)),
             Input::Positions => each(&|_, position| index(position)),
             Input::PositionPairs => self.position_pairs(),
-            Input::KvRows => each(&|entry, position| index(entry.sequence * self.room + position)),
+            Input::KvRows => each(&|entry, position| index(entry.sequence * self.rows.room + position)),
+            Input::KvRowsWindow => {
+                let ring = self.rows.ring.max(1);
+                each(&|entry, position| index(entry.sequence * ring + position % ring))
+            }
             Input::Sequences => each(&|entry, _| index(entry.sequence)),
             Input::TokenTypes | Input::WholeBatch => each(&|_, _| 0),
             Input::PoolBatch => HostTensor::indices(&vec![0; self.outputs().len()]),
@@ -124,10 +127,10 @@ impl Inputs {
             Input::OutputRows => HostTensor::indices(&self.outputs()),
             Input::StateSources => self.slots(ty, |position| position == 0),
             Input::StateTargets => self.slots(ty, |_| false),
-            Input::Mask => self.mask(ty, usize::MAX, |_| 0.0),
-            Input::MaskWindow => self.mask(ty, self.window.unwrap_or(usize::MAX), |_| 0.0),
+            Input::Mask => self.mask(ty, |_| 0.0),
+            Input::MaskWindow => self.mask_window(ty),
             Input::MaskPrefix => self.mask_prefix(ty),
-            Input::MaskDistance => self.mask(ty, usize::MAX, |distance| -(distance as f64)),
+            Input::MaskDistance => self.mask(ty, |distance| -(distance as f64)),
         }
     }
 
@@ -204,13 +207,36 @@ impl Inputs {
         HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
     }
 
-    fn mask(&self, ty: &TensorType, window: usize, shown: fn(usize) -> f64) -> HostTensor {
+    fn mask(&self, ty: &TensorType, shown: fn(usize) -> f64) -> HostTensor {
         let capacity = ty.shape[0];
         let value = |index: usize| {
             // A mask of more columns than tokens is not this batch's: no column shows anything then.
             let (looked_at, own) = (index % capacity, self.positions.get(index / capacity));
-            let distance = own.and_then(|own| own.checked_sub(looked_at)).filter(|distance| *distance < window);
-            distance.map_or(f64::NEG_INFINITY, shown)
+            own.and_then(|own| own.checked_sub(looked_at)).map_or(f64::NEG_INFINITY, shown)
+        };
+        HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
+    }
+
+    /// The mask of the rows of a ring. After the batch is stored, a row holds the last position of the sequence that was
+    /// written to it. A token attends to the rows whose positions are in its window. A row that it needs and that holds a
+    /// later position shows nothing, so a ring that is too short is found as a difference.
+    fn mask_window(&self, ty: &TensorType) -> HostTensor {
+        let (capacity, ring, window) = (ty.shape[0], self.rows.ring.max(1), self.window.unwrap_or(usize::MAX));
+        let places = || self.entries.iter().zip(&self.positions);
+        let last = |sequence: usize| {
+            places().filter(|(entry, _)| entry.sequence == sequence).map(|(_, position)| *position).max()
+        };
+        let tokens: Vec<(usize, usize)> =
+            places().map(|(entry, own)| (*own, last(entry.sequence).unwrap_or(*own))).collect();
+        let value = |index: usize| {
+            let Some((own, last)) = tokens.get(index / capacity) else { return f64::NEG_INFINITY };
+            let row = index % capacity;
+            // The largest position up to `last` in this row.
+            let held = last.checked_sub(row).map(|rounds| rounds / ring * ring + row);
+            match held.and_then(|held| own.checked_sub(held)) {
+                Some(distance) if distance < window => 0.0,
+                Some(_) | None => f64::NEG_INFINITY,
+            }
         };
         HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
     }
@@ -264,13 +290,35 @@ pub(crate) fn with_room(bytes: &[u8], ty: &TensorType) -> Vec<u8> {
     grown
 }
 
-/// Sizes of the KV cache of a graph: rows of each sequence, and sequences. A graph with recurrent states only, which
-/// have a slot more than sequences, has one row for each. A model that computes whole texts has no state.
-pub(crate) fn cache_sizes(graph: &Graph) -> (usize, usize) {
-    let states = || graph.values().iter().filter(|value| value.origin == Origin::State);
-    let Some(cache) = states().find(|value| !is_recurrent_state(&value.ty)).or(states().next()) else { return (1, 1) };
-    let [_, room, sequences, _] = cache.ty.shape.sizes();
-    if is_recurrent_state(&cache.ty) { (room, sequences.saturating_sub(1)) } else { (room, sequences) }
+/// Rows of each sequence in the KV cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CacheRows {
+    pub room: usize,
+    /// In layers with a sliding window.
+    pub ring: usize,
+}
+
+impl CacheRows {
+    /// Of the states of a graph: as many as positions without states that have rows for each.
+    pub fn of(graph: &Graph) -> CacheRows {
+        let rows = |wanted: StateKind| {
+            let mut states = graph.values().iter().filter(|value| value.origin == Origin::State(wanted));
+            states.next().map(|state| state.ty.shape[1])
+        };
+        let (room, ring) = (rows(StateKind::Rows), rows(StateKind::Ring));
+        CacheRows { room: room.or(ring).unwrap_or(1), ring: ring.or(room).unwrap_or(1) }
+    }
+}
+
+/// Sequences of the states of a graph. Recurrent states have a slot more. A model that computes whole texts has no
+/// state.
+fn sequences(graph: &Graph) -> usize {
+    let of_state = |value: &Value| match value.origin {
+        Origin::State(StateKind::Recurrent) => Some(value.ty.shape[2].saturating_sub(1)),
+        Origin::State(StateKind::Rows | StateKind::Ring) => Some(value.ty.shape[2]),
+        Origin::Input(_) | Origin::Weight | Origin::Node(_) => None,
+    };
+    graph.values().iter().find_map(of_state).unwrap_or(1)
 }
 
 /// Sequences of a batch of the graph, if it has recurrent states; else 1.
@@ -431,10 +479,11 @@ impl Oracle {
     fn begin(&mut self, device: &Graph, inputs: &Inputs) -> Result<()> {
         let is_mask =
             |origin: &Origin| matches!(origin, Origin::Input(input) if input.is_mask() && *input != Input::MaskSource);
-        let mask = device.values().iter().find(|value| is_mask(&value.origin));
-        let (context, sequences) = cache_sizes(device);
+        // The mask of a ring may have fewer columns than others.
+        let masks = device.values().iter().filter(|value| is_mask(&value.origin));
+        let (CacheRows { room: context, ring }, sequences) = (CacheRows::of(device), sequences(device));
         // A graph without attention looks at no positions.
-        let capacity = mask.map_or(context, |mask| mask.ty.shape[0]);
+        let capacity = masks.map(|mask| mask.ty.shape[0]).max().unwrap_or(context);
         let stage = if inputs.is_source { Stage::Encoder } else { decoder_stage(device) };
         let streams = streams(device);
         let (tokens, outputs) = (inputs.entries.len(), inputs.outputs().len());
@@ -451,6 +500,7 @@ impl Oracle {
             outputs,
             capacity,
             context,
+            ring,
             sequences,
             streams,
             is_long,
@@ -465,7 +515,7 @@ impl Oracle {
         self.last_uses = last_uses(&self.graph);
         self.values = vec![None; self.graph.values().len()];
         self.inputs = Some(inputs.clone());
-        for state in self.graph.values().iter().filter(|value| value.origin == Origin::State) {
+        for state in self.graph.values().iter().filter(|value| value.origin.is_state()) {
             if let Some(cache) = self.caches.get_mut(&state.name).filter(|cache| *cache.ty() != state.ty) {
                 *cache = HostTensor::stored(state.ty, with_room(&cache.to_bytes(), &state.ty));
             }
@@ -524,7 +574,7 @@ impl Oracle {
                 };
                 Ok(HostTensor::stored(value.ty, bytes))
             }
-            Origin::State => Ok(self
+            Origin::State(_) => Ok(self
                 .caches
                 .get(&value.name)
                 .cloned()
@@ -555,6 +605,23 @@ mod tests {
         let (yes, no) = (true, false);
         assert_eq!(seen(Input::Mask), [yes, yes, yes, no, no, yes, yes, yes, yes, no]);
         assert_eq!(seen(Input::MaskWindow), [no, yes, yes, no, no, no, no, yes, yes, no]);
+    }
+
+    /// Positions 8 and 9 in a ring of 6 rows, which holds positions 4 to 9 after them.
+    #[test]
+    fn rows_of_a_ring_are_used_again() {
+        let mut inputs = inputs(&[(7, 1, true), (8, 1, true)], &[0, 8]);
+        (inputs.window, inputs.rows.ring) = (Some(4), 6);
+        let rows = inputs.tensor(Input::KvRowsWindow, &TensorType::new(DType::I32, &[2]));
+        assert_eq!(rows.to_indices(), [8, 9]);
+        let seen = |inputs: &Inputs, ring: usize| -> Vec<Vec<usize>> {
+            let mask = inputs.tensor(Input::MaskWindow, &TensorType::new(DType::F32, &[ring, 2])).values().to_vec();
+            let shown = |row: &[f64]| (0..ring).filter(|place| row[*place] == 0.0).collect();
+            mask.chunks(ring).map(shown).collect()
+        };
+        assert_eq!(seen(&inputs, 6), [[0, 1, 2, 5], [0, 1, 2, 3]]);
+        inputs.rows.ring = 4;
+        assert_eq!(seen(&inputs, 4), [vec![0, 2, 3], vec![0, 1, 2, 3]], "position 5 is lost to position 9");
     }
 
     #[test]
@@ -633,6 +700,6 @@ mod tests {
         };
         let entries: Vec<Entry> = tokens.iter().map(entry).collect();
         let mut texts: Vec<Vec<u32>> = lengths.iter().map(|length| vec![0; *length]).collect();
-        Inputs::placed(&entries, &mut texts, 64, None)
+        Inputs::placed(&entries, &mut texts, CacheRows { room: 64, ring: 64 }, None)
     }
 }

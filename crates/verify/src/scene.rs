@@ -315,7 +315,7 @@ fn usage(graph: &Graph, id: ValueId) -> Usage {
     match graph.value(id).origin {
         Origin::Input(_) => Usage::Input,
         Origin::Weight => Usage::Weight,
-        Origin::State => Usage::State,
+        Origin::State(_) => Usage::State,
         Origin::Node(_) => match graph.nodes().iter().find(|node| node.output == id) {
             Some(node) if node.op.is_alias() => usage(graph, node.inputs[0]),
             Some(_) | None => Usage::Arena,

@@ -16,7 +16,7 @@ use crate::operand::{self, Operand};
 use crate::pieces;
 use crate::record::{ColumnHash, ColumnHashes, Judged, Phase, Records};
 use crate::repeat::{Repeated, repeated};
-use crate::running::{Inputs, Running, cache_sizes, last_uses, with_room};
+use crate::running::{CacheRows, Inputs, Running, last_uses, with_room};
 use rayon::ThreadPool;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -117,15 +117,15 @@ impl<'a> Shadow<'a> {
 
     fn begin(&mut self, graph: &Graph, tokens: usize) -> Result<()> {
         let entries: Vec<Entry> = self.entries.drain(..tokens.min(self.entries.len())).collect();
-        let (room, _) = cache_sizes(graph);
+        let rows = CacheRows::of(graph);
         let inputs = match self.is_source {
-            true => Inputs::of_source(&self.model, &entries, room),
-            false => Inputs::new(&self.model, &entries, &mut self.texts, room).with_sources(&self.sources),
+            true => Inputs::of_source(&self.model, &entries, rows),
+            false => Inputs::new(&self.model, &entries, &mut self.texts, rows).with_sources(&self.sources),
         };
         self.records.expect(graph, self.is_source);
         self.reference.begin(graph, &inputs)?;
         self.inputs = Some(inputs);
-        for state in graph.values().iter().filter(|value| value.origin == Origin::State) {
+        for state in graph.values().iter().filter(|value| value.origin.is_state()) {
             // What the device holds of a cache that has grown is judged as ever: rows that were stored are where they
             // should be.
             if let Some(cache) = self.caches.get_mut(&state.name).filter(|cache| cache.len() != state.ty.bytes()) {
@@ -259,7 +259,7 @@ impl<'a> Shadow<'a> {
                     None => Own::Nothing,
                 },
                 Origin::Weight => Own::Bytes(self.model.tensor_bytes(&value.name)?),
-                Origin::State => match self.caches.get(&value.name) {
+                Origin::State(_) => match self.caches.get(&value.name) {
                     Some(cache) => Own::Bytes(Cow::Borrowed(cache)),
                     None => Own::Bytes(Cow::Owned(vec![0; value.ty.bytes()])),
                 },

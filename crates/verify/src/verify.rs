@@ -41,6 +41,9 @@ pub struct VerifyOptions {
     pub kv: Option<DType>,
     /// Tokens that a sequence can hold. `None`: as many as prompt and steps need.
     pub context: Option<usize>,
+    /// Positions that layers with a sliding window keep in addition to the window; see
+    /// [`SessionOptions::rewind`](trueup_runtime::SessionOptions::rewind). `None`: its default.
+    pub rewind: Option<usize>,
     /// Whether a node that the device cannot compute makes the result inconclusive.
     pub require_device: bool,
     /// Devices after the judged one, which are judged as well. They compute the layers that do not fit into its memory.
@@ -69,6 +72,7 @@ impl Default for VerifyOptions {
             steps: 0,
             kv: None,
             context: None,
+            rewind: None,
             require_device: false,
             further: Vec::new(),
             fallback: None,
@@ -246,12 +250,14 @@ impl<'a> Verification<'a> {
     fn session_options(&self, text: Text) -> SessionOptions {
         let needed = (text.ids.len() + self.options.steps).max(text.source.len());
         let context = self.options.context.unwrap_or(needed);
+        let default = SessionOptions::default();
         SessionOptions {
             context: Some(context),
+            rewind: self.options.rewind.unwrap_or(default.rewind),
             source: Some(text.source.len()).filter(|tokens| *tokens > 0),
             kv: self.options.kv,
             fusion: self.options.fusion,
-            ..SessionOptions::default()
+            ..default
         }
     }
 

@@ -12,7 +12,6 @@ use trueup::blocks::DType;
 use trueup::convert::{Agreement, Options, Slim, TensorCheck};
 use trueup::formats::gguf::{GgufPlan, GgufWriter, Metadata, Split};
 use trueup::formats::{Checkpoint, Gguf, OpenOptions, TensorInfo, open};
-use trueup::graph::Origin;
 use trueup::models::{Architecture, ModelSpec};
 use trueup::quantize::NoProgress;
 use trueup::runtime::{
@@ -301,7 +300,7 @@ fn latent_attention_caches_the_shared_key_alone() {
         let weights = Weights::new(model, device, None);
         let options = SessionOptions { context: Some(256), ..SessionOptions::default() };
         let plan = Session::plan(&weights, &options, 1, 1, 256).unwrap_or_else(|error| panic!("{error}"));
-        let states = plan.graph().values().iter().filter(|value| value.origin == Origin::State);
+        let states = plan.graph().values().iter().filter(|value| value.origin.is_state());
         assert!(states.clone().all(|state| state.name.starts_with("kv_k-") && state.ty.shape[0] == row), "{name}");
         assert_eq!(states.count(), number("block_count"), "{name}");
         assert_eq!(plan.report().devices[0].kv_bytes, number("block_count") * row * 256 * 2, "{name}: f16");

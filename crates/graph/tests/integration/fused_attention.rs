@@ -4,7 +4,7 @@
 use trueup_blocks::DType::{F16, F32, I32};
 use trueup_graph::fuse::{Candidate, Fused, fuse};
 use trueup_graph::op::{Arithmetic, KvAttention, KvMix, KvScores, KvStore, SoftMax};
-use trueup_graph::{Graph, Input, Op, TensorType, ValueId};
+use trueup_graph::{Graph, Input, Op, StateKind, TensorType, ValueId};
 
 const SIZE: usize = 16;
 const HEADS: usize = 6;
@@ -47,7 +47,7 @@ fn graph(change: Change) -> Graph {
     let q = node(&mut graph, "q", Op::reshape(&[SIZE, HEADS, TOKENS]), &[embedded]);
     let kv_table = graph.weight("kv_table", TensorType::new(F32, &[SIZE * KV_HEADS, 9]));
     let x = node(&mut graph, "x", Op::get_rows(F32), &[kv_table, sequences]);
-    let mut cache = |name: &str| graph.state(name, TensorType::new(F16, &[SIZE * KV_HEADS, 80, 3]));
+    let mut cache = |name: &str| graph.state(name, StateKind::Rows, TensorType::new(F16, &[SIZE * KV_HEADS, 80, 3]));
     let (keys, values, other) = (cache("keys"), cache("values"), cache("other"));
     let stored_keys = node(&mut graph, "cache_k", KvStore.into(), &[keys, x, rows]);
     let stored_values = node(&mut graph, "cache_v", KvStore.into(), &[values, x, rows]);

@@ -13,7 +13,7 @@ use crate::part::norm::Norm;
 use crate::rope::RopeSpec;
 use crate::tensor::{TensorKind, TensorList};
 use trueup_graph::op::{Arithmetic, Arrange, KvMix, KvScores, KvStore, Op, Rope, SoftMax, Unary};
-use trueup_graph::{Input, ShapeError, ValueId};
+use trueup_graph::{Input, ShapeError, StateKind, ValueId};
 
 /// The table of biases for relative positions, by bucket and head.
 const TABLE: &str = "attn_rel_b";
@@ -128,6 +128,11 @@ impl Attention {
         self.latent.as_ref().is_some_and(|latent| latent.is_split) && !self.is_bidirectional
     }
 
+    /// How positions are addressed in its cache.
+    pub fn cache_kind(&self) -> StateKind {
+        if self.window.is_some() { StateKind::Ring } else { StateKind::Rows }
+    }
+
     /// Elements of the concatenated head outputs.
     pub fn output_elements(&self) -> usize {
         match &self.latent {
@@ -222,17 +227,12 @@ impl Attention {
                         diagnostics.add(format!("{what}: expected a finite number above 0, found {value}"));
                     }
                 }
-                if self.window.is_some() {
-                    diagnostics.add("a sliding window together with ALiBi is not supported");
-                }
             }
             Position::Buckets { buckets, .. } => buckets.check(diagnostics),
             Position::None => {}
         }
-        if self.is_bidirectional
-            && (self.has_prefix || self.window.is_some() || matches!(self.position, Position::Alibi(_)))
-        {
-            diagnostics.add("bidirectional layers do not support sliding windows, ALiBi or a prefix");
+        if self.is_bidirectional && (self.has_prefix || matches!(self.position, Position::Alibi(_))) {
+            diagnostics.add("bidirectional layers do not support ALiBi or a prefix");
         }
         for (what, value) in
             [("scale", Some(nearest_f32(self.scale))), ("softcap", self.softcap), ("clamp", self.clamp)]
@@ -240,6 +240,12 @@ impl Attention {
             if let Some(value) = value.filter(|value| !(value.is_finite() && *value > 0.0)) {
                 diagnostics.add(format!("attention {what}: expected a finite number above 0, found {value}"));
             }
+        }
+        if self.window.is_some() && self.mask() != Input::MaskWindow {
+            diagnostics.add("a sliding window together with ALiBi, bidirectional attention or a prefix is not supported");
+        }
+        if self.window.is_some() && matches!(self.position, Position::Buckets { .. }) {
+            diagnostics.add("a sliding window together with relative position biases is not supported");
         }
         if let Some(HeadNorm { norm, .. }) = self.head_norm {
             norm.check(diagnostics);
@@ -261,13 +267,14 @@ impl Attention {
         let (keys, values, sequences) = if self.is_bidirectional {
             (key, value, builder.input(Input::WholeBatch))
         } else {
-            let keys = builder.cache("kv_k", self.key_elements());
-            let keys = store(builder, "cache_k", keys, key)?;
+            let kind = self.cache_kind();
+            let keys = builder.cache("kv_k", kind, self.key_elements());
+            let keys = store(builder, "cache_k", kind, [keys, key])?;
             let values = match self.has_values_in_keys() {
                 true => keys,
                 false => {
-                    let values = builder.cache("kv_v", self.value_elements());
-                    store(builder, "cache_v", values, value)?
+                    let values = builder.cache("kv_v", kind, self.value_elements());
+                    store(builder, "cache_v", kind, [values, value])?
                 }
             };
             (keys, values, builder.input(Input::Sequences))
@@ -307,7 +314,7 @@ impl Attention {
 
     /// Attention weights, `[capacity, tokens, heads]`.
     fn weights(&self, builder: &mut Builder, query: ValueId, keys: ValueId, sequences: ValueId) -> Built {
-        let Batch { tokens, capacity, .. } = *builder.batch();
+        let (tokens, capacity) = (builder.batch().tokens, builder.capacity(self.cache_kind()));
         let kq = KvScores { capacity: if self.is_bidirectional { tokens } else { capacity } };
         let mask = self.mask();
         if self.has_prefix {
@@ -418,8 +425,8 @@ fn clamped(builder: &mut Builder, name: &str, max: Option<f32>, x: ValueId) -> B
     }
 }
 
-/// Stores `x` `[elements, tokens]` in a state with a row for each position.
-pub(crate) fn store(builder: &mut Builder, name: &str, state: ValueId, x: ValueId) -> Built {
-    let rows = builder.input(Input::KvRows);
-    builder.node(name, KvStore, &[state, x, rows])
+/// Stores `x` `[elements, tokens]` in a cache of this kind.
+pub(crate) fn store(builder: &mut Builder, name: &str, kind: StateKind, [cache, x]: [ValueId; 2]) -> Built {
+    let rows = builder.input(if kind == StateKind::Ring { Input::KvRowsWindow } else { Input::KvRows });
+    builder.node(name, KvStore, &[cache, x, rows])
 }

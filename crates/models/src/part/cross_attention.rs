@@ -12,7 +12,7 @@ use crate::part::attention::{Attention, store};
 use crate::part::norm::Norm;
 use crate::tensor::TensorList;
 use trueup_graph::op::{KvMix, KvScores, Op, SoftMax};
-use trueup_graph::{Input, ShapeError, ValueId};
+use trueup_graph::{Input, ShapeError, StateKind, ValueId};
 
 /// The stem of the norm's tensor.
 const NORM: &str = "cross_attn_norm";
@@ -60,7 +60,7 @@ impl CrossAttention {
         let value = builder.product("cross_Vcur", "cross_attn_v", result)?;
         for (which, x) in [("k", key), ("v", value)] {
             let state = self.state(builder, which);
-            store(builder, &format!("cross_cache_{which}"), state, x)?;
+            store(builder, &format!("cross_cache_{which}"), StateKind::Rows, [state, x])?;
         }
         Ok(())
     }
@@ -85,6 +85,6 @@ impl CrossAttention {
 
     /// The state with the keys (`k`) or values (`v`).
     fn state(&self, builder: &mut Builder, which: &str) -> ValueId {
-        builder.cache(&format!("cross_{which}"), self.elements())
+        builder.cache(&format!("cross_{which}"), StateKind::Rows, self.elements())
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use trueup_blocks::DType;
 use trueup_formats::TensorInfo;
 use trueup_formats::gguf::Metadata;
-use trueup_graph::{Graph, Op, Origin};
+use trueup_graph::{Graph, Op};
 use trueup_models::{Batch, Model, ModelSpec, Stage};
 
 const BATCH: Batch = Batch {
@@ -14,6 +14,7 @@ const BATCH: Batch = Batch {
     outputs: 1,
     capacity: 64,
     context: 128,
+    ring: 128,
     sequences: 2,
     streams: 1,
     is_long: false,
@@ -45,7 +46,7 @@ fn model(more: Value) -> Model {
 }
 
 fn states(graph: &Graph) -> Vec<&str> {
-    let states = graph.values().iter().filter(|value| value.origin == Origin::State);
+    let states = graph.values().iter().filter(|value| value.origin.is_state());
     states.map(|value| value.name.as_str()).collect()
 }
 

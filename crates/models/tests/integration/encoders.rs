@@ -16,6 +16,7 @@ const BATCH: Batch = Batch {
     outputs: 1,
     capacity: 64,
     context: 128,
+    ring: 128,
     sequences: 1,
     streams: 1,
     is_long: false,
@@ -86,7 +87,7 @@ fn poolings_come_back_from_gguf_keys() {
 #[test]
 fn a_text_is_computed_without_a_cache() {
     let graph = graph(&config(pooling(json!({ "pooling_mode_mean_tokens": true }))));
-    assert!(graph.values().iter().all(|value| value.origin != Origin::State));
+    assert!(graph.values().iter().all(|value| !value.origin.is_state()));
     let ty = |name: &str| graph.value(graph.find(name).unwrap_or_else(|| panic!("no {name}"))).ty.to_string();
     for (name, expected) in [
         ("kq-0", "f32[5, 5, 4]"),

@@ -16,6 +16,7 @@ const BATCH: Batch = Batch {
     outputs: 1,
     capacity: 64,
     context: 128,
+    ring: 128,
     sequences: 2,
     streams: 1,
     is_long: false,

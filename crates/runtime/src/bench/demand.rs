@@ -6,7 +6,7 @@ use crate::roof::{Operations, Roof};
 use crate::session::{Session, SessionOptions};
 use crate::weights::Weights;
 use crate::work::Work;
-use trueup_graph::{Graph, Node, Op, Origin, TensorType, is_recurrent_state};
+use trueup_graph::{Graph, Node, Op, Origin, StateKind, TensorType, Value};
 
 /// Of one or several batches.
 #[derive(Clone, PartialEq, Debug)]
@@ -36,7 +36,7 @@ impl Demand {
         let ends = (0..tokens).step_by(chunk).map(|start| (start, (start + chunk).min(tokens)));
         let batches = ends.map(|(start, end)| {
             let plan = Session::plan(weights, options, end - start, 1, end)?;
-            Ok(Demand::of_batch(&plan, end as u64))
+            Ok(Demand::of_batch(&plan, end as u64, in_window(weights, end, end - start)))
         });
         batches.collect::<Result<Vec<Demand>>>().map(Demand::sum)
     }
@@ -44,11 +44,13 @@ impl Demand {
     /// Of so many tokens, one by one, behind a prompt.
     pub fn of_decode(weights: &Weights, options: &SessionOptions, prompt: usize, tokens: usize) -> Result<Demand> {
         let plan = Session::plan(weights, options, 1, 1, prompt + tokens)?;
-        Ok(Demand::sum((1..=tokens).map(|token| Demand::of_batch(&plan, (prompt + token) as u64)).collect()))
+        let of_token = |end: usize| Demand::of_batch(&plan, end as u64, in_window(weights, end, 1));
+        Ok(Demand::sum((prompt + 1..=prompt + tokens).map(of_token).collect()))
     }
 
-    /// Of one batch whose sequences hold so many tokens at its end, all together.
-    pub fn of_batch(plan: &Plan, positions: u64) -> Demand {
+    /// Of one batch whose sequences hold `positions` tokens at its end, all together. Layers with a sliding window read
+    /// `in_window` of them.
+    pub fn of_batch(plan: &Plan, positions: u64, in_window: u64) -> Demand {
         let graph = plan.graph();
         let (mut weight_bytes, mut operations) = (0, Operations::default());
         for (node, planned) in graph.nodes().iter().zip(plan.nodes()) {
@@ -58,12 +60,17 @@ impl Demand {
                 operations += Operations::of(&planned.profile, work_of(graph, node).operations);
             }
         }
-        let states = || graph.values().iter().filter(|value| value.origin == Origin::State);
         let row_bytes = |ty: &TensorType| (ty.bytes() / ty.shape.rows().max(1)) as u64;
         // A cache is read up to the last position, a recurrent state once.
-        let rows = |ty: &TensorType| if is_recurrent_state(ty) { 1 } else { positions };
-        let kv_bytes = states().map(|state| rows(&state.ty) * row_bytes(&state.ty)).sum::<u64>();
-        let kv = states().next().map_or("none", |state| state.ty.dtype.name());
+        let rows = |value: &Value| match value.origin {
+            Origin::State(StateKind::Rows) => Some(positions),
+            Origin::State(StateKind::Ring) => Some(in_window),
+            Origin::State(StateKind::Recurrent) => Some(1),
+            Origin::Input(_) | Origin::Weight | Origin::Node(_) => None,
+        };
+        let states = || graph.values().iter().filter_map(|value| Some((value.ty, rows(value)?)));
+        let kv_bytes = states().map(|(ty, rows)| rows * row_bytes(&ty)).sum::<u64>();
+        let kv = states().next().map_or("none", |(ty, _)| ty.dtype.name());
         let batches = vec![Batch { bytes: weight_bytes + kv_bytes, operations }];
         Demand { weight_bytes, kv_bytes, operations, kv, batches }
     }
@@ -87,6 +94,12 @@ impl Demand {
     pub fn seconds(&self, roof: &Roof) -> f64 {
         self.batches.iter().map(|batch| roof.reading_seconds(batch.bytes, batch.operations)).sum()
     }
+}
+
+/// Positions that a layer with a sliding window reads for the last `tokens` of `end` tokens; all without a window.
+pub(super) fn in_window(weights: &Weights, end: usize, tokens: usize) -> u64 {
+    let window = weights.model().model().spec().window();
+    window.map_or(end, |window| end.min(window.saturating_add(tokens) - 1)) as u64
 }
 
 /// The weights that a node reads.

@@ -1,6 +1,6 @@
 //! Several sequences that are decoded together: how much faster all of them are than one, and what each is left with.
 
-use super::demand::Demand;
+use super::demand::{Demand, in_window};
 use super::spread::Spread;
 use super::{BenchOptions, ids, prompt_entries};
 use crate::error::Result;
@@ -73,7 +73,10 @@ fn together(
     let plan = Session::plan(weights, &session_options, sequences, sequences, context)?;
     let held: usize = lengths.iter().sum();
     let least = roof.map(|roof| {
-        let step = |token: usize| Demand::of_batch(&plan, (held + token * sequences) as u64).seconds(roof);
+        let step = |token: usize| {
+            let in_window = lengths.iter().map(|length| in_window(weights, length + token, 1)).sum();
+            Demand::of_batch(&plan, (held + token * sequences) as u64, in_window).seconds(roof)
+        };
         (1..=options.generate).map(step).sum::<f64>()
     });
     let mut session = Session::new(weights.clone(), &session_options)?;

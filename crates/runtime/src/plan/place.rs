@@ -102,7 +102,7 @@ fn state_homes(graph: &Graph, answers: &[Vec<Answer>], order: &Order, homes: &[u
     for (index, node) in graph.nodes().iter().enumerate() {
         let roots = node.inputs.iter().map(|input| root(graph, *input));
         roots
-            .filter(|root| graph.value(*root).origin == Origin::State)
+            .filter(|root| graph.value(*root).origin.is_state())
             .for_each(|state| touching[state.index()].push(index));
     }
     let home_of = |nodes: &[usize]| {
@@ -110,14 +110,14 @@ fn state_homes(graph: &Graph, answers: &[Vec<Answer>], order: &Order, homes: &[u
         let all = |device: &usize| nodes.iter().all(|node| answers[*device][*node].is_ok());
         order.from(home).find(all).unwrap_or(home)
     };
-    let is_state = |id: ValueId| graph.value(id).origin == Origin::State;
+    let is_state = |id: ValueId| graph.value(id).origin.is_state();
     graph.iter_values().map(|(id, _)| is_state(id).then(|| home_of(&touching[id.index()]))).collect()
 }
 
 /// The device that an input forces on its node: a state's, or the one an alias is made on.
 fn bound_to(graph: &Graph, node: &Node, input: ValueId, homes: &[Option<usize>]) -> Option<usize> {
     let root = root(graph, input);
-    let is_state = graph.value(root).origin == Origin::State;
+    let is_state = graph.value(root).origin.is_state();
     let is_alias = node.op.is_alias() && node.inputs.first() == Some(&input);
     if is_state || is_alias { homes[root.index()] } else { None }
 }

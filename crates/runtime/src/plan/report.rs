@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt;
 use trueup_blocks::DType;
 use trueup_graph::fuse::Pieces;
-use trueup_graph::{Origin, TensorType, is_recurrent_state};
+use trueup_graph::{Origin, Value};
 
 /// A plan of more pieces is a fault: copies cost more than computing elsewhere gains.
 const PIECES_MAX: usize = 100;
@@ -103,12 +103,12 @@ impl ReportedDevice {
     fn new(plan: &Plan, device: usize) -> ReportedDevice {
         let nodes = || plan.graph().nodes().iter().zip(&plan.nodes).filter(|(_, planned)| planned.device == device);
         let layers = || nodes().filter_map(|(node, _)| node.layer);
-        let kv_bytes = held_bytes(plan, device, |origin| origin == Origin::State);
-        let (room, most) = plan.cache_rooms;
-        // Recurrent states do not grow.
-        let states = plan.held(device).map(|value| plan.graph().value(value));
-        let recurrent = states.filter(|value| value.origin == Origin::State && is_recurrent_state(&value.ty));
-        let recurrent_bytes: usize = recurrent.map(|value| TensorType::bytes(&value.ty)).sum();
+        let grown = |value: &Value| match (value.origin, plan.cache_max) {
+            (Origin::State(kind), Some((room, ring))) => kind.with_room(&value.ty, room, ring).bytes(),
+            (Origin::State(_), None) => value.ty.bytes(),
+            (Origin::Input(_) | Origin::Weight | Origin::Node(_), _) => 0,
+        };
+        let held = plan.held(device).map(|value| plan.graph().value(value));
         ReportedDevice {
             name: plan.devices[device].name.clone(),
             nodes: nodes().count(),
@@ -117,8 +117,8 @@ impl ReportedDevice {
             scratch_bytes: plan.scratch_bytes(device),
             weight_bytes: held_bytes(plan, device, |origin| origin == Origin::Weight),
             decoded: plan.devices[device].decoded.clone(),
-            kv_bytes,
-            kv_bytes_max: ((kv_bytes - recurrent_bytes) / room.max(1)).saturating_mul(most) + recurrent_bytes,
+            kv_bytes: held_bytes(plan, device, Origin::is_state),
+            kv_bytes_max: held.map(grown).sum(),
             input_bytes: held_bytes(plan, device, |origin| matches!(origin, Origin::Input(_))),
         }
     }

@@ -5,7 +5,7 @@ use crate::profile::Profile;
 use proptest::prelude::*;
 use trueup_blocks::DType;
 use trueup_graph::op::{Arithmetic, Arrange, Gated, KvStore, MulMat};
-use trueup_graph::{Input, Op, Shape};
+use trueup_graph::{Input, Op, Shape, StateKind};
 
 /// A device that says what it computes, and computes nothing.
 struct Paper {
@@ -164,7 +164,7 @@ fn nodes_that_no_device_computes_are_counted_with_the_reasons_for_the_first() {
 #[test]
 fn the_cache_stays_on_one_device() {
     let mut graph = Graph::default();
-    let state = graph.state("kv_k-0", TensorType::new(DType::F32, &[4, 64, 1]));
+    let state = graph.state("kv_k-0", StateKind::Rows, TensorType::new(DType::F32, &[4, 64, 1]));
     let table = graph.weight("table", TensorType::new(DType::F32, &[4, 8]));
     let rows = graph.input(Input::KvRows, TensorType::new(DType::I32, &[2]));
     let x = graph.node("x", None, Op::get_rows(DType::F32), &[table, rows]).unwrap();
@@ -202,7 +202,7 @@ fn layered(layers: usize) -> Graph {
     let rows = graph.input(Input::KvRows, TensorType::new(DType::I32, &[3]));
     for layer in 0..layers {
         let weight = graph.weight(&format!("blk.{layer}.weight"), TensorType::new(DType::F32, &[100, 10]));
-        let state = graph.state(&format!("kv_k-{layer}"), TensorType::new(DType::F32, &[100, 64, 1]));
+        let state = graph.state(&format!("kv_k-{layer}"), StateKind::Rows, TensorType::new(DType::F32, &[100, 64, 1]));
         graph.node(format!("cache-{layer}"), Some(layer), KvStore.into(), &[state, x, rows]).unwrap();
         let y = graph.node(format!("y-{layer}"), Some(layer), MulMat.into(), &[weight, x]).unwrap();
         let y = graph.node(

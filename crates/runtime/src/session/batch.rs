@@ -55,6 +55,17 @@ impl TextRules<'_> {
 /// Plans are made for multiples of this many positions.
 pub const CAPACITY_UNIT: usize = 64;
 
+/// The rows of the cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CacheRows {
+    /// Rows of each sequence.
+    pub room: usize,
+    /// Rows of each sequence in layers with a sliding window: position `p` is in row `p % ring`.
+    pub ring: usize,
+    /// Size of the sliding window.
+    pub window: Option<usize>,
+}
+
 /// One batch, placed.
 pub(super) struct PlacedBatch {
     pub tokens: Vec<TokenPlace>,
@@ -111,9 +122,9 @@ impl PlacedBatch {
         }
     }
 
-    /// The bytes of one input of this type. `context` is the number of rows of each sequence in the cache, `window` the
-    /// size of the sliding window.
-    pub fn input_bytes(&self, input: Input, dtype: DType, context: usize, window: Option<usize>) -> Vec<u8> {
+    /// The bytes of one input of this type.
+    pub fn input_bytes(&self, input: Input, dtype: DType, rows: CacheRows) -> Vec<u8> {
+        let CacheRows { room, ring, .. } = rows;
         let each = |value: fn(&TokenPlace) -> usize| integers(self.tokens.iter().map(value));
         match input {
             Input::Tokens => each(|token| token.token as usize),
@@ -134,18 +145,21 @@ impl PlacedBatch {
             Input::MaskSource => self.mask_source(),
             Input::Buckets => self.buckets_backwards(),
             Input::BucketsText => self.buckets_of_text(),
-            Input::KvRows => integers(self.tokens.iter().map(|token| token.sequence * context + token.position)),
+            Input::KvRows => integers(self.tokens.iter().map(|token| token.sequence * room + token.position)),
+            Input::KvRowsWindow => {
+                integers(self.tokens.iter().map(|token| token.sequence * ring + token.position % ring))
+            }
             Input::OutputRows => integers(self.outputs.iter().copied()),
             Input::StateSources => {
                 let slot = |token: &TokenPlace| if token.position == 0 { 0 } else { token.sequence + 1 };
                 integers(self.firsts().map(slot))
             }
             Input::StateTargets => integers(self.firsts().map(|token| token.sequence + 1)),
-            Input::Mask => self.mask(usize::MAX, |_| 0.0),
-            Input::MaskWindow => self.mask(window.unwrap_or(usize::MAX), |_| 0.0),
+            Input::Mask => self.mask(|_| 0.0),
+            Input::MaskWindow => self.mask_window(rows),
             Input::MaskPrefix => self.mask_prefix(),
             // Exact up to 2^24, far beyond what any score survives.
-            Input::MaskDistance => self.mask(usize::MAX, |distance| -(distance as f32)),
+            Input::MaskDistance => self.mask(|distance| -(distance as f32)),
         }
     }
 
@@ -213,17 +227,29 @@ impl PlacedBatch {
         }
     }
 
-    /// f32 `[capacity, tokens]`: for the `window` positions up to the token's own what is said of their distance, else
-    /// -inf.
-    fn mask(&self, window: usize, shown: fn(usize) -> f32) -> Vec<u8> {
+    /// f32 `[capacity, tokens]`: for the positions up to the token's own what is said of their distance, else -inf.
+    fn mask(&self, shown: fn(usize) -> f32) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.tokens.len() * self.capacity * size_of::<f32>());
         for token in &self.tokens {
             for position in 0..self.capacity {
-                let distance = token.position.checked_sub(position).filter(|distance| *distance < window);
+                let distance = token.position.checked_sub(position);
                 bytes.extend(distance.map_or(f32::NEG_INFINITY, shown).to_le_bytes());
             }
         }
         bytes
+    }
+
+    /// f32 `[rows of the ring that are looked at, tokens]`: 0 for the rows of the window up to the token's own position,
+    /// else -inf.
+    fn mask_window(&self, rows: CacheRows) -> Vec<u8> {
+        let (ring, window) = (rows.ring, rows.window.unwrap_or(usize::MAX));
+        let looked_at = self.capacity.min(ring);
+        let mut mask = vec![f32::NEG_INFINITY; looked_at * self.tokens.len()];
+        for (row, token) in mask.chunks_mut(looked_at.max(1)).zip(&self.tokens) {
+            let first = (token.position + 1).saturating_sub(window);
+            (first..=token.position).for_each(|position| row[position % ring] = 0.0);
+        }
+        mask.iter().flat_map(|value| value.to_le_bytes()).collect()
     }
 }
 
@@ -264,6 +290,11 @@ mod tests {
 
     const PLAIN: TextRules = TextRules { prefix: None, result: ModelResult::Logits, buckets: None };
 
+    /// A cache without rings.
+    fn rows(room: usize, window: Option<usize>) -> CacheRows {
+        CacheRows { room, ring: room, window }
+    }
+
     fn floats(bytes: &[u8]) -> Vec<f32> {
         bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
     }
@@ -276,20 +307,33 @@ mod tests {
         assert_eq!(batch.tokens.iter().map(|token| token.position).collect::<Vec<_>>(), [0, 63, 1, 64]);
         assert_eq!(batch.outputs, [3], "one row is computed even when none is wanted");
         assert_eq!(batch.capacity, 128);
-        assert_eq!(batch.input_bytes(Input::KvRows, DType::F32, 200, None), integers([0, 263, 1, 264].into_iter()));
-        assert_eq!(batch.input_bytes(Input::Sequences, DType::F32, 200, None), integers([0, 1, 0, 1].into_iter()));
+        assert_eq!(batch.input_bytes(Input::KvRows, DType::F32, rows(200, None)), integers([0, 263, 1, 264].into_iter()));
+        assert_eq!(batch.input_bytes(Input::Sequences, DType::F32, rows(200, None)), integers([0, 1, 0, 1].into_iter()));
     }
 
     #[test]
     fn masks_show_the_past_and_the_window_less_of_it() {
         let batch = PlacedBatch::new(&[Entry { token: 1, sequence: 0, wants_logits: true }], &[vec![0; 3]], PLAIN);
         let seen = |bytes: Vec<u8>| (0..64).filter(|j| floats(&bytes)[*j] == 0.0).collect::<Vec<_>>();
-        assert_eq!(seen(batch.input_bytes(Input::Mask, DType::F32, 64, Some(2))), [0, 1, 2, 3]);
-        assert_eq!(seen(batch.input_bytes(Input::MaskWindow, DType::F32, 64, Some(2))), [2, 3]);
-        let distances = floats(&batch.input_bytes(Input::MaskDistance, DType::F32, 64, None));
+        assert_eq!(seen(batch.input_bytes(Input::Mask, DType::F32, rows(64, Some(2)))), [0, 1, 2, 3]);
+        assert_eq!(seen(batch.input_bytes(Input::MaskWindow, DType::F32, rows(64, Some(2)))), [2, 3]);
+        let distances = floats(&batch.input_bytes(Input::MaskDistance, DType::F32, rows(64, None)));
         assert_eq!(distances[..5], [-3.0, -2.0, -1.0, 0.0, f32::NEG_INFINITY]);
-        let masked = floats(&batch.input_bytes(Input::Mask, DType::F32, 64, None))[4];
+        let masked = floats(&batch.input_bytes(Input::Mask, DType::F32, rows(64, None)))[4];
         assert_eq!(masked, f32::NEG_INFINITY);
+    }
+
+    /// Positions 8 and 9 in a ring of 6 rows, which holds positions 4 to 9.
+    #[test]
+    fn rows_of_a_ring_are_used_again() {
+        let entry = |token| Entry { token, sequence: 1, wants_logits: true };
+        let batch = PlacedBatch::new(&[entry(1), entry(2)], &[vec![], vec![0; 8]], PLAIN);
+        let rows = CacheRows { room: 64, ring: 6, window: Some(4) };
+        assert_eq!(batch.input_bytes(Input::KvRowsWindow, DType::I32, rows), integers([8, 9].into_iter()));
+        assert_eq!(batch.input_bytes(Input::KvRows, DType::I32, rows), integers([72, 73].into_iter()));
+        let mask = floats(&batch.input_bytes(Input::MaskWindow, DType::F32, rows));
+        let seen = |token: usize| (0..6).filter(|row| mask[6 * token + row] == 0.0).collect::<Vec<_>>();
+        assert_eq!([seen(0), seen(1)], [vec![0, 1, 2, 5], vec![0, 1, 2, 3]]);
     }
 
     /// Two texts in one batch: the prompt of the first sees itself, the second goes on behind its end.
@@ -300,9 +344,9 @@ mod tests {
         let held = [vec![], vec![7, 91, 90]];
         let entries = [entry(5, 0), entry(8, 1), entry(91, 0), entry(90, 0)];
         let batch = PlacedBatch::new(&entries, &held, TextRules { prefix: Some(&prefix), ..PLAIN });
-        let pairs = batch.input_bytes(Input::PositionPairs, DType::F32, 64, None);
+        let pairs = batch.input_bytes(Input::PositionPairs, DType::F32, rows(64, None));
         assert_eq!(pairs, integers([0, 1, 1, 1, 0, 2, 0, 1].into_iter()));
-        let mask = floats(&batch.input_bytes(Input::MaskPrefix, DType::F32, 64, None));
+        let mask = floats(&batch.input_bytes(Input::MaskPrefix, DType::F32, rows(64, None)));
         let seen = |row: usize| (0..64).filter(|j| mask[64 * row + j] == 0.0).collect::<Vec<_>>();
         assert_eq!([seen(0), seen(1), seen(2), seen(3)], [vec![0, 1], vec![0, 1, 2, 3], vec![0, 1], vec![0, 1, 2]]);
         assert!(mask.iter().all(|value| *value == 0.0 || *value == -10_000.0));
@@ -318,13 +362,13 @@ mod tests {
         let batch = |buckets| PlacedBatch::new(&entries, &[vec![]], TextRules { buckets, ..PLAIN });
         let found = |bytes: Vec<u8>, place: usize| i32::from_le_bytes(bytes.as_chunks::<4>().0[place]);
         let backwards = |batch: &PlacedBatch| {
-            let bytes = batch.input_bytes(Input::Buckets, DType::I32, 512, None);
+            let bytes = batch.input_bytes(Input::Buckets, DType::I32, rows(512, None));
             DISTANCES.map(|distance| found(bytes.clone(), batch.capacity * 500 + 500 - distance))
         };
         let [wide, narrow] = [batch(buckets(32, 128)), batch(buckets(16, 20))];
         assert_eq!(backwards(&wide), [0, 1, 7, 8, 15, 16, 21, 21, 26, 26, 29, 31, 31, 31]);
         assert_eq!(backwards(&narrow), [0, 1, 7, 8, 13, 14, 15, 15, 15, 15, 15, 15, 15, 15]);
-        let bytes = wide.input_bytes(Input::BucketsText, DType::I32, 512, None);
+        let bytes = wide.input_bytes(Input::BucketsText, DType::I32, rows(512, None));
         let before = DISTANCES.map(|distance| found(bytes.clone(), 501 * 500 + 500 - distance));
         assert_eq!(before, [0, 1, 7, 8, 9, 10, 11, 12, 13, 14, 14, 15, 15, 15]);
         let after = DISTANCES.map(|distance| found(bytes.clone(), distance));
@@ -365,11 +409,11 @@ mod tests {
         assert_eq!(batch(Pooling::First).outputs, [0]);
         assert_eq!(batch(Pooling::Last).outputs, [2]);
         let batch = batch(Pooling::Mean);
-        let shares = floats(&batch.input_bytes(Input::PoolShares, DType::F32, 64, None));
+        let shares = floats(&batch.input_bytes(Input::PoolShares, DType::F32, rows(64, None)));
         assert_eq!(shares, [1.0 / 3.0; 3]);
-        let wide = batch.input_bytes(Input::PoolShares, DType::F64, 64, None);
+        let wide = batch.input_bytes(Input::PoolShares, DType::F64, rows(64, None));
         assert_eq!((wide.len(), &wide[16..]), (24, &(1f64 / 3.0).to_le_bytes()[..]));
-        assert_eq!(floats(&batch.input_bytes(Input::MaskText, DType::F32, 64, None)), [0.0; 9]);
-        assert_eq!(batch.input_bytes(Input::PoolBatch, DType::I32, 64, None), [0; 4]);
+        assert_eq!(floats(&batch.input_bytes(Input::MaskText, DType::F32, rows(64, None))), [0.0; 9]);
+        assert_eq!(batch.input_bytes(Input::PoolBatch, DType::I32, rows(64, None)), [0; 4]);
     }
 }

@@ -1,5 +1,6 @@
 //! A plan with its buffers: steps that a device can execute as they are.
 
+use super::cache::State;
 use crate::device::{ARENA_ALIGN_BYTES, Buffer, Device, Rooms, Step, Tensor, Usage};
 use crate::error::Result;
 use crate::plan::{Place, Plan, WeightUses};
@@ -7,7 +8,7 @@ use crate::weights::Weights;
 use std::collections::HashMap;
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_graph::{Input, Origin, TensorType, ValueId};
+use trueup_graph::{Input, Origin, StateKind, TensorType, ValueId};
 
 /// The part of free memory that weights leave to others: one in so many bytes.
 const FREE_SHARE: u64 = 16;
@@ -49,7 +50,7 @@ pub(super) struct Buffers {
     rooms: HashMap<usize, Rooms>,
     /// Bytes of inputs on each device: of the plan that has most, of those that room was found for.
     inputs: HashMap<usize, usize>,
-    pub(super) states: HashMap<(usize, String), Tensor>,
+    pub(super) states: HashMap<(usize, String), State>,
 }
 
 impl Buffers {
@@ -76,7 +77,7 @@ impl Buffers {
             let taken = |bytes: usize| device.taken_bytes(bytes as u64);
             let arena = taken(plan.arena_bytes(index)).saturating_sub(taken(self.arena_bytes(index)));
             let others = held().filter(|value| match value.origin {
-                Origin::State => !self.states.contains_key(&(index, value.name.clone())),
+                Origin::State(_) => !self.states.contains_key(&(index, value.name.clone())),
                 Origin::Input(_) => true,
                 Origin::Weight | Origin::Node(_) => false,
             });
@@ -135,7 +136,7 @@ impl Buffers {
                 let value = plan.graph().value(id);
                 let tensor = match value.origin {
                     Origin::Weight => weights.tensor(device, &value.name, &value.ty)?,
-                    Origin::State => self.state(device, &value.name, &value.ty, weights)?,
+                    Origin::State(kind) => self.state(device, &value.name, (kind, &value.ty), weights)?,
                     Origin::Input(input) => {
                         let tensor = alloc(&*weights.devices()[device], &value.ty, Usage::Input)?;
                         inputs.push((input, device, tensor.clone()));
@@ -180,13 +181,19 @@ impl Buffers {
         }
     }
 
-    fn state(&mut self, device: usize, name: &str, ty: &TensorType, weights: &Weights) -> Result<Tensor> {
+    fn state(
+        &mut self,
+        device: usize,
+        name: &str,
+        (kind, ty): (StateKind, &TensorType),
+        weights: &Weights,
+    ) -> Result<Tensor> {
         let key = (device, name.to_owned());
-        if let Some(tensor) = self.states.get(&key) {
+        if let Some(State { tensor, .. }) = self.states.get(&key) {
             return Ok(tensor.clone());
         }
         let tensor = alloc(&*weights.devices()[device], ty, Usage::State)?;
-        self.states.insert(key, tensor.clone());
+        self.states.insert(key, State { kind, tensor: tensor.clone() });
         Ok(tensor)
     }
 
@@ -215,7 +222,7 @@ fn input_bytes(plan: &Plan, device: usize) -> usize {
 /// plus the growth of the cache compared with `plan`. The plans share their memory for intermediate results.
 fn later_bytes(plan: &Plan, largest: &[Plan], index: usize, beside: u64) -> u64 {
     let cache = |plan: &Plan| {
-        let states = plan.held(index).map(|id| plan.graph().value(id)).filter(|value| value.origin == Origin::State);
+        let states = plan.held(index).map(|id| plan.graph().value(id)).filter(|value| value.origin.is_state());
         states.map(|value| value.ty.bytes() as u64).fold(0, u64::saturating_add)
     };
     let most = |bytes: &dyn Fn(&Plan) -> u64| largest.iter().map(bytes).max().unwrap_or(0);

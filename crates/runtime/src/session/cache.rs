@@ -16,7 +16,7 @@ use crate::device::{Device, Tensor, Usage};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use trueup_formats::counted;
-use trueup_graph::{TensorType, is_recurrent_state};
+use trueup_graph::{StateKind, TensorType};
 
 /// Positions that a new cache has room for, and the least that it grows by.
 pub const ROOM_FIRST: usize = 256;
@@ -30,6 +30,24 @@ pub fn room_of(length: usize, most: usize) -> usize {
 /// What memory of this machine is for while a cache grows, and the remedy if there is none.
 const GROWING: &str = "a growing KV cache; reduce the context (-c)";
 
+/// A state of all sequences.
+#[derive(Clone)]
+pub struct State {
+    pub kind: StateKind,
+    pub tensor: Tensor,
+}
+
+/// The rooms of a cache: rows of each sequence.
+#[derive(Clone, Copy)]
+pub struct Rooms {
+    /// There now.
+    pub now: usize,
+    /// At most.
+    pub most: usize,
+    /// At most in a [ring](StateKind::Ring).
+    pub ring: usize,
+}
+
 /// Why a cache did not grow.
 pub struct NotGrown {
     pub error: Error,
@@ -38,23 +56,23 @@ pub struct NotGrown {
 }
 
 impl Buffers {
-    /// Makes room for sequences of `length` tokens where there is some for `room`, and at most for `most`: more than
-    /// asked for, where memory allows. The new room. Steps bound before still point to the old cache and must be
-    /// dropped first.
+    /// Makes room for sequences of `length` tokens: more than asked for, where memory allows. The new room. Steps bound
+    /// before still point to the old cache and must be dropped first.
     pub fn grow_cache(
         &mut self,
         length: usize,
-        (room, most): (usize, usize),
+        rooms: Rooms,
         devices: &[Arc<dyn Device>],
     ) -> std::result::Result<usize, NotGrown> {
+        let Rooms { now, most, ring } = rooms;
         let least = room_of(length, most);
-        let comfortable = room_of(least.max(room + ROOM_FIRST.max(room / 2)), most);
-        let new = if self.expect_cache(comfortable, devices).is_ok() { comfortable } else { least };
-        self.expect_cache(new, devices).map_err(|error| NotGrown { error, is_lost: false })?;
+        let comfortable = room_of(least.max(now + ROOM_FIRST.max(now / 2)), most);
+        let new = if self.expect_cache(comfortable, ring, devices).is_ok() { comfortable } else { least };
+        self.expect_cache(new, ring, devices).map_err(|error| NotGrown { error, is_lost: false })?;
         let keys: Vec<(usize, String)> = self.states.keys().cloned().collect();
         for (count, key) in keys.iter().enumerate() {
-            let Err(error) = self.resize(key, new, devices) else { continue };
-            let is_lost = keys.iter().take(count).any(|key| self.resize(key, room, devices).is_err());
+            let Err(error) = self.resize(key, (new, ring), devices) else { continue };
+            let is_lost = keys.iter().take(count).any(|key| self.resize(key, (now, ring), devices).is_err());
             if is_lost {
                 self.states.clear();
             }
@@ -65,15 +83,18 @@ impl Buffers {
 
     /// Fails where a device that can tell has no memory for so much room: all tensors of the cache, and one of them a
     /// second time.
-    fn expect_cache(&self, room: usize, devices: &[Arc<dyn Device>]) -> Result<()> {
+    fn expect_cache(&self, room: usize, ring: usize, devices: &[Arc<dyn Device>]) -> Result<()> {
         for (index, device) in devices.iter().enumerate() {
             let about = device.about();
             let Some((_, free)) = about.memory else { continue };
             let taken = |ty: &TensorType| device.taken_bytes(ty.bytes() as u64);
-            let own = || self.states.iter().filter(|((on, _), _)| *on == index).map(|(_, tensor)| &tensor.ty);
-            let more =
-                own().map(|ty| taken(&with_room(ty, room)).saturating_sub(taken(ty))).fold(0, u64::saturating_add);
-            let needed = more.saturating_add(own().map(taken).max().unwrap_or(0));
+            let own = || self.states.iter().filter(|((on, _), _)| *on == index).map(|(_, state)| state);
+            let more = own().map(|state| {
+                let ty = &state.tensor.ty;
+                taken(&state.kind.with_room(ty, room, ring)).saturating_sub(taken(ty))
+            });
+            let largest = own().map(|state| taken(&state.tensor.ty)).max();
+            let needed = more.fold(0, u64::saturating_add).saturating_add(largest.unwrap_or(0));
             if needed > free {
                 let positions = counted(room, "position");
                 let what = format!("a KV cache of {positions} needs another");
@@ -84,10 +105,18 @@ impl Buffers {
         Ok(())
     }
 
-    /// Brings one tensor of the cache into a buffer with so much room.
-    fn resize(&mut self, key: &(usize, String), room: usize, devices: &[Arc<dyn Device>]) -> Result<()> {
-        let (Some(old), Some(device)) = (self.states.get(key), devices.get(key.0)) else { return Ok(()) };
-        let ty = with_room(&old.ty, room);
+    /// Brings one tensor of the cache into a buffer with so much room; a ring has at most `ring` rows. A ring that has
+    /// fewer rows has not been full yet, so its rows keep their places.
+    fn resize(
+        &mut self,
+        key: &(usize, String),
+        (room, ring): (usize, usize),
+        devices: &[Arc<dyn Device>],
+    ) -> Result<()> {
+        let (Some(State { kind, tensor: old }), Some(device)) = (self.states.get(key), devices.get(key.0)) else {
+            return Ok(());
+        };
+        let (kind, ty) = (*kind, kind.with_room(&old.ty, room, ring));
         if ty == old.ty {
             return Ok(());
         }
@@ -96,19 +125,9 @@ impl Buffers {
         device.download(old, &mut bytes)?;
         device.upload(&moved(&bytes, &old.ty, &ty, &**device)?, &new)?;
         device.sync()?;
-        self.states.insert(key.clone(), new);
+        self.states.insert(key.clone(), State { kind, tensor: new });
         Ok(())
     }
-}
-
-/// A tensor of the cache, `[width, room, sequences]`, with another room. A recurrent state, `[width, 1, slots]`, stays
-/// as it is.
-fn with_room(ty: &TensorType, room: usize) -> TensorType {
-    if is_recurrent_state(ty) {
-        return *ty;
-    }
-    let [width, _, sequences, _] = ty.shape.sizes();
-    TensorType::new(ty.dtype, &[width, room, sequences])
 }
 
 /// The rows of each sequence, as far as there is room for them, behind each other with another room.

@@ -56,7 +56,7 @@ impl Session {
         let bound = &self.plans[index].1;
         let (devices, batches, ranges) = (self.weights.devices(), self.batches, self.ranges.as_ref());
         let run = Run { bound, devices, batch: &batch, batches, ranges };
-        run.upload(self.room, self.sizes.window)?;
+        run.upload(self.rows())?;
         run.execute(observer)?;
         self.sources[sequence] = ids.len();
         self.batches += 1;

@@ -5,8 +5,9 @@ use super::{Entry, Session};
 use crate::error::Result;
 
 impl Session {
-    /// Forgets the tokens of a sequence from number `len` on; 0 forgets all. A recurrent state cannot go back: the next
-    /// computation of the sequence first computes the tokens that are left again.
+    /// Forgets the tokens of a sequence from number `len` on; 0 forgets all. A recurrent state cannot go back, nor can
+    /// layers with a sliding window by more than [`SessionOptions::rewind`](super::SessionOptions::rewind) tokens: the
+    /// next computation of the sequence first computes the tokens that are left again.
     pub fn truncate(&mut self, sequence: usize, len: usize) {
         self.cut(sequence, len);
         self.expected[sequence] = 0;
@@ -42,13 +43,24 @@ impl Session {
         if self.sizes.is_recurrent {
             return if same == self.len(sequence) && self.seen[sequence] == same { same } else { 0 };
         }
+        if !self.has_window(sequence, same) {
+            return 0;
+        }
         let Some(prefix) = self.model().model().spec().prefix() else { return same };
         let division = Division::new(prefix, text.iter().copied());
         let alike = self.divisions[sequence][..same].iter().take_while(|held| **held == division).count();
         division.common(alike)
     }
 
-    /// Computes the recurrent states of cut sequences again, so that the next computation does not have to.
+    /// Whether layers with a sliding window hold what a token at position `len` sees: their rings have lost the
+    /// positions that lie a whole ring before the last that was written.
+    pub(super) fn has_window(&self, sequence: usize, len: usize) -> bool {
+        let Some(window) = self.sizes.window else { return true };
+        let (written, ring) = (self.written[sequence], self.sizes.ring);
+        written <= ring || (written - ring).saturating_add(window) <= len.saturating_add(1)
+    }
+
+    /// Computes the states of cut sequences again if that is necessary, so that the next computation does not have to.
     pub fn catch_up(&mut self) -> Result<()> {
         let length = |session: &Session, sequence: usize| session.len(sequence).max(session.expected[sequence]);
         (0..self.sequences())
@@ -71,21 +83,23 @@ impl Session {
         entries.iter().map(|entry| is_long(entry.sequence)).collect()
     }
 
-    /// Computes the tokens of a sequence again if its recurrent state has seen others, or if they were computed with
-    /// other factors of LongRoPE.
+    /// Computes the tokens of a sequence again if its recurrent state has seen others, if rings have lost some of them,
+    /// or if they were computed with other factors of LongRoPE.
     pub(super) fn recompute(&mut self, sequence: usize, is_long: bool) -> Result<()> {
-        let is_stale = self.sizes.is_recurrent && self.seen[sequence] != self.len(sequence);
+        let len = self.len(sequence);
+        let is_stale = self.sizes.is_recurrent && self.seen[sequence] != len || !self.has_window(sequence, len);
         if !is_stale && self.is_long[sequence] == is_long {
             return Ok(());
         }
         let (held, batches) = (std::mem::take(&mut self.tokens[sequence]), self.batches);
         let has_changed = std::mem::replace(&mut self.is_long[sequence], is_long) != is_long;
-        self.seen[sequence] = 0;
+        (self.seen[sequence], self.written[sequence]) = (0, 0);
         let again = |token: &u32| Entry { token: *token, sequence, wants_logits: false };
         let again: Vec<Entry> = held.iter().map(again).collect();
         for chunk in again.chunks(self.sizes.prompt_chunk) {
             if let Err(error) = self.compute_chunk(chunk, None, None, &mut Vec::new()) {
-                // Rows of the cache with other factors are lost.
+                // Rows of the cache with other factors are lost, and rows of rings.
+                self.written[sequence] = usize::MAX;
                 self.tokens[sequence] = if has_changed { Vec::new() } else { held };
                 self.divisions[sequence].truncate(self.tokens[sequence].len());
                 self.seen[sequence] = usize::MAX;

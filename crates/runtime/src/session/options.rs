@@ -36,6 +36,10 @@ pub struct SessionOptions {
     pub activation: Option<DType>,
     /// Tokens computed at once; longer batches are cut, but those of models whose prompts see themselves.
     pub prompt_chunk: usize,
+    /// How many tokens a sequence can be truncated by without being computed again, in a model with a sliding window.
+    /// Its layers with a window keep the window and so many positions more (at least `prompt_chunk`), rather than all
+    /// positions of the context.
+    pub rewind: usize,
     /// Tokens of the longest text that the encoder of an encoder-decoder model will read, if known. Memory for its
     /// intermediate results is kept free when weights are placed. `None`: [`SessionOptions::prompt_chunk`] tokens; a
     /// longer text needs memory that is free when it is read.
@@ -55,6 +59,7 @@ impl Default for SessionOptions {
             kv: None,
             activation: None,
             prompt_chunk: 512,
+            rewind: CONTEXT_DEFAULT,
             source: None,
             fusion: true,
             ranges: false,
@@ -67,8 +72,11 @@ impl Default for SessionOptions {
 pub(super) struct Sizes {
     /// Tokens that a sequence can hold.
     pub context: usize,
-    /// Rows of the cache for each sequence at most: `context`, rounded up to the unit of plans.
+    /// Rows of the cache for each sequence at most: `context`, rounded up to the unit of plans. In a model that has only
+    /// layers with a sliding window, `ring`.
     pub room: usize,
+    /// The same in layers with a sliding window.
+    pub ring: usize,
     /// The longest text with the short factors of LongRoPE; `None` without LongRoPE.
     pub original_context: Option<usize>,
     pub sequences: usize,
@@ -123,9 +131,14 @@ impl Sizes {
             ));
         }
         spec.cached_head_sizes().try_for_each(|size| expect_heads_of_blocks(kv, size))?;
+        let ring = spec.window().map_or(room, |window| {
+            let rows = window.saturating_add(options.rewind.max(options.prompt_chunk));
+            rows.min(room).next_multiple_of(CAPACITY_UNIT)
+        });
         Ok(Sizes {
             context,
-            room,
+            room: if spec.has_only_windows() { ring } else { room },
+            ring,
             original_context: spec.original_context(),
             sequences: options.sequences,
             kv,
@@ -150,7 +163,7 @@ impl Sizes {
     /// The positions of the KV cache in the plan for sequences of up to `length` tokens. Always the same without a
     /// cache, so that plans are reused.
     pub fn capacity(&self, length: usize) -> usize {
-        if self.has_kv_cache { length.max(1).next_multiple_of(CAPACITY_UNIT) } else { CAPACITY_UNIT }
+        if self.has_kv_cache { length.max(1).next_multiple_of(CAPACITY_UNIT).min(self.room) } else { CAPACITY_UNIT }
     }
 
     /// Whether there is room for a batch of `tokens` tokens, `outputs` of them with logits, in sequences of up to
@@ -237,7 +250,7 @@ impl Sizes {
         })?;
         let fused = self.fused(weights, &devices, key, room)?;
         let plan = Plan::over(fused, &devices, count, &homes).map_err(|error| self.with_help(error, &devices))?;
-        Ok(plan.of_cache(room, self.room))
+        Ok(plan.with_cache_max(self.room, self.ring))
     }
 
     /// An error about nodes that no device computes, with what to do.
@@ -265,6 +278,7 @@ impl Sizes {
             outputs,
             capacity,
             context: room,
+            ring: self.ring.min(room),
             sequences: self.sequences,
             streams,
             is_long,

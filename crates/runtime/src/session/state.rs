@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! rows       [width, room, sequences]   keys and values of its tokens or of its encoder's text: row by row
+//! ring       [width, ring, sequences]   the same for layers with a sliding window; position p is in row p % ring
 //! recurrent  [elements, 1, slots]       slot sequence + 1; slot 0 stays zero
 //! ```
 //!
-//! Layers with a sliding window keep the rows of all positions, so any beginning of a sequence can be copied. A
-//! recurrent state exists for the last token only: a shorter copy is computed again from its tokens.
+//! Rows of all positions allow copies of any beginning of a sequence. A ring has lost the oldest positions, and a
+//! recurrent state exists for the last token only: a copy that needs more is computed again from its tokens.
 //!
 //! Rows are addressed in two places: `Input::KvRows` (`batch.rs`) says where the row of a token is written, and the
 //! operators that read a cache (`kv_scores`, `kv_mix`, `kv_attention`) begin at row `sequence * room`. With a block
@@ -14,7 +15,7 @@
 //! sequence, `KvRows` by rows of these blocks, growth (`cache.rs`) by further blocks, and in the verifier both rules
 //! (`running.rs`, `cached.rs`).
 
-use super::cache::zeros;
+use super::cache::{State, zeros};
 use super::division::Division;
 use super::{PlanKey, Session};
 use crate::device::Tensor;
@@ -24,7 +25,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use trueup_formats::counted;
-use trueup_graph::{TensorType, is_recurrent_state};
+use trueup_graph::{StateKind, TensorType};
 
 /// Further tokens that another sequence must hold before they are copied: fewer are computed as fast.
 const SHARED_MIN: usize = 16;
@@ -46,6 +47,8 @@ struct Facts {
     divisions: Vec<Division>,
     source: usize,
     is_long: bool,
+    /// Positions that have been written; see [`Session`].
+    written: usize,
 }
 
 impl Snapshot {
@@ -69,8 +72,8 @@ impl fmt::Debug for Snapshot {
 impl Session {
     /// Copies the first `len` tokens of sequence `from` and their states to sequence `to`, replacing its contents. Both
     /// then continue independently, and their results are bit-identical to computing all tokens in each.
-    /// What the encoder has read is copied too. A recurrent state of fewer tokens than `from` holds is computed again
-    /// by the next computation, as after [`Session::truncate`].
+    /// What the encoder has read is copied too. States that cannot go back to fewer tokens than `from` holds are computed
+    /// again by the next computation, as after [`Session::truncate`].
     ///
     /// # Errors
     /// A sequence does not exist; `from` holds fewer tokens; the model is an encoder, which keeps no states; or the
@@ -93,7 +96,7 @@ impl Session {
         }
         self.release(to);
         let facts = self.facts(from, len);
-        let is_current = !self.sizes.is_recurrent || self.seen[from] == len;
+        let is_current = (!self.sizes.is_recurrent || self.seen[from] == len) && self.has_window(from, len);
         for ((device, _), state) in self.buffers.states.iter().filter(|_| is_current) {
             let device = &*self.weights.devices()[*device];
             if let Some((source, target)) = facts.part(state, from).zip(facts.part(state, to)) {
@@ -104,7 +107,7 @@ impl Session {
         Ok(())
     }
 
-    /// Copies what a sequence holds to the host. A recurrent state that has seen other tokens is computed again first.
+    /// Copies what a sequence holds to the host. States that hold other tokens are computed again first.
     ///
     /// # Errors
     /// The sequence does not exist, the model is an encoder, there is too little memory, or the device fails.
@@ -151,7 +154,7 @@ impl Session {
             let Some((_, bytes)) = parts.get(key).filter(|(ty, _)| *ty == part.ty) else {
                 let (name, ty) = (&key.1, part.ty);
                 return Err(Error::Request(format!(
-                    "the snapshot has no state {name} of type {ty}; take it in a session with the same KV cache and activation types"
+                    "the snapshot has no state {name} of type {ty}; take it in a session with the same KV cache and activation types and the same `rewind`"
                 )));
             };
             targets.push((key.0, part, bytes));
@@ -220,12 +223,14 @@ impl Session {
             divisions: divisions[..len.min(divisions.len())].to_vec(),
             source: self.sources[sequence],
             is_long: self.is_long[sequence],
+            written: self.written[sequence],
         }
     }
 
-    /// Notes what a sequence holds from now on, and whether its recurrent states are those of its last token.
+    /// Notes what a sequence holds from now on, and whether its states are those of these tokens.
     fn hold(&mut self, sequence: usize, facts: Facts, is_current: bool) {
         self.seen[sequence] = if is_current { facts.tokens.len() } else { usize::MAX };
+        self.written[sequence] = if is_current { facts.written } else { usize::MAX };
         self.tokens[sequence] = facts.tokens;
         self.divisions[sequence] = facts.divisions;
         self.sources[sequence] = facts.source;
@@ -239,13 +244,18 @@ impl Facts {
         self.tokens.len().max(self.source)
     }
 
-    /// The part of a state that belongs to a sequence: its first rows, or its slot; `None` if it has written nothing.
-    fn part(&self, state: &Tensor, sequence: usize) -> Option<Tensor> {
-        let [width, room, ..] = state.ty.shape.sizes();
-        let (first, rows) =
-            if is_recurrent_state(&state.ty) { (sequence + 1, 1) } else { (sequence * room, self.rows()) };
-        let ty = TensorType::new(state.ty.dtype, &[width, rows]);
-        let offset_bytes = first * TensorType::new(state.ty.dtype, &[width]).bytes();
-        (self.rows() > 0).then(|| Tensor { buffer: state.buffer.clone(), offset_bytes, ty })
+    /// The part of a state that belongs to a sequence: its first rows, all rows of a ring that has been full, or its
+    /// slot; `None` if it has written nothing.
+    fn part(&self, state: &State, sequence: usize) -> Option<Tensor> {
+        let State { kind, tensor } = state;
+        let [width, room, ..] = tensor.ty.shape.sizes();
+        let (first, rows) = match kind {
+            StateKind::Ring if self.written > room => (sequence * room, room),
+            StateKind::Rows | StateKind::Ring => (sequence * room, self.rows()),
+            StateKind::Recurrent => (sequence + 1, 1),
+        };
+        let ty = TensorType::new(tensor.ty.dtype, &[width, rows]);
+        let offset_bytes = first * TensorType::new(tensor.ty.dtype, &[width]).bytes();
+        (self.rows() > 0).then(|| Tensor { buffer: tensor.buffer.clone(), offset_bytes, ty })
     }
 }

@@ -9,6 +9,7 @@ mod mapped;
 mod relatives;
 mod requests;
 mod rest;
+mod rings;
 mod room;
 mod shifting;
 mod states;

@@ -69,6 +69,7 @@ pub(super) fn graphs(model: &ModelFile) -> Result<Vec<Graph>> {
             outputs: 1,
             capacity: context,
             context,
+            ring: context,
             sequences: 1,
             streams: 1,
             is_long: false,

@@ -70,6 +70,8 @@ pub(super) fn run(
         context: Some(context),
         kv: options.kv,
         prompt_chunk: chunk,
+        // Traces have scores in the order of positions.
+        rewind: usize::MAX,
         fusion: options.fusion && fused,
         ..SessionOptions::default()
     };
@@ -164,5 +166,5 @@ fn result_of(seen: &Seen<'_>) -> Result<Vec<f64>> {
 /// The rows of the cache that a `kv_store` wrote, by the place of each token in its sequence.
 pub(super) fn stored_rows(seen: &Seen<'_>) -> Vec<usize> {
     let room = seen.graph.value(seen.node().output).ty.shape[1];
-    seen.tokens.iter().map(|token| token.sequence * room + token.position).collect()
+    seen.tokens.iter().map(|token| token.sequence * room + token.position % room).collect()
 }

@@ -18,7 +18,7 @@ use crate::explain::{Before, explain};
 use crate::operand::Operand;
 use crate::precision::{LAMBDA, Precision};
 use crate::record::result_shape;
-use crate::running::{Inputs, last_uses};
+use crate::running::{CacheRows, Inputs, last_uses};
 use crate::scene::{Given, Scene, usages};
 use crate::statistics::{Expected, Statistics, Tally};
 use crate::verdict::{Gate, Verdict};
@@ -91,13 +91,15 @@ impl Walk {
 
     /// Starts the step that computes these tokens, in nodes as the program fused them.
     pub fn begin(&mut self, entries: &[Entry], program: &Program) -> Result<()> {
-        self.inputs = Some(Inputs::new(&self.model, entries, &mut self.texts, self.room));
+        let rows = CacheRows { room: self.room, ring: self.room };
+        self.inputs = Some(Inputs::new(&self.model, entries, &mut self.texts, rows));
         let length = self.texts.iter().map(Vec::len).max().unwrap_or(1);
         let batch = Batch {
             tokens: entries.len(),
             outputs: entries.len(),
             capacity: length.next_multiple_of(CAPACITY_UNIT),
             context: self.room,
+            ring: self.room,
             sequences: 1,
             streams: 1,
             is_long: self.is_long,
@@ -164,7 +166,7 @@ impl Walk {
             Origin::Weight => {
                 Value::certain(HostTensor::stored(value.ty, self.model.tensor_bytes(&value.name)?.into_owned()))
             }
-            Origin::State => match self.caches.get(&value.name) {
+            Origin::State(_) => match self.caches.get(&value.name) {
                 Some(cache) => cache.clone(),
                 None => Value::certain(HostTensor::stored(value.ty, vec![0; value.ty.bytes()])),
             },

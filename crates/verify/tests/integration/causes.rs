@@ -146,8 +146,8 @@ impl Decorator for Misled {
 fn activations_of_another_node_are_named_with_that_node() {
     let (_directory, model) = model(DType::Q8_0);
     let (activation, kv, stage) = (DType::F32, DType::F16, Stage::Decoder { source: 0 });
-    let (tokens, outputs, capacity, context, sequences, streams, is_long) = (1, 1, 64, 64, 1, 1, false);
-    let batch = Batch { tokens, outputs, capacity, context, sequences, streams, is_long, stage, activation, kv };
+    let (tokens, outputs, capacity, context, ring, sequences, streams, is_long) = (1, 1, 64, 64, 64, 1, 1, false);
+    let batch = Batch { tokens, outputs, capacity, context, ring, sequences, streams, is_long, stage, activation, kv };
     let graph = model.model().graph(&batch).unwrap();
     let place = |name: &str| graph.nodes().iter().position(|node| node.name == name).unwrap();
     let nodes = [place("ffn_gate-1"), place("attn_out-1")];

@@ -8,6 +8,7 @@ mod planted;
 mod plants;
 mod replanted;
 mod reports;
+mod rings;
 mod routing;
 #[allow(dead_code, reason = "the runtime's tests use more of it")]
 #[path = "../../../runtime/tests/integration/tiny_model.rs"]

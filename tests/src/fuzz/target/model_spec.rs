@@ -77,8 +77,8 @@ pub fn graph_of(spec: &ModelSpec, path: &Path) -> Result<Answer, String> {
     let model = later(Model::from_gguf(&metadata, &tensors, path), "a model with all its tensors is refused")?;
     let context = spec.context_length().min(CONTEXT_MAX);
     let (activation, kv, stage) = (DType::F32, DType::F16, spec.decoder_stage(context));
-    let (tokens, outputs, capacity, sequences, streams, is_long) = (2, 1, context, 2, 1, false);
-    let batch = Batch { tokens, outputs, capacity, context, sequences, streams, is_long, stage, activation, kv };
+    let (tokens, outputs, capacity, ring, sequences, streams, is_long) = (2, 1, context, context, 2, 1, false);
+    let batch = Batch { tokens, outputs, capacity, context, ring, sequences, streams, is_long, stage, activation, kv };
     let stages = spec.has_encoder().then_some(Stage::Encoder).into_iter().chain([stage]);
     for stage in stages {
         if let Err(problem) = model.graph(&Batch { stage, ..batch }) {
