@@ -77,6 +77,7 @@ impl Rule for KvAttention {
             cases.push(case(plain, DType::Q8_0, shape, DType::F16, |first| Fill::Window(first, 5)));
         }
         cases.extend(as_in_layers());
+        cases.extend(rings());
         cases
     }
 }
@@ -141,6 +142,16 @@ fn as_in_layers() -> Vec<Case> {
     let long = [64, 64, 2, 1, 1, 1100, 1120, 1];
     let long = [DType::F16, DType::Q8_0].map(|cache| case(op, cache, long, DType::F32, Fill::Causal));
     in_layers.chain(extremes()).chain([DType::F32, DType::F16].map(endless)).chain(tiny()).chain(long).collect()
+}
+
+/// Windows that wrap around the end of a ring: in a few tokens of several sequences, a prompt and one token.
+fn rings() -> impl Iterator<Item = Case> {
+    let sizes = [[64, 64, 8, 2, 7, 64, 128, 3], [64, 64, 8, 2, 70, 192, 192, 1], [128, 128, 8, 2, 1, 1088, 1088, 1]];
+    let all = [DType::F32, DType::F16, DType::Q8_0].into_iter().flat_map(move |cache| sizes.map(|size| (cache, size)));
+    all.map(|(cache, sizes)| {
+        let (op, capacity) = (KvAttention { scale: 0.125, max_bias: 0.0 }, sizes[5] as i32);
+        case(op, cache, sizes, DType::F32, |_| Fill::Ring(2 * capacity - 4, capacity / 3))
+    })
 }
 
 /// A prompt on a cache whose every seventh value is infinite, where no token looks.

@@ -85,6 +85,12 @@ fn numbers(ty: &TensorType, fill: &Fill, seed: u64) -> Result<Vec<f64>, String> 
         Fill::Window(first, window) => {
             mask(ty, first, |ahead| if ahead <= -i64::from(window) { f64::NEG_INFINITY } else { 0.0 })
         }
+        Fill::Ring(first, window) => {
+            let rows = ty.shape[0].max(1) as i64;
+            let back = |index: usize| i64::from(first) + (index as i64 / rows) - (index as i64 % rows);
+            let is_seen = |index: usize| back(index).rem_euclid(rows) < i64::from(window);
+            (0..len).map(|index| if is_seen(index) { 0.0 } else { f64::NEG_INFINITY }).collect()
+        }
         Fill::Holes(first, period) => {
             let seen = mask(ty, first, |_| 0.0).into_iter().enumerate();
             let hidden = |index: usize| is_last_of(index % ty.shape[0], period);
@@ -255,6 +261,8 @@ mod tests {
         assert_eq!(values, [-1.0, 0.0, none, none, -2.0, -1.0, 0.0, none]);
         let values = filled(DType::F32, &[4, 2], Fill::Holes(1, 2), 1);
         assert_eq!(values, [0.0, none, none, none, 0.0, none, 0.0, none]);
+        let values = filled(DType::F32, &[4, 2], Fill::Ring(8, 3), 1);
+        assert_eq!(values, [0.0, none, 0.0, 0.0, 0.0, 0.0, none, 0.0], "positions 6, 7, 8 and 7, 8, 9");
         let values = filled(DType::F16, &[2, 4], Fill::Endless(1.0, 2), 1);
         let endless: Vec<bool> = values.iter().map(|value| *value == f64::INFINITY).collect();
         assert_eq!(endless, [false, false, true, true, false, false, true, true]);

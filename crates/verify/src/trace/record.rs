@@ -73,7 +73,8 @@ pub fn record(
         Follow::Greedy(count) => *count,
         Follow::Given(ids) => ids.len(),
     };
-    let mut session = Session::new(weights.clone(), options)?;
+    // Traces have scores in the order of positions.
+    let mut session = Session::new(weights.clone(), &SessionOptions { rewind: usize::MAX, ..*options })?;
     session.expect_length(0, prompt.len().saturating_add(further));
     let (profiles, fused, tokens) = (Vec::new(), Vec::new(), Vec::new());
     let mut recorder = Recorder { selects, sink, profiles, fused, tokens, kv: DType::F16 };

@@ -48,6 +48,7 @@ fn filled(ty: TensorType, fill: Fill, seed: u64) -> HostTensor {
         Fill::Constant(number) => vec![number; ty.shape.elements()],
         Fill::Causal(_)
         | Fill::Window(..)
+        | Fill::Ring(..)
         | Fill::Holes(..)
         | Fill::Endless(..)
         | Fill::Distances(_)
