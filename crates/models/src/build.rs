@@ -26,11 +26,10 @@ pub struct Batch {
     pub outputs: usize,
     /// KV cache positions that attention reads: at least the longest sequence, at most `context`.
     pub capacity: usize,
-    /// Positions of the KV cache of each sequence.
+    /// Rows of the KV cache of each sequence.
     pub context: usize,
-    /// Rows of the KV cache of each sequence in layers with a sliding window, at most `context`. With fewer rows than
-    /// positions, the rows are a [ring](StateKind::Ring), which has at least the rows of a window and of the batch's
-    /// tokens.
+    /// The same in layers with a sliding window, at most `context`. With fewer rows than positions, the rows are a
+    /// [ring](StateKind::Ring), which has at least the rows of the window of every token of the batch.
     pub ring: usize,
     /// Sequences of the KV cache.
     pub sequences: usize,

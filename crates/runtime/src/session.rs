@@ -34,7 +34,7 @@ pub use batch::{CAPACITY_UNIT, Entry, TokenPlace};
 use batch::{CacheRows, PlacedBatch, TextRules};
 use bound::{BoundPiece, BoundPlan, Buffers};
 pub use cache::ROOM_FIRST;
-use cache::{NotGrown, Rooms, room_of};
+use cache::{Limits, NotGrown, room_of};
 use division::Division;
 use options::Sizes;
 pub(crate) use options::longer;
@@ -79,8 +79,8 @@ pub struct Session {
     /// Tokens that the recurrent state of each sequence has seen. Where it differs from the tokens that the sequence
     /// holds, the state is computed again from the start.
     seen: Vec<usize>,
-    /// Positions of each sequence that have been written since it was empty: rings hold the last of them.
-    written: Vec<usize>,
+    /// The first position of each sequence that rings still hold: rows of those before were written again.
+    first: Vec<usize>,
     /// Whether the cache of each sequence was computed with the long factors of LongRoPE.
     is_long: Vec<bool>,
     /// The announced length of each sequence; see [`Session::expect_length`].
@@ -140,7 +140,7 @@ impl Session {
             tokens: Vec::new(),
             sources: vec![0; sizes.sequences],
             seen: vec![0; sizes.sequences],
-            written: vec![0; sizes.sequences],
+            first: vec![0; sizes.sequences],
             is_long: vec![false; sizes.sequences],
             expected: vec![0; sizes.sequences],
             divisions: Vec::new(),
@@ -401,7 +401,8 @@ impl Session {
         // A computation that fails may have changed states.
         for token in &batch.tokens {
             self.seen[token.sequence] = usize::MAX;
-            self.written[token.sequence] = self.written[token.sequence].max(token.position + 1);
+            let first = (token.position + 1).saturating_sub(self.sizes.ring);
+            self.first[token.sequence] = self.first[token.sequence].max(first);
         }
         run.execute(observer)?;
         if entries.iter().any(|entry| entry.wants_logits) {
@@ -483,8 +484,8 @@ impl Session {
     /// Makes room in the cache for sequences of so many tokens.
     fn grow_cache(&mut self, length: usize) -> Result<()> {
         self.plans.clear();
-        let rooms = Rooms { now: self.room, most: self.sizes.room, ring: self.sizes.ring };
-        match self.buffers.grow_cache(length, rooms, self.weights.devices()) {
+        let limits = Limits { now: self.room, most: self.sizes.room, ring: self.sizes.ring };
+        match self.buffers.grow_cache(length, limits, self.weights.devices()) {
             Ok(room) => self.room = room,
             Err(NotGrown { error, is_lost }) => {
                 if is_lost {

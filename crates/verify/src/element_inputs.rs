@@ -54,7 +54,7 @@ pub enum ElementInputs {
 /// One product of a sum.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Product {
-    /// Its place in the sum, from 0: for `kv_mix` the position in the cache.
+    /// Its place in the sum, from 0: for `kv_mix` the row of the cache.
     pub k: usize,
     /// The first factor; null where it is no finite number.
     pub first: Option<f64>,

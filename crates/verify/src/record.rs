@@ -365,7 +365,7 @@ pub(crate) fn axes(op: &Op) -> &'static [&'static str] {
         Op::KvAttention(_) | Op::KvMix(_) => &["row", "token"],
         Op::Rope(_) => &["element", "head", "token"],
         Op::KvScores(_) | Op::SoftMax(_) => &["position", "token", "head"],
-        Op::KvStore(_) => &["row", "cached position", "sequence"],
+        Op::KvStore(_) => &["element", "cache row", "sequence"],
         Op::Im2Col(_) => &["tap", "x position", "y position", "image"],
         Op::Make(_) => &["element", "step"],
         Op::Norm(_) | Op::Rank(_) | Op::Reduce(_) => &["element", "row", "plane", "image"],

@@ -112,8 +112,7 @@ fn planned(plans: &[Plan; 2], repack: bool) -> usize {
     let plain = |ty: &TensorType| rounded(ty.bytes());
     let weight = |ty: &TensorType| if repack { planes_bytes(ty).unwrap_or(plain(ty)) } else { plain(ty) };
     let inputs: usize = plans.iter().map(|plan| of(plan, |origin| matches!(origin, Origin::Input(_)), &plain)).sum();
-    let held =
-        of(prompt, |origin| origin == Origin::Weight, &weight) + of(prompt, |origin| origin.is_state(), &plain);
+    let held = of(prompt, |origin| origin == Origin::Weight, &weight) + of(prompt, |origin| origin.is_state(), &plain);
     let arena = rounded(prompt.arena_bytes(0).max(token.arena_bytes(0)));
     let rooms = prompt.rooms(0).into_iter().zip(token.rooms(0)).map(|(one, other)| rounded(one.max(other)));
     inputs + held + arena + rooms.sum::<usize>()

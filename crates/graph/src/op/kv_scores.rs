@@ -13,7 +13,8 @@ use trueup_blocks::DType;
 /// tokens, heads]` of the type of `q`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KvScores {
-    /// Positions looked at: the valid length of the longest sequence, rounded up to the unit of plans.
+    /// Positions looked at: the valid length of the longest sequence, rounded up to the unit of plans, and at most
+    /// the rows of the cache.
     pub capacity: usize,
 }
 

@@ -242,7 +242,8 @@ impl Attention {
             }
         }
         if self.window.is_some() && self.mask() != Input::MaskWindow {
-            diagnostics.add("a sliding window together with ALiBi, bidirectional attention or a prefix is not supported");
+            diagnostics
+                .add("a sliding window together with ALiBi, bidirectional attention or a prefix is not supported");
         }
         if self.window.is_some() && matches!(self.position, Position::Buckets { .. }) {
             diagnostics.add("a sliding window together with relative position biases is not supported");

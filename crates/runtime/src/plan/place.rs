@@ -101,9 +101,7 @@ fn state_homes(graph: &Graph, answers: &[Vec<Answer>], order: &Order, homes: &[u
     let mut touching: Vec<Vec<usize>> = vec![Vec::new(); graph.values().len()];
     for (index, node) in graph.nodes().iter().enumerate() {
         let roots = node.inputs.iter().map(|input| root(graph, *input));
-        roots
-            .filter(|root| graph.value(*root).origin.is_state())
-            .for_each(|state| touching[state.index()].push(index));
+        roots.filter(|root| graph.value(*root).origin.is_state()).for_each(|state| touching[state.index()].push(index));
     }
     let home_of = |nodes: &[usize]| {
         let home = nodes.first().map_or(0, |node| homes[*node]);

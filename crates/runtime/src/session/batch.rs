@@ -3,7 +3,7 @@
 //! ```text
 //! entries              1 5 9 of sequence 0, then 7 of sequence 1, which holds 3 tokens already
 //! positions            0 1 2   3
-//! rows of the cache    0 1 2   context + 3
+//! rows of the cache    0 1 2   room + 3
 //! mask, token 1        0 0 -inf -inf ...          sees positions 0 and 1 of its own sequence
 //! ```
 
@@ -307,8 +307,14 @@ mod tests {
         assert_eq!(batch.tokens.iter().map(|token| token.position).collect::<Vec<_>>(), [0, 63, 1, 64]);
         assert_eq!(batch.outputs, [3], "one row is computed even when none is wanted");
         assert_eq!(batch.capacity, 128);
-        assert_eq!(batch.input_bytes(Input::KvRows, DType::F32, rows(200, None)), integers([0, 263, 1, 264].into_iter()));
-        assert_eq!(batch.input_bytes(Input::Sequences, DType::F32, rows(200, None)), integers([0, 1, 0, 1].into_iter()));
+        assert_eq!(
+            batch.input_bytes(Input::KvRows, DType::F32, rows(200, None)),
+            integers([0, 263, 1, 264].into_iter())
+        );
+        assert_eq!(
+            batch.input_bytes(Input::Sequences, DType::F32, rows(200, None)),
+            integers([0, 1, 0, 1].into_iter())
+        );
     }
 
     #[test]

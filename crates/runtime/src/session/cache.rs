@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The cache starts with [`ROOM_FIRST`] positions per sequence and grows by the larger of that number and half of its
-//! capacity, up to the context. So it copies at most three times its final size in total. Tensors grow one by one, so
+//! capacity, up to the context, and up to the ring's length in layers with a sliding window. So it copies at most three times its final size in total. Tensors grow one by one, so
 //! at most one tensor exists twice. The copy goes through the host, byte for byte as in a file, because each device
 //! has its own cache layout.
 
@@ -37,9 +37,9 @@ pub struct State {
     pub tensor: Tensor,
 }
 
-/// The rooms of a cache: rows of each sequence.
+/// Rows of each sequence in a cache.
 #[derive(Clone, Copy)]
-pub struct Rooms {
+pub struct Limits {
     /// There now.
     pub now: usize,
     /// At most.
@@ -61,10 +61,10 @@ impl Buffers {
     pub fn grow_cache(
         &mut self,
         length: usize,
-        rooms: Rooms,
+        limits: Limits,
         devices: &[Arc<dyn Device>],
     ) -> std::result::Result<usize, NotGrown> {
-        let Rooms { now, most, ring } = rooms;
+        let Limits { now, most, ring } = limits;
         let least = room_of(length, most);
         let comfortable = room_of(least.max(now + ROOM_FIRST.max(now / 2)), most);
         let new = if self.expect_cache(comfortable, ring, devices).is_ok() { comfortable } else { least };

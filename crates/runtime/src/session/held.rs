@@ -17,6 +17,9 @@ impl Session {
     pub(super) fn cut(&mut self, sequence: usize, len: usize) {
         self.tokens[sequence].truncate(len);
         self.divisions[sequence].truncate(len);
+        if len == 0 {
+            self.first[sequence] = 0;
+        }
     }
 
     /// Announces, until the sequence is truncated, that it will have at least `len` tokens. With LongRoPE, all tokens
@@ -27,7 +30,8 @@ impl Session {
     }
 
     /// How many tokens at the beginning of a text a sequence holds already, computed as they would be for this text;
-    /// never all of them, since the last one's logits are wanted. Where the beginning of a text sees itself, one that
+    /// never all of them, since the last one's logits are wanted. None where states cannot go back to them, see
+    /// [`Session::truncate`]. Where the beginning of a text sees itself, one that
     /// is not the same to its end is computed again, and so is what had other positions, or saw something else, when it
     /// was computed.
     pub fn common(&self, sequence: usize, text: &[u32]) -> usize {
@@ -52,12 +56,10 @@ impl Session {
         division.common(alike)
     }
 
-    /// Whether layers with a sliding window hold what a token at position `len` sees: their rings have lost the
-    /// positions that lie a whole ring before the last that was written.
+    /// Whether rings hold all positions that a token at position `len` sees.
     pub(super) fn has_window(&self, sequence: usize, len: usize) -> bool {
-        let Some(window) = self.sizes.window else { return true };
-        let (written, ring) = (self.written[sequence], self.sizes.ring);
-        written <= ring || (written - ring).saturating_add(window) <= len.saturating_add(1)
+        let first = self.first[sequence];
+        first == 0 || self.sizes.window.is_none_or(|window| first.saturating_add(window) <= len.saturating_add(1))
     }
 
     /// Computes the states of cut sequences again if that is necessary, so that the next computation does not have to.
@@ -93,13 +95,13 @@ impl Session {
         }
         let (held, batches) = (std::mem::take(&mut self.tokens[sequence]), self.batches);
         let has_changed = std::mem::replace(&mut self.is_long[sequence], is_long) != is_long;
-        (self.seen[sequence], self.written[sequence]) = (0, 0);
+        (self.seen[sequence], self.first[sequence]) = (0, 0);
         let again = |token: &u32| Entry { token: *token, sequence, wants_logits: false };
         let again: Vec<Entry> = held.iter().map(again).collect();
         for chunk in again.chunks(self.sizes.prompt_chunk) {
             if let Err(error) = self.compute_chunk(chunk, None, None, &mut Vec::new()) {
                 // Rows of the cache with other factors are lost, and rows of rings.
-                self.written[sequence] = usize::MAX;
+                self.first[sequence] = usize::MAX;
                 self.tokens[sequence] = if has_changed { Vec::new() } else { held };
                 self.divisions[sequence].truncate(self.tokens[sequence].len());
                 self.seen[sequence] = usize::MAX;

@@ -36,9 +36,9 @@ pub struct SessionOptions {
     pub activation: Option<DType>,
     /// Tokens computed at once; longer batches are cut, but those of models whose prompts see themselves.
     pub prompt_chunk: usize,
-    /// How many tokens a sequence can be truncated by without being computed again, in a model with a sliding window.
-    /// Its layers with a window keep the window and so many positions more (at least `prompt_chunk`), rather than all
-    /// positions of the context.
+    /// Positions that layers with a sliding window keep in addition to the window. A sequence can be truncated by so many
+    /// tokens, counted from the most that it has held, without being computed again. Prompts are computed in chunks of
+    /// about so many tokens at most.
     pub rewind: usize,
     /// Tokens of the longest text that the encoder of an encoder-decoder model will read, if known. Memory for its
     /// intermediate results is kept free when weights are placed. `None`: [`SessionOptions::prompt_chunk`] tokens; a
@@ -131,10 +131,11 @@ impl Sizes {
             ));
         }
         spec.cached_head_sizes().try_for_each(|size| expect_heads_of_blocks(kv, size))?;
-        let ring = spec.window().map_or(room, |window| {
-            let rows = window.saturating_add(options.rewind.max(options.prompt_chunk));
-            rows.min(room).next_multiple_of(CAPACITY_UNIT)
-        });
+        let ring = spec
+            .window()
+            .map_or(room, |window| window.saturating_add(options.rewind).min(room).next_multiple_of(CAPACITY_UNIT));
+        // The first token of a chunk must find its window when the last one is stored.
+        let chunk_max = spec.window().filter(|_| ring < room).map_or(usize::MAX, |window| ring - window + 1);
         Ok(Sizes {
             context,
             room: if spec.has_only_windows() { ring } else { room },
@@ -147,7 +148,7 @@ impl Sizes {
             prompt_chunk: match spec.prefix() {
                 Some(_) => room * options.sequences,
                 None if spec.is_bidirectional() => room,
-                None => options.prompt_chunk,
+                None => options.prompt_chunk.min(chunk_max),
             },
             source: options.source.unwrap_or(options.prompt_chunk).clamp(1, context),
             result_size: spec.result_size(),
@@ -160,8 +161,9 @@ impl Sizes {
         })
     }
 
-    /// The positions of the KV cache in the plan for sequences of up to `length` tokens. Always the same without a
-    /// cache, so that plans are reused.
+    /// The rows of the KV cache in the plan for sequences of up to `length` tokens: as many as positions, but at most those
+    /// of the ring in a model that has only layers with a sliding window. Always the same without a cache, so that plans
+    /// are reused.
     pub fn capacity(&self, length: usize) -> usize {
         if self.has_kv_cache { length.max(1).next_multiple_of(CAPACITY_UNIT).min(self.room) } else { CAPACITY_UNIT }
     }

@@ -9,7 +9,8 @@
 //! Rows of all positions allow copies of any beginning of a sequence. A ring has lost the oldest positions, and a
 //! recurrent state exists for the last token only: a copy that needs more is computed again from its tokens.
 //!
-//! Rows are addressed in two places: `Input::KvRows` (`batch.rs`) says where the row of a token is written, and the
+//! Rows are addressed in two places: `Input::KvRows` and `KvRowsWindow` (`batch.rs`) say where the row of a token is
+//! written, and the
 //! operators that read a cache (`kv_scores`, `kv_mix`, `kv_attention`) begin at row `sequence * room`. With a block
 //! table, sequences would share rows instead of copying them. It would replace `Input::Sequences` by the blocks of each
 //! sequence, `KvRows` by rows of these blocks, growth (`cache.rs`) by further blocks, and in the verifier both rules
@@ -47,8 +48,8 @@ struct Facts {
     divisions: Vec<Division>,
     source: usize,
     is_long: bool,
-    /// Positions that have been written; see [`Session`].
-    written: usize,
+    /// The first position that rings hold.
+    first: usize,
 }
 
 impl Snapshot {
@@ -130,7 +131,8 @@ impl Session {
     /// results are bit-identical to computing these tokens in the sequence.
     ///
     /// # Errors
-    /// The sequence does not exist; the snapshot is of other weights, exceeds the context or has other types of states;
+    /// The sequence does not exist; the snapshot is of other weights, exceeds the context, or has states of other types
+    /// or of another `rewind`;
     /// there is no room in the cache (see [`Session::compute`]); or the device fails, and the sequence is empty then.
     pub fn restore(&mut self, sequence: usize, snapshot: &Snapshot) -> Result<()> {
         self.expect_kept(sequence)?;
@@ -145,7 +147,9 @@ impl Session {
             let rows = counted(rows, "token");
             return Err(Error::Request(format!("the snapshot of {rows} exceeds the context of {context}")));
         }
-        let (capacity, stage) = (self.sizes.capacity(rows.max(1)), self.sizes.decoder(facts.source));
+        // A full ring needs all of its rows.
+        let positions = if facts.first > 0 { rows.max(self.sizes.ring) } else { rows.max(1) };
+        let (capacity, stage) = (self.sizes.capacity(positions), self.sizes.decoder(facts.source));
         // Makes room in the cache; the plan is that of the next token.
         self.bound_plan(PlanKey { tokens: 1, outputs: 1, capacity, streams: 1, is_long: facts.is_long, stage })?;
         let mut targets = Vec::with_capacity(parts.len());
@@ -223,14 +227,14 @@ impl Session {
             divisions: divisions[..len.min(divisions.len())].to_vec(),
             source: self.sources[sequence],
             is_long: self.is_long[sequence],
-            written: self.written[sequence],
+            first: self.first[sequence],
         }
     }
 
     /// Notes what a sequence holds from now on, and whether its states are those of these tokens.
     fn hold(&mut self, sequence: usize, facts: Facts, is_current: bool) {
         self.seen[sequence] = if is_current { facts.tokens.len() } else { usize::MAX };
-        self.written[sequence] = if is_current { facts.written } else { usize::MAX };
+        self.first[sequence] = if is_current { facts.first } else { usize::MAX };
         self.tokens[sequence] = facts.tokens;
         self.divisions[sequence] = facts.divisions;
         self.sources[sequence] = facts.source;
@@ -250,7 +254,7 @@ impl Facts {
         let State { kind, tensor } = state;
         let [width, room, ..] = tensor.ty.shape.sizes();
         let (first, rows) = match kind {
-            StateKind::Ring if self.written > room => (sequence * room, room),
+            StateKind::Ring if self.first > 0 => (sequence * room, room),
             StateKind::Rows | StateKind::Ring => (sequence * room, self.rows()),
             StateKind::Recurrent => (sequence + 1, 1),
         };

@@ -1,7 +1,7 @@
 //! A fault at a computation that stands alone, without the graph that it comes from.
 
 use super::device::{Fusion, Planted, weight_place};
-use super::input::InputFault;
+use super::input::{InputFault, before_window};
 use super::product::ProductFault;
 use super::stages::Stages;
 use super::{Fault, PLANTS, Plant, expect_f32, known};
@@ -81,7 +81,8 @@ fn has_window(mask: &Given) -> bool {
     let operand = mask.operand();
     (0..mask.ty.shape.rows()).any(|row| {
         let mut room = Vec::new();
-        operand.row(row, &mut room).iter().position(|value| *value == 0.0).is_some_and(|first| first > 0)
+        let mask: Vec<f32> = operand.row(row, &mut room).iter().map(|value| *value as f32).collect();
+        !before_window(&mask).is_empty()
     })
 }
 

@@ -1,6 +1,7 @@
 //! Faults in what an operator is given.
 
 use super::bits::{bytes_of_indices, bytes_of_numbers, indices, numbers};
+use std::ops::Range;
 use trueup_graph::{Graph, Input, Node, Op, Origin, TensorType};
 
 /// What is wrong with an input.
@@ -224,12 +225,12 @@ impl InputFault {
                 behind.into_iter().for_each(|behind| row[behind] = 0.0);
             }),
             InputFault::NoWindow => on_rows(&|row| {
-                let first = row.iter().position(|value| *value == 0.0).unwrap_or(0);
-                row[..first].fill(0.0);
+                let before = before_window(row);
+                row[before].fill(0.0);
             }),
             InputFault::WindowOneOff => on_rows(&|row| {
-                let first = row.iter().position(|value| *value == 0.0);
-                first.and_then(|first| first.checked_sub(1)).into_iter().for_each(|before| row[before] = 0.0);
+                let before = before_window(row);
+                before.last().into_iter().for_each(|before| row[before] = 0.0);
             }),
             InputFault::Dropped => vec![0; bytes.len()],
             InputFault::Ones => on_rows(&|row| row.fill(1.0)),
@@ -238,6 +239,18 @@ impl InputFault {
             InputFault::Stale | InputFault::InterleavedHeads | InputFault::Exchanged => bytes.to_vec(),
         }
     }
+}
+
+/// The rows that a mask hides before its window: positions that the token may not see any more. In a ring whose window
+/// wraps around the end, those between both parts of the window.
+pub(super) fn before_window(mask: &[f32]) -> Range<usize> {
+    let is_shown = |value: &f32| *value == 0.0;
+    let first = mask.iter().position(is_shown).unwrap_or(0);
+    if first > 0 {
+        return 0..first;
+    }
+    let end = mask.iter().position(|value| !is_shown(value)).unwrap_or(mask.len());
+    end..mask.iter().skip(end).position(is_shown).map_or(end, |more| end + more)
 }
 
 /// Heads of the queries and of the cache.

@@ -5,7 +5,8 @@ use super::tiny_model::{Kind, VOCABULARY, WINDOW};
 use super::{bits, device, model_of, session};
 use std::sync::Arc;
 use trueup_blocks::DType;
-use trueup_runtime::{Entry, ModelFile, Session, SessionOptions, Weights};
+use trueup_graph::Node;
+use trueup_runtime::{Entry, Error, ModelFile, Observer, Result, Seen, Session, SessionOptions, Weights};
 
 const CONTEXT: usize = 500;
 /// One layer of two with a window, and both.
@@ -45,7 +46,8 @@ fn distance(a: &[Vec<u64>], b: &[Vec<u64>]) -> f64 {
 #[test]
 fn a_ring_gives_the_results_of_a_cache_of_all_positions() {
     let text = ids(260);
-    for (kind, (name, most)) in KINDS.into_iter().flat_map(|kind| [("ref", 1e-24), ("cpu", 1e-11)].map(|of| (kind, of))) {
+    for (kind, (name, most)) in KINDS.into_iter().flat_map(|kind| [("ref", 1e-24), ("cpu", 1e-11)].map(|of| (kind, of)))
+    {
         let (_folder, model) = model_of(kind, CONTEXT, DType::F32);
         let all = anew(&model, name, sized(1, 512, CONTEXT), &text);
         let found = anew(&model, name, ring(1), &text);
@@ -141,5 +143,64 @@ fn copies_of_rings_continue_with_the_same_bits() {
                 assert!(refused.unwrap_err().contains("the same `rewind`"), "{kind:?}, {len} tokens");
             }
         }
+    }
+}
+
+/// What was cut off a sequence does not matter, but a ring of another length does.
+#[test]
+fn snapshots_of_cut_sequences_are_restored_into_new_sessions() {
+    let (text, other) = (ids(400), &ids(460)[430..]);
+    for kind in KINDS {
+        let (_folder, model) = model_of(kind, CONTEXT, DType::F32);
+        let weights = Arc::new(Weights::new(model.clone(), device("cpu"), None));
+        // Rings that were never full, that have been, and that hold tokens which were cut off.
+        for (computed, len, rewind) in [(300, 100, 400), (400, 380, 300), (300, 200, 240)] {
+            let options = sized(1, 20, rewind);
+            let mut first = Session::new(weights.clone(), &options).unwrap();
+            bits(&mut first, &of(0, &text[..computed]));
+            first.truncate(0, len);
+            let snapshot = first.snapshot(0).unwrap();
+            let mut second = Session::new(weights.clone(), &options).unwrap();
+            second.restore(0, &snapshot).unwrap();
+            let found = bits(&mut second, &of(0, other));
+            let expected = anew(&model, "cpu", options, &[&text[..len], other].concat()).split_off(len);
+            assert_eq!(found, expected, "{kind:?}, {len} of {computed} tokens");
+        }
+        let mut first = Session::new(weights.clone(), &sized(1, 20, 240)).unwrap();
+        bits(&mut first, &of(0, &text[..300]));
+        first.truncate(0, 200);
+        let snapshot = first.snapshot(0).unwrap();
+        let mut larger = Session::new(weights.clone(), &sized(1, 20, 300)).unwrap();
+        assert!(larger.restore(0, &snapshot).unwrap_err().to_string().contains("the same `rewind`"), "{kind:?}");
+    }
+}
+
+/// Fails at the second step of a layer.
+struct Stops(usize);
+
+impl Observer for Stops {
+    fn wants(&self, node: &Node) -> bool {
+        node.layer == Some(1)
+    }
+
+    fn saw(&mut self, _: &Seen<'_>) -> Result<()> {
+        self.0 += 1;
+        if self.0 == 2 { Err(Error::Request("stopped".to_owned())) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_failed_computation_changes_no_later_result() {
+    let (text, other) = (ids(150), &ids(400)[300..330]);
+    for kind in KINDS {
+        let (_folder, model) = model_of(kind, CONTEXT, DType::F32);
+        let expected = anew(&model, "cpu", ring(1), &[&text[..], other].concat()).split_off(text.len());
+        let mut session = session(&model, device("cpu"), ring(1));
+        bits(&mut session, &of(0, &text));
+        for _ in 0..4 {
+            let error = session.compute(&of(0, &ids(20)), Some(&mut Stops(0))).unwrap_err();
+            assert_eq!((error.to_string(), session.len(0)), ("stopped".to_owned(), text.len()), "{kind:?}");
+        }
+        assert_eq!(bits(&mut session, &of(0, other)), expected, "{kind:?}");
     }
 }

@@ -2,7 +2,7 @@
 //! core's cache.
 //!
 //! ```text
-//!                positions 0 ... 63 │ 64 ... 127 │ 128 ... 145      unseen positions are skipped
+//!                positions 0 ... 63 │ 64 ... 127 │ 128 ... 145      tiles of 64 that no token sees are skipped
 //! token 12       ┌──────────────────────────────────────┐
 //!   ...          │ scores of a group of heads, row by row │ ─▶ softmax ─▶ times values
 //! token 23       └──────────────────────────────────────┘
@@ -176,12 +176,12 @@ struct Attention<'a> {
 
 impl Attention<'_> {
     fn compute(&self, piece: &Piece, room: &mut Room, rows: Vec<&mut [f32]>) -> Result<(), String> {
-        let seen = self.seen(piece);
-        if seen.is_empty() {
+        let runs = self.seen(piece);
+        let Some(seen) = runs.first().zip(runs.last()).map(|(first, last)| first.start..last.end) else {
             rows.into_iter().for_each(|row| row.fill(0.0));
             return Ok(());
-        }
-        self.score(piece, &seen, room)?;
+        };
+        self.score(piece, &seen, &runs, room)?;
         self.soften(piece, &seen, room);
         self.mix(piece, &seen, room)?;
         let len = piece.heads.len() * self.width;
@@ -189,24 +189,22 @@ impl Attention<'_> {
         Ok(())
     }
 
-    /// From the first to the last position that a query of the piece may look at, and some more: whole tiles and lanes.
-    fn seen(&self, piece: &Piece) -> Range<usize> {
-        let (mut first, mut end, mut capacity) = (usize::MAX, 0, 0);
+    /// The positions that a query of the piece may look at, and some more: runs of whole tiles, the last one up to whole
+    /// lanes. There is one run, and two where a window wraps around the end of a ring.
+    fn seen(&self, piece: &Piece) -> Vec<Range<usize>> {
+        let (mut tiles, mut end, mut capacity) = (Vec::new(), 0, 0);
         for token in piece.tokens.clone() {
             for head in piece.heads.clone().take(self.masks.heads()) {
                 let mask = self.masks.row([token, head, 0], 1.0);
-                let shown = shown(&mask);
-                if !shown.is_empty() {
-                    (first, end) = (first.min(shown.start), end.max(shown.end));
-                }
+                end = end.max(show(&mask, &mut tiles));
                 capacity = mask.len();
             }
         }
-        first.min(end)..end.next_multiple_of(LANES).min(capacity)
+        runs(&tiles, end.next_multiple_of(LANES).min(capacity))
     }
 
-    /// `scores[j, i] = key j . query i` for the positions `seen`.
-    fn score(&self, piece: &Piece, seen: &Range<usize>, room: &mut Room) -> Result<(), String> {
+    /// `scores[j, i] = key j . query i` for the positions `seen`, and 0 between the `runs`.
+    fn score(&self, piece: &Piece, seen: &Range<usize>, runs: &[Range<usize>], room: &mut Room) -> Result<(), String> {
         let (count, len) = (piece.tokens.len() * piece.heads.len(), piece.heads.len() * self.size);
         let queries = cells(&mut room.queries, count * self.size);
         for (token, queries) in piece.tokens.clone().zip(queries.chunks_exact_mut(len.max(1))) {
@@ -215,20 +213,26 @@ impl Attention<'_> {
         let queries = Rows::dense(queries, count, self.size);
         let keys = cached_rows(self.keys, piece.sequence, piece.heads.start / self.group, seen.end, self.size)?;
         let scores = cells(&mut room.scores, count * seen.len());
+        if runs.len() > 1 {
+            scores.fill(0.0);
+        }
         match keys {
-            CachedRows::F32(keys) => {
-                kernel::key_scores_f32(self.instructions, keys.part(seen.clone()), queries, scores);
-            }
-            CachedRows::F16(keys) => {
-                kernel::key_scores_f16(self.instructions, keys.part(seen.clone()), queries, scores);
-            }
+            CachedRows::F32(keys) => score_runs(seen, runs, queries, scores, |run, queries, scores| {
+                kernel::key_scores_f32(self.instructions, keys.part(run), queries, scores);
+            }),
+            CachedRows::F16(keys) => score_runs(seen, runs, queries, scores, |run, queries, scores| {
+                kernel::key_scores_f16(self.instructions, keys.part(run), queries, scores);
+            }),
             CachedRows::Q8_0(keys) if kernel::reads_blocks(self.instructions) => {
-                kernel::key_scores_q8_0(self.instructions, keys.blocks(seen.clone()), queries, scores);
+                score_runs(seen, runs, queries, scores, |run, queries, scores| {
+                    kernel::key_scores_q8_0(self.instructions, keys.blocks(run), queries, scores);
+                });
             }
             CachedRows::Q8_0(keys) => {
                 let part = cells(&mut room.part, count * DECODED);
-                for first in seen.clone().step_by(DECODED) {
-                    let positions = first..seen.end.min(first + DECODED);
+                let parts = runs.iter().flat_map(|run| run.clone().step_by(DECODED).map(move |first| (first, run.end)));
+                for (first, end) in parts {
+                    let positions = first..end.min(first + DECODED);
                     let part = &mut part[..count * positions.len()];
                     let keys = keys.decoded(self.instructions, positions, &mut room.decoded);
                     kernel::key_scores_f32(self.instructions, keys, queries, part);
@@ -276,14 +280,52 @@ impl Attention<'_> {
     }
 }
 
-/// The positions from the tile of the first to the last one that a mask does not hide.
-fn shown(mask: &[f32]) -> Range<usize> {
-    let hidden = |chunk: &&[f32]| chunk.iter().fold(true, |hidden, mask| hidden & (*mask == f32::NEG_INFINITY));
-    let first = POSITIONS * mask.chunks(POSITIONS).take_while(hidden).count();
-    let last = POSITIONS * mask.rchunks(POSITIONS).take_while(hidden).count();
-    let end = mask.len().saturating_sub(last);
-    let end = mask[..end].iter().rposition(|mask| *mask != f32::NEG_INFINITY).map_or(0, |last| last + 1);
-    first.min(end)..end
+/// Computes the scores of the positions in each run, at their places among those of the positions `seen`. `compute`
+/// takes positions and queries, and the place of their scores.
+fn score_runs<'a>(
+    seen: &Range<usize>,
+    runs: &[Range<usize>],
+    queries: Rows<'a, f32>,
+    scores: &mut [f32],
+    compute: impl Fn(Range<usize>, Rows<'a, f32>, &mut [f32]),
+) {
+    if let [run] = runs {
+        return compute(run.clone(), queries, scores);
+    }
+    for (place, scores) in scores.chunks_exact_mut(seen.len()).enumerate() {
+        for run in runs {
+            let scores = &mut scores[run.start - seen.start..][..run.len()];
+            compute(run.clone(), queries.part(place..place + 1), scores);
+        }
+    }
+}
+
+/// Marks the tiles in which a mask shows a position, and returns the end of the last position that it shows.
+fn show(mask: &[f32], tiles: &mut Vec<bool>) -> usize {
+    let is_shown = |mask: &f32| *mask != f32::NEG_INFINITY;
+    tiles.resize(tiles.len().max(mask.len().div_ceil(POSITIONS)), false);
+    let mut end = 0;
+    for (place, (tile, chunk)) in tiles.iter_mut().zip(mask.chunks(POSITIONS)).enumerate() {
+        // Most tiles are shown from the first position or hidden.
+        if chunk.first().is_some_and(is_shown) || !chunk.iter().fold(true, |hidden, mask| hidden & !is_shown(mask)) {
+            *tile = true;
+            end = place * POSITIONS + chunk.iter().rposition(is_shown).map_or(0, |last| last + 1);
+        }
+    }
+    end
+}
+
+/// The runs of marked tiles, up to `end`.
+fn runs(tiles: &[bool], end: usize) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (place, _) in tiles.iter().enumerate().filter(|(_, is_shown)| **is_shown) {
+        let tile = place * POSITIONS..end.min((place + 1) * POSITIONS);
+        match runs.last_mut() {
+            Some(run) if run.end == tile.start => run.end = tile.end,
+            Some(_) | None => runs.push(tile),
+        }
+    }
+    runs
 }
 
 #[cfg(test)]
@@ -319,8 +361,17 @@ mod tests {
     }
 
     #[test]
-    fn hidden_ends_are_not_looked_at() {
+    fn hidden_tiles_are_not_looked_at() {
         let (x, open) = (f32::NEG_INFINITY, 0.0);
+        let seen = |masks: &[Vec<f32>]| {
+            let mut tiles = Vec::new();
+            let end = masks.iter().map(|mask| show(mask, &mut tiles)).max().unwrap_or(0);
+            runs(&tiles, end)
+        };
+        let mask = |len: usize, visible: &[Range<usize>]| -> Vec<f32> {
+            let is_visible = |j: &usize| visible.iter().any(|run| run.contains(j));
+            (0..len).map(|j| if is_visible(&j) { open } else { x }).collect()
+        };
         for (len, visible, expected) in [
             (200, 0..200, 0..200),
             (200, 0..1, 0..1),
@@ -330,9 +381,10 @@ mod tests {
             (5, 2..4, 0..4),
             (300, 64..130, 64..130),
         ] {
-            let mask: Vec<f32> = (0..len).map(|j| if visible.contains(&j) { open } else { x }).collect();
-            assert_eq!(shown(&mask), expected, "{visible:?} of {len}");
+            assert_eq!(seen(&[mask(len, std::slice::from_ref(&visible))]), [expected], "{visible:?} of {len}");
         }
-        assert!(shown(&[x; 70]).is_empty() && shown(&[]).is_empty());
+        assert_eq!(seen(&[mask(300, &[0..3, 250..300])]), [0..64, 192..300], "a window that wraps");
+        assert_eq!(seen(&[mask(300, &[0..9]), mask(300, &[299..300])]), [0..64, 256..300], "two tokens");
+        assert!(seen(&[vec![x; 70]]).is_empty() && seen(&[vec![]]).is_empty());
     }
 }

@@ -28,6 +28,12 @@ fn batch(seen: impl IntoIterator<Item = Range<usize>>, sequences: &[i32]) -> Bat
     Batch { seen: seen.into_iter().collect(), sequences: sequences.to_vec(), mask_heads: 1 }
 }
 
+/// Whether a position is seen. A range that ends before it starts wraps around the end.
+fn sees(seen: &Range<usize>, position: usize) -> bool {
+    let wraps = seen.start > seen.end;
+    seen.contains(&position) || wraps && (position >= seen.start || position < seen.end)
+}
+
 /// The inputs in the operator's order. What no token sees of the last sequence is no number.
 fn inputs(sizes: Sizes, batch: &Batch, cache: DType, mask: DType) -> Vec<Given> {
     let Sizes { head, heads, kv_heads, capacity, context } = sizes;
@@ -36,7 +42,7 @@ fn inputs(sizes: Sizes, batch: &Batch, cache: DType, mask: DType) -> Vec<Given> 
     for plane in 0..batch.mask_heads {
         for seen in &batch.seen {
             let cell = |j: usize| {
-                if seen.contains(&j) { (plane + 1) as f32 * -0.125 * (j % 9) as f32 } else { f32::NEG_INFINITY }
+                if sees(seen, j) { (plane + 1) as f32 * -0.125 * (j % 9) as f32 } else { f32::NEG_INFINITY }
             };
             cells.extend((0..capacity).map(cell));
         }
@@ -46,7 +52,8 @@ fn inputs(sizes: Sizes, batch: &Batch, cache: DType, mask: DType) -> Vec<Given> 
     let mut bytes = vec![0; ty.bytes()];
     (mask.codec().unwrap().encode)(&cells, &mut bytes);
     let mask = Given { ty, bytes, usage: Usage::Input };
-    let end = batch.seen.iter().map(|seen| seen.end).max().unwrap_or(0);
+    let last = |seen: &Range<usize>| if seen.start > seen.end { capacity } else { seen.end };
+    let end = batch.seen.iter().map(last).max().unwrap_or(0);
     let cached = |len: usize, seed| {
         let mut cache = stored(cache, &[len * kv_heads, context, 3], seed, Usage::State);
         let row = cache.bytes.len() / (context * 3);
@@ -96,6 +103,7 @@ fn cases() -> Vec<(Sizes, Batch)> {
             sizes([64, 32], 4, 2, 700),
             batch(windows(560, 12).chain([0..690, 3..400]), &[vec![1; 12], vec![0, 2]].concat()),
         ),
+        (sizes([64, 32], 4, 2, 700), batch((0..9).map(|token| 680 + token..5 + token), &[1; 9])),
         (sizes([16, 16], 8, 2, 96), Batch { mask_heads: 4, ..batch(causal(40, 20), &[1; 20]) }),
     ]
 }
