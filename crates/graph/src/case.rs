@@ -112,8 +112,8 @@ pub enum Fill {
     /// As `Causal`, and -inf for positions `window` (the second number) or more before `first + token` too: a sliding
     /// window.
     Window(i32, i32),
-    /// A mask over the rows of a ring, `[rows, tokens]`: 0 for the rows of the `window` (the second number) positions up
-    /// to `first + token`, else -inf. Position `p` is in row `p % rows`.
+    /// A mask over the rows of a ring, `[rows, tokens]`: 0 for the rows of the `window` (the second number) positions
+    /// up to `first + token`, else -inf. Position `p` is in row `p % rows`.
     Ring(i32, i32),
     /// As `Causal`, and -inf for every so many-th position (the second number) too.
     Holes(i32, i32),

@@ -63,7 +63,8 @@ pub enum Input {
     PoolBatch,
     /// f32 `[capacity, tokens]`: 0 where a token may look at a position of its sequence, else -inf.
     Mask,
-    /// As `Mask`, for the layers with a sliding window. Its columns are the first rows of their [ring](StateKind::Ring).
+    /// As `Mask`, for the layers with a sliding window. Its columns are the first rows of their
+    /// [ring](StateKind::Ring).
     MaskWindow,
     /// As `Mask`, for texts whose beginning sees itself: its tokens look at all of it. Elsewhere -10000 instead of
     /// -inf.

@@ -339,9 +339,8 @@ impl ModelSpec {
 
     /// The rotation of the first layer with a sliding window.
     pub(crate) fn window_rope(&self) -> Option<&RopeSpec> {
-        self.attentions()
-            .filter(|(_, attention)| attention.window.is_some())
-            .find_map(|(_, attention)| attention.rope())
+        let mut windowed = self.attentions().filter(|(_, attention)| attention.window.is_some());
+        windowed.find_map(|(_, attention)| attention.rope())
     }
 
     /// Size of the sliding window, if any layer has one.
@@ -395,7 +394,7 @@ impl ModelSpec {
 
     /// Whether every attention layer has a sliding window, so that no layer reads all positions.
     pub fn has_only_windows(&self) -> bool {
-        self.has_kv_cache() && !self.has_encoder() && self.attentions().all(|(_, attention)| attention.window.is_some())
+        self.has_kv_cache() && self.attentions().all(|(_, attention)| attention.window.is_some())
     }
 
     /// Head sizes of the keys and values in the KV cache, for each layer. Encoders have no cache.
@@ -535,8 +534,7 @@ impl ModelSpec {
         if let Some(encoder) = &self.encoder {
             encoder.check(self, diagnostics);
         }
-        let windows: Vec<usize> = self.attentions().filter_map(|(_, attention)| attention.window).collect();
-        if windows.iter().any(|window| Some(window) != windows.first()) {
+        if self.attentions().any(|(_, attention)| attention.window.is_some() && attention.window != self.window()) {
             diagnostics.add("sliding windows of several sizes are not supported");
         }
     }

@@ -6,10 +6,10 @@
 //!
 //! One batch can contain tokens of several sequences with different lengths, without padding. Each token finds its
 //! sequence in the KV cache by an index. A model with recurrent states computes batches of one sequence, or of one
-//! token of each of several sequences. On a batch-invariant device, a batch gives the same bits as each sequence
-//! alone. Long prompts are split into chunks, which changes no bit either. An encoder computes each text as a separate
-//! batch: texts of one batch would need masks or padding, and their bits would depend on each other. Plans are made for
-//! cache capacities in units of 64 positions; positions are inputs, so one plan serves many steps. Layers with a sliding
+//! token of each of several sequences. On a batch-invariant device, a batch gives the same bits as each sequence alone.
+//! Long prompts are split into chunks, which changes no bit either. An encoder computes each text as a separate batch:
+//! texts of one batch would need masks or padding, and their bits would depend on each other. Plans are made for cache
+//! capacities in units of 64 positions; positions are inputs, so one plan serves many steps. Layers with a sliding
 //! window have a ring of rows, which is as long as the window and [`SessionOptions::rewind`] tokens more.
 
 mod batch;
@@ -18,6 +18,7 @@ mod cache;
 mod division;
 mod encode;
 mod held;
+mod logits;
 mod options;
 mod rest;
 mod state;
@@ -36,6 +37,7 @@ use bound::{BoundPiece, BoundPlan, Buffers};
 pub use cache::ROOM_FIRST;
 use cache::{Limits, NotGrown, room_of};
 use division::Division;
+pub use logits::Logits;
 use options::Sizes;
 pub(crate) use options::longer;
 pub use options::{CONTEXT_DEFAULT, SessionOptions};
@@ -95,35 +97,6 @@ pub struct Session {
     downloaded: Vec<u8>,
     /// Where the names of nodes are told.
     ranges: Option<Ranges>,
-}
-
-/// Logits of the tokens that wanted them. An encoder gives rows of its hidden states, or one row for each text.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Logits {
-    width: usize,
-    values: Vec<f64>,
-}
-
-impl Logits {
-    /// Numbers in a row.
-    pub fn width(&self) -> usize {
-        self.width
-    }
-
-    /// All rows, one after the other, as f32.
-    pub fn to_f32(&self) -> Vec<f32> {
-        self.values.iter().map(|value| *value as f32).collect()
-    }
-
-    /// How many rows there are.
-    pub fn rows(&self) -> usize {
-        self.values.len() / self.width
-    }
-
-    /// The logits behind the `index`-th token that wanted them, one for each id.
-    pub fn row(&self, index: usize) -> &[f64] {
-        &self.values[self.width * index..self.width * (index + 1)]
-    }
 }
 
 impl Session {

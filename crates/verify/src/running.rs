@@ -21,9 +21,9 @@ use trueup_runtime::{Entry, Error, HostTensor, ModelFile, Observer, Result, Seen
 
 /// What the host fills in for one batch, made from the ids alone: not taken from the session that is judged.
 ///
-/// A token follows those that its sequence already holds. It is written to row `sequence * room + position` of the cache,
-/// where `room` is the number of rows of each sequence. It attends to the positions of its sequence up to its own. In
-/// layers with a sliding window, the rows are a ring: position `p` is in row `p % ring`.
+/// A token follows those that its sequence already holds. It is written to row `sequence * room + position` of the
+/// cache, where `room` is the number of rows of each sequence. It attends to the positions of its sequence up to its
+/// own. In layers with a sliding window, the rows are a ring: position `p` is in row `p % ring`.
 #[derive(Clone, Debug)]
 pub(crate) struct Inputs {
     entries: Vec<Entry>,
@@ -217,9 +217,9 @@ impl Inputs {
         HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
     }
 
-    /// The mask of the rows of a ring. After the batch is stored, a row holds the last position of the sequence that was
-    /// written to it. A token attends to the rows whose positions are in its window. A row that it needs and that holds a
-    /// later position shows nothing, so a ring that is too short is found as a difference.
+    /// The mask of the rows of a ring. After the batch is stored, a row holds the last position of the sequence that
+    /// was written to it. A token attends to the rows whose positions are in its window. A row that it needs and that
+    /// holds a later position shows nothing, so a ring that is too short is found as a difference.
     fn mask_window(&self, ty: &TensorType) -> HostTensor {
         let (capacity, ring, window) = (ty.shape[0], self.rows.ring.max(1), self.window.unwrap_or(usize::MAX));
         let places = || self.entries.iter().zip(&self.positions);

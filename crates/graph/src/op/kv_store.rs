@@ -8,8 +8,8 @@ use trueup_blocks::DType;
 /// Rows of `q8_0` are what the reference rule of that type makes of them.
 ///
 /// Inputs: `cache` a state `[head size * kv heads, context, sequences]`, floating point or `q8_0`, `x` an activation
-/// `[head size * kv heads, tokens]`, `rows` i32 `[tokens]` (see [`Input::KvRows`](crate::Input::KvRows) and `KvRowsWindow`). Output: the
-/// cache itself, written in place.
+/// `[head size * kv heads, tokens]`, `rows` i32 `[tokens]` (see [`Input::KvRows`](crate::Input::KvRows) and
+/// `KvRowsWindow`). Output: the cache itself, written in place.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KvStore;
 

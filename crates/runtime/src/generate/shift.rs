@@ -7,10 +7,10 @@
 //! computed       f g h x             after a b, at positions 2 3 4 5; x is the token that did not fit
 //! ```
 //!
-//! After a shift, the results are bit for bit those of a fresh sequence of the remaining tokens. Moving the cached
-//! keys would be cheaper, but would give other numbers, because the keys were computed while the dropped tokens were
-//! visible. In a prefix language model, this holds for the kept tokens too, so they are recomputed as well. So are those
-//! that layers with a sliding window no longer hold.
+//! After a shift, the results are bit for bit those of a fresh sequence of the remaining tokens. Moving the cached keys
+//! would be cheaper, but would give other numbers, because the keys were computed while the dropped tokens were
+//! visible. In a prefix language model, this holds for the kept tokens too, so they are recomputed as well. So are
+//! those that layers with a sliding window no longer hold.
 
 use crate::error::{Error, Result};
 use crate::model_file::ModelFile;

@@ -239,8 +239,8 @@ impl PlacedBatch {
         bytes
     }
 
-    /// f32 `[rows of the ring that are looked at, tokens]`: 0 for the rows of the window up to the token's own position,
-    /// else -inf.
+    /// f32 `[rows of the ring that are looked at, tokens]`: 0 for the rows of the window up to the token's own
+    /// position, else -inf.
     fn mask_window(&self, rows: CacheRows) -> Vec<u8> {
         let (ring, window) = (rows.ring, rows.window.unwrap_or(usize::MAX));
         let looked_at = self.capacity.min(ring);

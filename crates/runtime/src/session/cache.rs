@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The cache starts with [`ROOM_FIRST`] positions per sequence and grows by the larger of that number and half of its
-//! capacity, up to the context, and up to the ring's length in layers with a sliding window. So it copies at most three times its final size in total. Tensors grow one by one, so
-//! at most one tensor exists twice. The copy goes through the host, byte for byte as in a file, because each device
-//! has its own cache layout.
+//! capacity, up to the context, and up to the ring's length in layers with a sliding window. So it copies at most three
+//! times its final size in total. Tensors grow one by one, so at most one tensor exists twice. The copy goes through
+//! the host, byte for byte as in a file, because each device has its own cache layout.
 
 use super::batch::CAPACITY_UNIT;
 use super::bound::Buffers;

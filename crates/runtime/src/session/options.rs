@@ -36,9 +36,9 @@ pub struct SessionOptions {
     pub activation: Option<DType>,
     /// Tokens computed at once; longer batches are cut, but those of models whose prompts see themselves.
     pub prompt_chunk: usize,
-    /// Positions that layers with a sliding window keep in addition to the window. A sequence can be truncated by so many
-    /// tokens, counted from the most that it has held, without being computed again. Prompts are computed in chunks of
-    /// about so many tokens at most.
+    /// Positions that layers with a sliding window keep in addition to the window. A sequence can be truncated by so
+    /// many tokens, counted from the most that it has held, without being computed again. Prompts are computed in
+    /// chunks of about so many tokens at most.
     pub rewind: usize,
     /// Tokens of the longest text that the encoder of an encoder-decoder model will read, if known. Memory for its
     /// intermediate results is kept free when weights are placed. `None`: [`SessionOptions::prompt_chunk`] tokens; a
@@ -72,8 +72,8 @@ impl Default for SessionOptions {
 pub(super) struct Sizes {
     /// Tokens that a sequence can hold.
     pub context: usize,
-    /// Rows of the cache for each sequence at most: `context`, rounded up to the unit of plans. In a model that has only
-    /// layers with a sliding window, `ring`.
+    /// Rows of the cache for each sequence at most: `context`, rounded up to the unit of plans. In a model that has
+    /// only layers with a sliding window, `ring`.
     pub room: usize,
     /// The same in layers with a sliding window.
     pub ring: usize,
@@ -161,9 +161,9 @@ impl Sizes {
         })
     }
 
-    /// The rows of the KV cache in the plan for sequences of up to `length` tokens: as many as positions, but at most those
-    /// of the ring in a model that has only layers with a sliding window. Always the same without a cache, so that plans
-    /// are reused.
+    /// The rows of the KV cache in the plan for sequences of up to `length` tokens: as many as positions, but at most
+    /// those of the ring in a model that has only layers with a sliding window. Always the same without a cache, so
+    /// that plans are reused.
     pub fn capacity(&self, length: usize) -> usize {
         if self.has_kv_cache { length.max(1).next_multiple_of(CAPACITY_UNIT).min(self.room) } else { CAPACITY_UNIT }
     }

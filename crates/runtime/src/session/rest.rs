@@ -14,8 +14,8 @@ pub(super) struct Start<'a> {
 
 impl Session {
     /// Computes tokens from a layer of a decoder on. `stream` is the residual stream before that layer: a row of the
-    /// hidden size for each entry. All tokens of a sequence must begin at the same layer. Tokens that must be computed again
-    /// (see [`Session::truncate`]) are computed from their ids, by all layers.
+    /// hidden size for each entry. All tokens of a sequence must begin at the same layer. Tokens that must be computed
+    /// again (see [`Session::truncate`]) are computed from their ids, by all layers.
     ///
     /// # Errors
     /// As [`Session::compute`], and for a model or a layer that this cannot be done with.

@@ -72,9 +72,9 @@ impl fmt::Debug for Snapshot {
 
 impl Session {
     /// Copies the first `len` tokens of sequence `from` and their states to sequence `to`, replacing its contents. Both
-    /// then continue independently, and their results are bit-identical to computing all tokens in each.
-    /// What the encoder has read is copied too. States that cannot go back to fewer tokens than `from` holds are computed
-    /// again by the next computation, as after [`Session::truncate`].
+    /// then continue independently, and their results are bit-identical to computing all tokens in each. What the
+    /// encoder has read is copied too. States that cannot go back to fewer tokens than `from` holds are computed again
+    /// by the next computation, as after [`Session::truncate`].
     ///
     /// # Errors
     /// A sequence does not exist; `from` holds fewer tokens; the model is an encoder, which keeps no states; or the

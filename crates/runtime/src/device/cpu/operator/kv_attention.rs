@@ -189,8 +189,8 @@ impl Attention<'_> {
         Ok(())
     }
 
-    /// The positions that a query of the piece may look at, and some more: runs of whole tiles, the last one up to whole
-    /// lanes. There is one run, and two where a window wraps around the end of a ring.
+    /// The positions that a query of the piece may look at, and some more: runs of whole tiles, the last one up to
+    /// whole lanes. There is one run, and two where a window wraps around the end of a ring.
     fn seen(&self, piece: &Piece) -> Vec<Range<usize>> {
         let (mut tiles, mut end, mut capacity) = (Vec::new(), 0, 0);
         for token in piece.tokens.clone() {
@@ -384,7 +384,8 @@ mod tests {
             assert_eq!(seen(&[mask(len, std::slice::from_ref(&visible))]), [expected], "{visible:?} of {len}");
         }
         assert_eq!(seen(&[mask(300, &[0..3, 250..300])]), [0..64, 192..300], "a window that wraps");
-        assert_eq!(seen(&[mask(300, &[0..9]), mask(300, &[299..300])]), [0..64, 256..300], "two tokens");
+        let tokens = [0..9, 299..300].map(|visible| mask(300, std::slice::from_ref(&visible)));
+        assert_eq!(seen(&tokens), [0..64, 256..300], "two tokens");
         assert!(seen(&[vec![x; 70]]).is_empty() && seen(&[vec![]]).is_empty());
     }
 }
