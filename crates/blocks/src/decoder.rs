@@ -8,7 +8,7 @@ use crate::DType;
 #[cfg(test)]
 use crate::codec::decode_blocks;
 
-/// Declares a test that the exact elements of a format are those of a rule for one block, by default its `terms`.
+/// Declares a test that `decode_exact` of a format agrees with a rule for one block, by default its `terms`.
 macro_rules! exact_test {
     ($Format:ident) => {
         exact_test! { $Format, |block| terms(block).map(crate::decoder::Term::exact) }
@@ -87,7 +87,7 @@ pub(crate) fn decode<const BYTES: usize, const LEN: usize>(
     decode_blocks(bytes, weights, |block, weights| *weights = terms(block).map(Term::rounded));
 }
 
-/// Elements of whole blocks as exact numbers: those of `decode`, which must be exact in f32.
+/// Decodes whole blocks exactly: widens the results of `decode`, which must be exact in f32.
 #[inline(always)]
 pub(crate) fn widen(dtype: DType, bytes: &[u8], weights: &mut [f64], decode: fn(&[u8], &mut [f32])) {
     let (len, size) = (dtype.block_len(), dtype.block_bytes());

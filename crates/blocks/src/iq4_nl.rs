@@ -53,7 +53,7 @@ fn terms(block: &[u8; BYTES]) -> [Term; LEN] {
     nibbles::unpack(pairs).map(|place| Term { scale, step: 1, code: STEPS[usize::from(place)], ..Term::default() })
 }
 
-/// What [`terms`] says, read at once.
+/// The parts of a block; its elements are those of `terms`, which only tests use.
 #[inline(always)]
 fn parts(block: &[u8; BYTES]) -> Parts<LEN, 1> {
     let [d0, d1, pairs @ ..] = block;

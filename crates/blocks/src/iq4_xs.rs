@@ -75,7 +75,7 @@ fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     })
 }
 
-/// What [`terms`] says, read at once.
+/// The parts of a block; its elements are those of `terms`, which only tests use.
 #[inline(always)]
 fn parts(block: &[u8; BYTES]) -> Parts<K_LEN, GROUPS> {
     let (scale, steps, places) = read(block);

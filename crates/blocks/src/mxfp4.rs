@@ -56,7 +56,7 @@ fn terms(block: &[u8; BYTES]) -> [Term; LEN] {
     nibbles::unpack(pairs).map(|code| Term { scale, step: 1, code: DOUBLED[usize::from(code)], ..Term::default() })
 }
 
-/// What [`terms`] says, read at once.
+/// The parts of a block; its elements are those of `terms`, which only tests use.
 #[inline(always)]
 fn parts(block: &[u8; BYTES]) -> Parts<LEN, 1> {
     let [exponent, pairs @ ..] = block;

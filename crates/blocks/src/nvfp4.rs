@@ -94,7 +94,7 @@ fn terms(block: &[u8; BYTES]) -> [Term; LEN] {
     std::array::from_fn(|e| Term { scale: scales[e / GROUP], step: 1, code: codes[e], ..Term::default() })
 }
 
-/// What [`terms`] says, read at once.
+/// The parts of a block; its elements are those of `terms`, which only tests use.
 #[inline(always)]
 fn parts(block: &[u8; BYTES]) -> Parts<LEN, GROUPS> {
     let (scales, codes) = read(block);

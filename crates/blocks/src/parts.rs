@@ -52,7 +52,7 @@ pub(crate) fn decode<const BYTES: usize, const LEN: usize, const PARTS: usize, c
     });
 }
 
-/// Elements of whole blocks as exact numbers: scales and minima of parts are exact in f32, and so are products in f64.
+/// Decodes whole blocks exactly: scales and minima are exact in f32, and their products with codes in f64.
 #[inline(always)]
 pub(crate) fn decode_exact<const BYTES: usize, const LEN: usize, const PARTS: usize, const PART: usize>(
     bytes: &[u8],

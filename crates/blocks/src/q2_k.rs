@@ -57,7 +57,7 @@ fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     })
 }
 
-/// What [`terms`] says, read at once.
+/// The parts of a block; its elements are those of `terms`, which only tests use.
 #[inline(always)]
 fn parts(block: &[u8; BYTES]) -> Parts<K_LEN, 16> {
     let (packed, rest) = block.split_first_chunk::<16>().expect("a block has 84 bytes");

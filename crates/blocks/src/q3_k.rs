@@ -66,7 +66,7 @@ fn step(packed: &[u8], part: usize) -> i8 {
     (lower | upper << 4) as i8 - 32
 }
 
-/// What [`terms`] says, read at once.
+/// The parts of a block; its elements are those of `terms`, which only tests use.
 #[inline(always)]
 fn parts(block: &[u8; BYTES]) -> Parts<K_LEN, 16> {
     let (third, rest) = block.split_first_chunk::<32>().expect("a block has 110 bytes");

@@ -61,7 +61,7 @@ fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     })
 }
 
-/// What [`terms`] says, read at once.
+/// The parts of a block; its elements are those of `terms`, which only tests use.
 #[inline(always)]
 fn parts(block: &[u8; BYTES]) -> Parts<K_LEN, 8> {
     let ([d0, d1, m0, m1], rest) = block.split_first_chunk().expect("a block has 176 bytes");

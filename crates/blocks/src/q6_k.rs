@@ -60,7 +60,7 @@ fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     })
 }
 
-/// What [`terms`] says, read at once.
+/// The parts of a block; its elements are those of `terms`, which only tests use.
 #[inline(always)]
 fn parts(block: &[u8; BYTES]) -> Parts<K_LEN, 16> {
     let (lower, rest) = block.split_first_chunk::<128>().expect("a block has 210 bytes");

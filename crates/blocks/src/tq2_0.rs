@@ -62,7 +62,7 @@ fn terms(block: &[u8; BYTES]) -> [Term; K_LEN] {
     std::array::from_fn(|e| Term { scale, step: 1, code: two_bits(codes, e) as i8 - 1, ..Term::default() })
 }
 
-/// What [`terms`] says, read at once.
+/// The parts of a block; its elements are those of `terms`, which only tests use.
 #[inline(always)]
 fn parts(block: &[u8; BYTES]) -> Parts<K_LEN, 1> {
     let (codes, rest) = block.split_first_chunk::<64>().expect("a block has 66 bytes");

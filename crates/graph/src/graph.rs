@@ -63,8 +63,8 @@ pub enum Input {
     PoolBatch,
     /// f32 `[capacity, tokens]`: 0 where a token may look at a position of its sequence, else -inf.
     Mask,
-    /// As `Mask`, for the layers with a sliding window. Its columns are the first rows of their
-    /// [ring](StateKind::Ring).
+    /// f32 `[rows, tokens]`, for layers with a sliding window: 0 where a token may look at the position in that row of
+    /// the [ring](StateKind::Ring), else -inf. `rows` is the number of rows that attention reads.
     MaskWindow,
     /// As `Mask`, for texts whose beginning sees itself: its tokens look at all of it. Elsewhere -10000 instead of
     /// -inf.
@@ -175,7 +175,7 @@ pub enum StateKind {
     /// `[elements, rows, sequences]`, for layers with a sliding window: the last positions only. Position `p` is in row
     /// `p % rows`.
     Ring,
-    /// `[elements, 1, slots]`: one value. The sequence has slot `sequence + 1`; slot 0 stays zero.
+    /// `[elements, 1, slots]`: one row per sequence, in slot `sequence + 1`; slot 0 stays zero.
     Recurrent,
 }
 

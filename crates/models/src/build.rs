@@ -24,12 +24,12 @@ pub struct Batch {
     pub tokens: usize,
     /// Tokens whose logits are computed.
     pub outputs: usize,
-    /// KV cache positions that attention reads: at least the longest sequence, at most `context`.
+    /// KV cache rows that attention reads: at least the smaller of the longest sequence and `context`.
     pub capacity: usize,
-    /// Rows of the KV cache of each sequence.
+    /// Rows of the KV cache for each sequence. Fewer than the positions only if every attention layer has a window.
     pub context: usize,
-    /// The same in layers with a sliding window, at most `context`. With fewer rows than positions, the rows are a
-    /// [ring](StateKind::Ring), which has at least the rows of the window of every token of the batch.
+    /// Rows for each sequence in layers with a sliding window, at most `context`. If there are fewer rows than
+    /// positions, they are reused as a [ring](StateKind::Ring), which must hold the windows of all tokens of the batch.
     pub ring: usize,
     /// Sequences of the KV cache.
     pub sequences: usize,

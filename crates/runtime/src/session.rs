@@ -9,8 +9,9 @@
 //! token of each of several sequences. On a batch-invariant device, a batch gives the same bits as each sequence alone.
 //! Long prompts are split into chunks, which changes no bit either. An encoder computes each text as a separate batch:
 //! texts of one batch would need masks or padding, and their bits would depend on each other. Plans are made for cache
-//! capacities in units of 64 positions; positions are inputs, so one plan serves many steps. Layers with a sliding
-//! window have a ring of rows, which is as long as the window and [`SessionOptions::rewind`] tokens more.
+//! capacities in units of 64 positions; positions are inputs, so one plan serves many steps. In layers with a sliding
+//! window, the cache is a ring buffer: it has rows for the window and [`SessionOptions::rewind`] positions more,
+//! rounded up to that unit, and at most the rows of the context.
 
 mod batch;
 mod bound;
@@ -81,7 +82,8 @@ pub struct Session {
     /// Tokens that the recurrent state of each sequence has seen. Where it differs from the tokens that the sequence
     /// holds, the state is computed again from the start.
     seen: Vec<usize>,
-    /// The first position of each sequence that rings still hold: rows of those before were written again.
+    /// The first position of each sequence that rings still hold; rows of earlier positions were overwritten.
+    /// `usize::MAX` if the rings hold none of its tokens.
     first: Vec<usize>,
     /// Whether the cache of each sequence was computed with the long factors of LongRoPE.
     is_long: Vec<bool>,

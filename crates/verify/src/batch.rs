@@ -10,7 +10,7 @@
 //! The sequences are prefixes of the prompts with different lengths, in reverse order. The further tokens are those of
 //! the separate runs. So each row of logits has a counterpart there, and a device that declares the same bits in any
 //! batch (docs/numerics.md#repetition-and-batches) must reproduce it. A single prompt is combined with its own first
-//! half. If all rows have the bits of their counterparts, the reference does not run freely again.
+//! half. If all rows match runs that were compared with the reference, it does not run freely on the batch.
 
 use crate::repeat::Run;
 use crate::report::Outcome;

@@ -82,14 +82,14 @@ pub struct Case<'a> {
     pub collector: Option<&'a Collector>,
 }
 
-/// What a column of a product's activations repeats of the columns that the node was judged on before.
+/// How a column of a product's activations repeats a column on which the node was judged before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repetition {
-    /// Nothing.
+    /// It does not.
     None,
-    /// The activations: the result is judged, but its errors are not further samples of the noise.
+    /// The activations repeat, but not the result: it is judged, but its errors are not new samples of the noise.
     Activations,
-    /// The activations and the result, bit for bit: the verdict is known, and the column is not judged again.
+    /// Activations and result repeat bit for bit: the verdict is known, and the column is not judged again.
     Result,
 }
 

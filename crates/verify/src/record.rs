@@ -185,10 +185,10 @@ pub(crate) struct Judged<'a> {
 /// SHA-256 of the bits of a column.
 pub(crate) type ColumnHash = [u8; 32];
 
-/// Hashes of columns of activations, each with that of the first result.
+/// For each column of activations, by its hash, the hash of its first result.
 type Columns = HashMap<ColumnHash, Option<ColumnHash>>;
 
-/// Hashes of a column of activations and of its result; `None` if a result that repeats must be judged again.
+/// Hashes of a column of activations and of its result. `result` is `None` if a repeated result must be judged again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ColumnHashes {
     pub activations: ColumnHash,
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_column_is_known_if_activations_result_phase_and_profile_repeat() {
+    fn columns_repeat_only_within_a_phase_and_profile() {
         use Repetition::{Activations, None, Result};
         let places = HashMap::from([("Qcur-0".to_owned(), 0), ("Kcur-0".to_owned(), 1)]);
         let mut records = Records { places, ..Records::default() };

@@ -42,7 +42,7 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// The inputs of a batch that follows the tokens that each sequence holds, `texts`; these grow.
+    /// The inputs of a batch that follows the tokens of each sequence in `texts`; appends the batch to `texts`.
     pub fn new(model: &ModelFile, entries: &[Entry], texts: &mut Vec<Vec<u32>>, rows: CacheRows) -> Inputs {
         let spec = model.model().spec();
         let window = spec.window();
@@ -217,9 +217,9 @@ impl Inputs {
         HostTensor::real(*ty, (0..ty.shape.elements()).map(value).collect())
     }
 
-    /// The mask of the rows of a ring. After the batch is stored, a row holds the last position of the sequence that
-    /// was written to it. A token attends to the rows whose positions are in its window. A row that it needs and that
-    /// holds a later position shows nothing, so a ring that is too short is found as a difference.
+    /// The mask of a ring. After the batch is stored, each row holds the last position that was written to it. A token
+    /// attends to the rows whose positions are in its window. If a later position has overwritten a needed row, the row
+    /// is masked, so a ring that is too short shows up as a difference.
     fn mask_window(&self, ty: &TensorType) -> HostTensor {
         let (capacity, ring, window) = (ty.shape[0], self.rows.ring.max(1), self.window.unwrap_or(usize::MAX));
         let places = || self.entries.iter().zip(&self.positions);
@@ -299,7 +299,7 @@ pub(crate) struct CacheRows {
 }
 
 impl CacheRows {
-    /// Of the states of a graph: as many as positions without states that have rows for each.
+    /// The cache rows of a graph. If only one kind of cache exists, both numbers are its rows; without a cache, 1.
     pub fn of(graph: &Graph) -> CacheRows {
         let rows = |wanted: StateKind| {
             let mut states = graph.values().iter().filter(|value| value.origin == Origin::State(wanted));
@@ -310,8 +310,7 @@ impl CacheRows {
     }
 }
 
-/// Sequences of the states of a graph. Recurrent states have a slot more. A model that computes whole texts has no
-/// state.
+/// Number of sequences in the states of a graph; 1 without states. Recurrent states have one slot more.
 fn sequences(graph: &Graph) -> usize {
     let of_state = |value: &Value| match value.origin {
         Origin::State(StateKind::Recurrent) => Some(value.ty.shape[2].saturating_sub(1)),
@@ -352,7 +351,7 @@ pub(crate) fn last_uses(graph: &Graph) -> Vec<usize> {
 pub(crate) enum Running {
     /// The oracle.
     Oracle(Box<Oracle>),
-    /// No reference: the logits of the batch have the bits of runs that were compared already.
+    /// No reference runs: the logits of the batch are bit-identical to runs that were already compared with it.
     Known,
     /// A session on another device; its results of the current batch by node name.
     Device { session: Box<Session>, results: HashMap<String, Vec<f64>> },
@@ -609,7 +608,7 @@ mod tests {
 
     /// Positions 8 and 9 in a ring of 6 rows, which holds positions 4 to 9 after them.
     #[test]
-    fn rows_of_a_ring_are_used_again() {
+    fn ring_rows_are_reused() {
         let mut inputs = inputs(&[(7, 1, true), (8, 1, true)], &[0, 8]);
         (inputs.window, inputs.rows.ring) = (Some(4), 6);
         let rows = inputs.tensor(Input::KvRowsWindow, &TensorType::new(DType::I32, &[2]));

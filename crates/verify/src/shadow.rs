@@ -232,13 +232,13 @@ impl<'a> Shadow<'a> {
         Ok(Some(choices.iter().map(|choice| f64::from(*choice)).collect()))
     }
 
-    /// What each column of the activations of a product repeats of those that the node was judged on before; nothing
-    /// for other operators. Without `results`, a result that repeats is judged again.
+    /// How each column of a product's activations repeats a column on which the node was judged before; empty for
+    /// other operators. Without `results`, repeated results are judged again.
     fn copies(&mut self, graph: &Graph, node: &Node, profile: &Profile, results: &[f64]) -> Vec<Repetition> {
         let Some(place) = node.op.multiplied() else { return Vec::new() };
         let Some(Kept::Numbers(numbers)) = self.kept.get(&node.inputs[place].index()) else { return Vec::new() };
         let ty = graph.value(node.inputs[place]).ty;
-        // Equal activations have equal products only with the same matrix: with a weight, and not in a stack.
+        // Equal activations give equal results only with the same matrix: a single weight, not a stack or a cache.
         let mut others = node.inputs.iter().enumerate().filter(|(number, _)| *number != place);
         let is_weight = others.all(|(_, input)| graph.value(*input).origin == Origin::Weight);
         let is_single = is_weight && ty.shape.rows() == ty.shape[1];

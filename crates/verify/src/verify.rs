@@ -386,8 +386,8 @@ impl<'a> Verification<'a> {
         Ok(batch.report(difference, promised))
     }
 
-    /// Whether all of these runs of the sequences alone were observed, so that their logits were compared with the
-    /// reference. Not for results in f64: whether they are exact depends on the reference of each node.
+    /// Whether each separate run was observed, so that its logits were compared with the reference. False if a node
+    /// declares f64 results: these are judged against the reference of each node, so the reference must run.
     fn are_compared(&self, batch: &PromptBatch, alone: &[Arc<Run>]) -> bool {
         let mut pairs = batch.sequences.iter().zip(alone);
         let are_observed = pairs.all(|(sequence, run)| Arc::ptr_eq(run, &self.alone[sequence.prompt]));

@@ -144,7 +144,7 @@ fn as_in_layers() -> Vec<Case> {
     in_layers.chain(extremes()).chain([DType::F32, DType::F16].map(endless)).chain(tiny()).chain(long).collect()
 }
 
-/// Windows that wrap around the end of a ring: in a few tokens of several sequences, a prompt and one token.
+/// Windows that wrap around the end of a ring: for a few tokens of several sequences, a prompt, and a single token.
 fn rings() -> impl Iterator<Item = Case> {
     let sizes = [[64, 64, 8, 2, 7, 64, 128, 3], [64, 64, 8, 2, 70, 192, 192, 1], [128, 128, 8, 2, 1, 1088, 1088, 1]];
     let all = [DType::F32, DType::F16, DType::Q8_0].into_iter().flat_map(move |cache| sizes.map(|size| (cache, size)));

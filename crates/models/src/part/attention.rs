@@ -242,11 +242,10 @@ impl Attention {
             }
         }
         if self.window.is_some() && self.mask() != Input::MaskWindow {
-            diagnostics
-                .add("a sliding window together with ALiBi, bidirectional attention or a prefix is not supported");
+            diagnostics.add("a sliding window cannot be combined with ALiBi, bidirectional attention or a prefix");
         }
         if self.window.is_some() && matches!(self.position, Position::Buckets { .. }) {
-            diagnostics.add("a sliding window together with relative position biases is not supported");
+            diagnostics.add("a sliding window cannot be combined with relative position biases");
         }
         if let Some(HeadNorm { norm, .. }) = self.head_norm {
             norm.check(diagnostics);

@@ -7,10 +7,10 @@
 //! computed       f g h x             after a b, at positions 2 3 4 5; x is the token that did not fit
 //! ```
 //!
-//! After a shift, the results are bit for bit those of a fresh sequence of the remaining tokens. Moving the cached keys
-//! would be cheaper, but would give other numbers, because the keys were computed while the dropped tokens were
-//! visible. In a prefix language model, this holds for the kept tokens too, so they are recomputed as well. So are
-//! those that layers with a sliding window no longer hold.
+//! After a shift, the results are bit for bit those of a fresh sequence of the remaining tokens. Moving the cached
+//! keys would be cheaper, but would give other numbers, because the keys were computed while the dropped tokens were
+//! visible. In a prefix language model, this holds for the kept tokens too, so they are recomputed as well. All kept
+//! tokens are also recomputed if a ring has lost the last of them.
 
 use crate::error::{Error, Result};
 use crate::model_file::ModelFile;
@@ -67,7 +67,7 @@ pub(super) fn shift(session: &mut Session, sequence: usize, kept: usize, next: u
     let dropped = (held.len() - kept) / 2;
     let mut text = [&held[..kept], &held[kept + dropped..]].concat();
     text.push(next);
-    // Where the beginning of a text sees itself, its tokens saw those that are dropped. States may not go back so far.
+    // In a prefix language model, the kept tokens attended to dropped ones. Rings may have lost the kept tokens.
     let common = session.common(sequence, &text).min(kept);
     session.truncate(sequence, common);
     session.expect_length(sequence, text.len());

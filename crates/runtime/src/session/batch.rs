@@ -227,7 +227,7 @@ impl PlacedBatch {
         }
     }
 
-    /// f32 `[capacity, tokens]`: for the positions up to the token's own what is said of their distance, else -inf.
+    /// f32 `[capacity, tokens]`: `shown(distance)` for positions up to the token's own, else -inf.
     fn mask(&self, shown: fn(usize) -> f32) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.tokens.len() * self.capacity * size_of::<f32>());
         for token in &self.tokens {
@@ -239,8 +239,7 @@ impl PlacedBatch {
         bytes
     }
 
-    /// f32 `[rows of the ring that are looked at, tokens]`: 0 for the rows of the window up to the token's own
-    /// position, else -inf.
+    /// f32 `[min(capacity, ring), tokens]`: 0 for the rows of the positions in the token's window, else -inf.
     fn mask_window(&self, rows: CacheRows) -> Vec<u8> {
         let (ring, window) = (rows.ring, rows.window.unwrap_or(usize::MAX));
         let looked_at = self.capacity.min(ring);
@@ -331,7 +330,7 @@ mod tests {
 
     /// Positions 8 and 9 in a ring of 6 rows, which holds positions 4 to 9.
     #[test]
-    fn rows_of_a_ring_are_used_again() {
+    fn ring_rows_are_reused() {
         let entry = |token| Entry { token, sequence: 1, wants_logits: true };
         let batch = PlacedBatch::new(&[entry(1), entry(2)], &[vec![], vec![0; 8]], PLAIN);
         let rows = CacheRows { room: 64, ring: 6, window: Some(4) };

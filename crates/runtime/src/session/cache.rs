@@ -40,11 +40,11 @@ pub struct State {
 /// Rows of each sequence in a cache.
 #[derive(Clone, Copy)]
 pub struct Limits {
-    /// There now.
+    /// Rows now.
     pub now: usize,
-    /// At most.
+    /// Maximum rows.
     pub most: usize,
-    /// At most in a [ring](StateKind::Ring).
+    /// Maximum rows of a [ring](StateKind::Ring).
     pub ring: usize,
 }
 
@@ -56,8 +56,8 @@ pub struct NotGrown {
 }
 
 impl Buffers {
-    /// Makes room for sequences of `length` tokens: more than asked for, where memory allows. The new room. Steps bound
-    /// before still point to the old cache and must be dropped first.
+    /// Makes room for sequences of `length` tokens, and for more if memory allows. Returns the new number of positions.
+    /// Steps that were bound before still point to the old cache and must be dropped first.
     pub fn grow_cache(
         &mut self,
         length: usize,
@@ -105,8 +105,8 @@ impl Buffers {
         Ok(())
     }
 
-    /// Brings one tensor of the cache into a buffer with so much room; a ring has at most `ring` rows. A ring that has
-    /// fewer rows has not been full yet, so its rows keep their places.
+    /// Moves one tensor of the cache to a buffer with `room` rows per sequence, at most `ring` in a ring. A ring that
+    /// still grows has never wrapped, so its rows keep their places.
     fn resize(
         &mut self,
         key: &(usize, String),

@@ -5,9 +5,9 @@ use super::{Entry, Session};
 use crate::error::Result;
 
 impl Session {
-    /// Forgets the tokens of a sequence from number `len` on; 0 forgets all. A recurrent state cannot go back, nor can
-    /// layers with a sliding window by more than [`SessionOptions::rewind`](super::SessionOptions::rewind) tokens: the
-    /// next computation of the sequence first computes the tokens that are left again.
+    /// Forgets the tokens of a sequence from number `len` on; 0 forgets all. Recurrent states cannot be rolled back,
+    /// and layers with a sliding window only by [`SessionOptions::rewind`](super::SessionOptions::rewind) tokens from
+    /// the longest length so far. Beyond that, the next computation of the sequence recomputes the remaining tokens.
     pub fn truncate(&mut self, sequence: usize, len: usize) {
         self.cut(sequence, len);
         self.expected[sequence] = 0;
@@ -30,10 +30,9 @@ impl Session {
     }
 
     /// How many tokens at the beginning of a text a sequence holds already, computed as they would be for this text;
-    /// never all of them, since the last one's logits are wanted. None where states cannot go back to them, see
-    /// [`Session::truncate`]. Where the beginning of a text sees itself, one that
-    /// is not the same to its end is computed again, and so is what had other positions, or saw something else, when it
-    /// was computed.
+    /// never all of them, since the last one's logits are wanted. 0 if the states cannot be rolled back that far (see
+    /// [`Session::truncate`]). Where the beginning of a text sees itself, one that is not the same to its end is
+    /// computed again, and so is what had other positions, or saw something else, when it was computed.
     pub fn common(&self, sequence: usize, text: &[u32]) -> usize {
         let same = self.tokens(sequence).iter().zip(text).take_while(|(a, b)| a == b).count();
         let same = same.min(text.len().saturating_sub(1));
@@ -62,7 +61,7 @@ impl Session {
         first == 0 || self.sizes.window.is_none_or(|window| first.saturating_add(window) <= len.saturating_add(1))
     }
 
-    /// Computes the states of cut sequences again if that is necessary, so that the next computation does not have to.
+    /// Recomputes the states of truncated sequences now where necessary, instead of in the next computation.
     pub fn catch_up(&mut self) -> Result<()> {
         let length = |session: &Session, sequence: usize| session.len(sequence).max(session.expected[sequence]);
         (0..self.sequences())
@@ -85,8 +84,8 @@ impl Session {
         entries.iter().map(|entry| is_long(entry.sequence)).collect()
     }
 
-    /// Computes the tokens of a sequence again if its recurrent state has seen others, if rings have lost some of them,
-    /// or if they were computed with other factors of LongRoPE.
+    /// Recomputes the tokens of a sequence if its recurrent state has seen other tokens, if its rings have lost
+    /// positions that the next token needs, or if they were computed with other factors of LongRoPE.
     pub(super) fn recompute(&mut self, sequence: usize, is_long: bool) -> Result<()> {
         let len = self.len(sequence);
         let is_stale = self.sizes.is_recurrent && self.seen[sequence] != len || !self.has_window(sequence, len);
@@ -100,7 +99,7 @@ impl Session {
         let again: Vec<Entry> = held.iter().map(again).collect();
         for chunk in again.chunks(self.sizes.prompt_chunk) {
             if let Err(error) = self.compute_chunk(chunk, None, None, &mut Vec::new()) {
-                // Rows of the cache with other factors are lost, and rows of rings.
+                // Rows of rings are lost, and so are all rows if the factors have changed.
                 self.first[sequence] = usize::MAX;
                 self.tokens[sequence] = if has_changed { Vec::new() } else { held };
                 self.divisions[sequence].truncate(self.tokens[sequence].len());

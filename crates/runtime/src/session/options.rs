@@ -36,9 +36,9 @@ pub struct SessionOptions {
     pub activation: Option<DType>,
     /// Tokens computed at once; longer batches are cut, but those of models whose prompts see themselves.
     pub prompt_chunk: usize,
-    /// Positions that layers with a sliding window keep in addition to the window. A sequence can be truncated by so
-    /// many tokens, counted from the most that it has held, without being computed again. Prompts are computed in
-    /// chunks of about so many tokens at most.
+    /// Positions that layers with a sliding window keep in addition to the window. A sequence can be truncated to
+    /// `rewind` tokens below its longest length so far without being computed again. If the context exceeds the window
+    /// plus `rewind`, prompts are computed in chunks of at most `rewind + 64` tokens.
     pub rewind: usize,
     /// Tokens of the longest text that the encoder of an encoder-decoder model will read, if known. Memory for its
     /// intermediate results is kept free when weights are placed. `None`: [`SessionOptions::prompt_chunk`] tokens; a
@@ -72,10 +72,10 @@ impl Default for SessionOptions {
 pub(super) struct Sizes {
     /// Tokens that a sequence can hold.
     pub context: usize,
-    /// Rows of the cache for each sequence at most: `context`, rounded up to the unit of plans. In a model that has
-    /// only layers with a sliding window, `ring`.
+    /// Maximum cache rows of each sequence: `context`, rounded up to the unit of plans; `ring` if every attention layer
+    /// has a sliding window.
     pub room: usize,
-    /// The same in layers with a sliding window.
+    /// Maximum cache rows of each sequence in layers with a sliding window.
     pub ring: usize,
     /// The longest text with the short factors of LongRoPE; `None` without LongRoPE.
     pub original_context: Option<usize>,
@@ -134,7 +134,7 @@ impl Sizes {
         let ring = spec
             .window()
             .map_or(room, |window| window.saturating_add(options.rewind).min(room).next_multiple_of(CAPACITY_UNIT));
-        // The first token of a chunk must find its window when the last one is stored.
+        // A chunk is stored before attention reads it, so the ring must still hold the window of its first token.
         let chunk_max = spec.window().filter(|_| ring < room).map_or(usize::MAX, |window| ring - window + 1);
         Ok(Sizes {
             context,
@@ -161,9 +161,8 @@ impl Sizes {
         })
     }
 
-    /// The rows of the KV cache in the plan for sequences of up to `length` tokens: as many as positions, but at most
-    /// those of the ring in a model that has only layers with a sliding window. Always the same without a cache, so
-    /// that plans are reused.
+    /// Cache rows in the plan for sequences of up to `length` tokens: one per position, rounded up to the unit of plans
+    /// and at most `room`. Constant for models without a cache, so that plans are reused.
     pub fn capacity(&self, length: usize) -> usize {
         if self.has_kv_cache { length.max(1).next_multiple_of(CAPACITY_UNIT).min(self.room) } else { CAPACITY_UNIT }
     }

@@ -6,15 +6,14 @@
 //! recurrent  [elements, 1, slots]       slot sequence + 1; slot 0 stays zero
 //! ```
 //!
-//! Rows of all positions allow copies of any beginning of a sequence. A ring has lost the oldest positions, and a
-//! recurrent state exists for the last token only: a copy that needs more is computed again from its tokens.
+//! A cache with a row for each position allows copies of any prefix. A ring has lost the oldest positions, and a
+//! recurrent state exists only for the last token: a copy that needs more is recomputed from its tokens.
 //!
 //! Rows are addressed in two places: `Input::KvRows` and `KvRowsWindow` (`batch.rs`) say where the row of a token is
-//! written, and the
-//! operators that read a cache (`kv_scores`, `kv_mix`, `kv_attention`) begin at row `sequence * room`. With a block
-//! table, sequences would share rows instead of copying them. It would replace `Input::Sequences` by the blocks of each
-//! sequence, `KvRows` by rows of these blocks, growth (`cache.rs`) by further blocks, and in the verifier both rules
-//! (`running.rs`, `cached.rs`).
+//! written, and the operators that read a cache (`kv_scores`, `kv_mix`, `kv_attention`) begin at row `sequence * room`.
+//! With a block table, sequences would share rows instead of copying them. It would replace `Input::Sequences` by the
+//! blocks of each sequence, `KvRows` by rows of these blocks, growth (`cache.rs`) by further blocks, and in the
+//! verifier both rules (`running.rs`, `cached.rs`).
 
 use super::cache::{State, zeros};
 use super::division::Division;
@@ -73,8 +72,8 @@ impl fmt::Debug for Snapshot {
 impl Session {
     /// Copies the first `len` tokens of sequence `from` and their states to sequence `to`, replacing its contents. Both
     /// then continue independently, and their results are bit-identical to computing all tokens in each. What the
-    /// encoder has read is copied too. States that cannot go back to fewer tokens than `from` holds are computed again
-    /// by the next computation, as after [`Session::truncate`].
+    /// encoder has read is copied too. If the states cannot be rolled back to `len` tokens, the next computation of
+    /// `to` recomputes them, as after [`Session::truncate`].
     ///
     /// # Errors
     /// A sequence does not exist; `from` holds fewer tokens; the model is an encoder, which keeps no states; or the
@@ -108,7 +107,7 @@ impl Session {
         Ok(())
     }
 
-    /// Copies what a sequence holds to the host. States that hold other tokens are computed again first.
+    /// Copies what a sequence holds to the host. States that do not match the tokens are recomputed first.
     ///
     /// # Errors
     /// The sequence does not exist, the model is an encoder, there is too little memory, or the device fails.
@@ -132,8 +131,8 @@ impl Session {
     ///
     /// # Errors
     /// The sequence does not exist; the snapshot is of other weights, exceeds the context, or has states of other types
-    /// or of another `rewind`;
-    /// there is no room in the cache (see [`Session::compute`]); or the device fails, and the sequence is empty then.
+    /// or rings of another length (see [`SessionOptions::rewind`](super::SessionOptions::rewind)); there is no room in
+    /// the cache (see [`Session::compute`]); or the device fails, and the sequence is empty then.
     pub fn restore(&mut self, sequence: usize, snapshot: &Snapshot) -> Result<()> {
         self.expect_kept(sequence)?;
         let Snapshot { weights, facts, parts } = snapshot;
@@ -147,7 +146,7 @@ impl Session {
             let rows = counted(rows, "token");
             return Err(Error::Request(format!("the snapshot of {rows} exceeds the context of {context}")));
         }
-        // A full ring needs all of its rows.
+        // A ring that has wrapped is restored as a whole.
         let positions = if facts.first > 0 { rows.max(self.sizes.ring) } else { rows.max(1) };
         let (capacity, stage) = (self.sizes.capacity(positions), self.sizes.decoder(facts.source));
         // Makes room in the cache; the plan is that of the next token.
@@ -158,7 +157,8 @@ impl Session {
             let Some((_, bytes)) = parts.get(key).filter(|(ty, _)| *ty == part.ty) else {
                 let (name, ty) = (&key.1, part.ty);
                 return Err(Error::Request(format!(
-                    "the snapshot has no state {name} of type {ty}; take it in a session with the same KV cache and activation types and the same `rewind`"
+                    "the snapshot has no state {name} of type {ty}; take it in a session with the same KV cache type, \
+                     activation type and context, and the same `rewind`"
                 )));
             };
             targets.push((key.0, part, bytes));
@@ -248,8 +248,8 @@ impl Facts {
         self.tokens.len().max(self.source)
     }
 
-    /// The part of a state that belongs to a sequence: its first rows, all rows of a ring that has been full, or its
-    /// slot; `None` if it has written nothing.
+    /// The part of a state that belongs to a sequence: its first rows, all rows of a ring that has wrapped, or its
+    /// slot; `None` if the sequence has written nothing.
     fn part(&self, state: &State, sequence: usize) -> Option<Tensor> {
         let State { kind, tensor } = state;
         let [width, room, ..] = tensor.ty.shape.sizes();

@@ -5,10 +5,10 @@
 //! ```
 //!
 //! Products and additions are rounded one by one, and the order of additions is fixed, so a sum depends neither on the
-//! instruction set nor on other rows. Sums of declared products have the order of the device, because their partial
-//! sums decide the noise. Exact sums, and sums inside a block, which the device adds as integers, have [`CHAINS`]
-//! chains: in a single one, each addition waits for the previous one. Fewer additions follow each product than in a
-//! single chain, so the same bound holds for the verifier's own rounding.
+//! instruction set nor on other rows. Declared products are added in the order of the device, because their partial
+//! sums determine the noise. Exact sums, and sums within a block (which the device adds as integers), use [`CHAINS`]
+//! independent accumulators, because in a single chain each addition waits for the previous one. Each product then
+//! passes through fewer additions, so the bound for a single chain still covers the verifier's own rounding.
 
 mod minima;
 mod places;
@@ -39,7 +39,7 @@ pub(super) const MINIMUM_LEN: usize = 16;
 /// A number for each row of a panel.
 type Numbers = [f64; ROWS];
 
-/// Elements of a row that are decoded at a time: few enough to stay in the first cache, and whole blocks.
+/// Elements of a row that are decoded at a time: few enough for the L1 cache, and a multiple of every block length.
 const DECODED: usize = 256;
 
 /// Chains of additions of a sum: element `k` is added to chain `k % CHAINS`.
@@ -273,8 +273,8 @@ pub(super) fn products(
     results.extend(sums.iter_mut().zip(tokens).map(|(sums, token)| sums.finish(accumulation, panel, token)));
 }
 
-/// The sums of one token's products. Some columns are added for all tokens before the next ones, so that they stay in
-/// the first cache.
+/// The sums of one token's products. A group of columns is added for all tokens before the next group, so that it stays
+/// in the L1 cache.
 struct ProductSums {
     exact: Chains,
     absolute: Chains,

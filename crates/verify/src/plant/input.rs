@@ -241,8 +241,8 @@ impl InputFault {
     }
 }
 
-/// The rows that a mask hides before its window: positions that the token may not see any more. In a ring whose window
-/// wraps around the end, those between both parts of the window.
+/// The rows that a mask hides because their positions are before the window. If the window wraps around the end of a
+/// ring, these are the rows between its two parts.
 pub(super) fn before_window(mask: &[f32]) -> Range<usize> {
     let is_shown = |value: &f32| *value == 0.0;
     let first = mask.iter().position(is_shown).unwrap_or(0);

@@ -42,7 +42,7 @@ fn without_a_fault_every_type_of_weight_passes_and_repeats() {
             let report = verified(&model, device("cpu"), &VerifyOptions { kv, ..options() });
             let whole = report.coverage.checked == report.coverage.nodes && report.coverage.nodes > 30;
             let repeats = report.repeat.deterministic && report.repeat.taps_neutral;
-            // The batch gives the same bits, so its positions are known.
+            // The batch gives the same bits, so its positions are not compared again.
             let counted = report.tokens.positions == 7 + 1 + 2 * 3;
             if report.result != Outcome::Pass || !whole || !repeats || !counted {
                 problems.push(format!("{dtype}, cache {kv:?}\n{}", report.to_terminal()));
@@ -181,7 +181,7 @@ fn other_bits_in_a_batch_fail_where_the_same_are_promised() {
         assert_eq!(report.result, outcome, "{}", report.to_terminal());
         assert!(report.first_bad.is_none() && report.repeat.deterministic && report.batch.promised == promised);
         assert_eq!(report.batch.invariant, Some(false));
-        assert_eq!(report.tokens.positions, 7 + 1 + 2 * 3 + 2 * 3, "those of the batch are not known");
+        assert_eq!(report.tokens.positions, 7 + 1 + 2 * 3 + 2 * 3, "the positions of the batch are compared too");
         assert_eq!(
             report.sentence.contains("different bits in a batch than for a single sequence"),
             promised,

@@ -22,7 +22,7 @@ fn model(kind: Kind) -> (tempfile::TempDir, Arc<ModelFile>) {
 }
 
 #[test]
-fn rows_that_are_used_again_are_verified() {
+fn reused_ring_rows_pass() {
     for (kind, fusion) in [(Kind::Qwen2, true), (Kind::Qwen3, false)] {
         let (_directory, model) = model(kind);
         let report = verified(&model, device(), &VerifyOptions { fusion, ..options() });

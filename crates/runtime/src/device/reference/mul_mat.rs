@@ -14,7 +14,7 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 use trueup_graph::TensorType;
 
-/// Elements of a row that are decoded at a time: few enough to stay in the first cache, and whole blocks.
+/// Elements of a row that are decoded at a time: few enough for the L1 cache, and a multiple of every block length.
 const DECODED: usize = 256;
 
 /// Tokens that they are summed for at once.

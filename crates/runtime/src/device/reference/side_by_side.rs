@@ -1,4 +1,4 @@
-//! Rows of numbers side by side, so that sums of several rows are computed at once.
+//! Transposes rows of numbers, so that the sums of several rows are computed at once.
 //!
 //! ```text
 //!   row 0   a0 a1 a2 ...          column 0   a0 b0 c0 ...
@@ -11,13 +11,16 @@ use multiversion::multiversion;
 /// Rows that are placed side by side.
 pub const ROWS: usize = 8;
 
-/// Puts up to [`ROWS`] rows of as many elements as there are columns side by side. Columns hold 0 for further rows.
+/// Transposes up to [`ROWS`] rows: column `k` receives element `k` of each row, and 0 for missing rows.
 ///
 /// # Panics
-/// If a row has another number of elements.
+/// If there are more than [`ROWS`] rows, or if the length of a row is not the number of columns.
 pub fn side_by_side(rows: &[&[f64]], columns: &mut [[f64; ROWS]]) {
     let len = columns.len();
-    assert!(rows.len() <= ROWS && rows.iter().all(|row| row.len() == len), "rows of {len} elements are expected");
+    assert!(
+        rows.len() <= ROWS && rows.iter().all(|row| row.len() == len),
+        "expected at most {ROWS} rows of {len} elements"
+    );
     let first = match rows.try_into() {
         Ok(rows) => transpose_squares(rows, columns),
         Err(_) => 0,
@@ -28,7 +31,7 @@ pub fn side_by_side(rows: &[&[f64]], columns: &mut [[f64; ROWS]]) {
     }
 }
 
-/// Transposes as many whole squares of [`ROWS`] columns as there are, and returns the number of their columns.
+/// Transposes whole squares of [`ROWS`] by [`ROWS`] elements, and returns the number of columns that they cover.
 #[multiversion(targets("x86_64+avx512f", "x86_64+avx2"))]
 fn transpose_squares(rows: &[&[f64]; ROWS], columns: &mut [[f64; ROWS]]) -> usize {
     let squares = columns.as_chunks_mut::<ROWS>().0;

@@ -9,9 +9,9 @@ use trueup_graph::Node;
 use trueup_runtime::{Entry, Error, ModelFile, Observer, Result, Seen, Session, SessionOptions, Weights};
 
 const CONTEXT: usize = 500;
-/// One layer of two with a window, and both.
+/// Models with two layers: one of them has a sliding window, or both.
 const KINDS: [Kind; 2] = [Kind::Qwen2, Kind::Qwen3];
-/// The ring has 64 rows: the window, a chunk of 20 tokens, and what fills the unit of capacity.
+/// The ring has 64 rows: the window and a rewind of 20 positions, rounded up to the unit of capacity.
 const REWIND_MAX: usize = 64 - WINDOW + 1;
 
 fn ids(len: usize) -> Vec<u32> {
@@ -58,7 +58,7 @@ fn a_ring_gives_the_results_of_a_cache_of_all_positions() {
 }
 
 #[test]
-fn the_bits_depend_on_the_ring_and_not_on_chunks() {
+fn chunks_and_other_sequences_change_no_bits() {
     let text = ids(200);
     for (kind, name) in KINDS.into_iter().flat_map(|kind| ["ref", "cpu"].map(|name| (kind, name))) {
         let (_folder, model) = model_of(kind, CONTEXT, DType::F32);
@@ -105,7 +105,7 @@ fn a_truncated_sequence_continues_with_the_same_bits() {
             let found = bits(&mut session, &of(0, other));
             let fresh = anew(&model, name, ring(1), &next).split_off(len);
             assert_eq!(found, fresh, "{kind:?}, {name}, {len} tokens");
-            // Goes back again, from less than was written before.
+            // Truncates again; the ring was overwritten up to the earlier, longer length.
             session.truncate(0, len.saturating_sub(5));
             let found = bits(&mut session, &of(0, other));
             let fresh = anew(&model, name, ring(1), &[&text[..len.saturating_sub(5)], other].concat());

@@ -32,7 +32,7 @@ pub(in crate::bound) struct Group {
 }
 
 impl Places {
-    /// Those of weights and activations of these shapes, without columns whose result repeats an earlier one.
+    /// The places for weights and activations of these shapes, without the columns with [`Repetition::Result`].
     pub fn new(weights: &Shape, x: &Shape, copies: &[Repetition]) -> Places {
         let [_, rows, b2, b3] = weights.sizes();
         let [_, tokens, n2, n3] = x.sizes();
@@ -51,7 +51,7 @@ impl Places {
         self.rows * self.batches[0] * self.batches[1]
     }
 
-    /// The strips of a piece that have columns, as many at once as lie in one matrix and one panel.
+    /// Groups of strips of a piece, each within one matrix and one panel; groups without columns to judge are left out.
     pub fn groups(&self, piece: Range<usize>) -> impl Iterator<Item = Group> {
         let mut strip = piece.start;
         let groups = std::iter::from_fn(move || {

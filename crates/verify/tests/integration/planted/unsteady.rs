@@ -26,7 +26,7 @@ pub enum Fault {
     Wavering(f32),
     /// One element of the result is larger by this when it is computed for the second time, and never again.
     Race(f32),
-    /// One element of the last column of the result is larger by `more` if the cache has at least so many sequences.
+    /// One element of the last column of the result is larger by `more` if the cache has at least this many sequences.
     LastColumn { more: f32, sequences: usize },
 }
 

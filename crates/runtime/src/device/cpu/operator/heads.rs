@@ -129,7 +129,7 @@ pub enum CachedRows<'a> {
 /// and for values take at once.
 pub const DECODED: usize = 256;
 
-const _: () = assert!(DECODED.is_multiple_of(kernel::STEPS) && DECODED.is_multiple_of(POSITIONS));
+const _: () = assert!(POSITIONS.is_multiple_of(kernel::STEPS) && DECODED.is_multiple_of(POSITIONS));
 
 /// Rows of blocks, to be decoded some at a time.
 pub struct BlockRows<'a> {

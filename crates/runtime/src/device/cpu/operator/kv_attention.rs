@@ -183,14 +183,14 @@ impl Attention<'_> {
         };
         self.score(piece, &seen, &runs, room)?;
         self.soften(piece, &seen, room);
-        self.mix(piece, &seen, room)?;
+        self.mix(piece, &seen, &runs, room)?;
         let len = piece.heads.len() * self.width;
         rows.into_iter().zip(room.mixed.chunks(len)).for_each(|(row, mixed)| row.copy_from_slice(mixed));
         Ok(())
     }
 
-    /// The positions that a query of the piece may look at, and some more: runs of whole tiles, the last one up to
-    /// whole lanes. There is one run, and two where a window wraps around the end of a ring.
+    /// The positions that a query of the piece may look at, as runs of whole tiles; the last run ends at whole lanes.
+    /// There is usually one run, and there are two if a window wraps around the end of a ring.
     fn seen(&self, piece: &Piece) -> Vec<Range<usize>> {
         let (mut tiles, mut end, mut capacity) = (Vec::new(), 0, 0);
         for token in piece.tokens.clone() {
@@ -203,7 +203,7 @@ impl Attention<'_> {
         runs(&tiles, end.next_multiple_of(LANES).min(capacity))
     }
 
-    /// `scores[j, i] = key j . query i` for the positions `seen`, and 0 between the `runs`.
+    /// `scores[j, i] = key j . query i` for the positions in `runs`, and 0 for the other positions in `seen`.
     fn score(&self, piece: &Piece, seen: &Range<usize>, runs: &[Range<usize>], room: &mut Room) -> Result<(), String> {
         let (count, len) = (piece.tokens.len() * piece.heads.len(), piece.heads.len() * self.size);
         let queries = cells(&mut room.queries, count * self.size);
@@ -253,26 +253,34 @@ impl Attention<'_> {
         }
     }
 
-    /// `mixed[d, i] = sum_j weights[j, i] values[d, j]` over the positions `seen`.
-    fn mix(&self, piece: &Piece, seen: &Range<usize>, room: &mut Room) -> Result<(), String> {
+    /// `mixed[d, i] = sum_j weights[j, i] values[d, j]` over the positions in `runs`. All other positions in `seen`
+    /// have weight 0.
+    fn mix(&self, piece: &Piece, seen: &Range<usize>, runs: &[Range<usize>], room: &mut Room) -> Result<(), String> {
         let count = piece.tokens.len() * piece.heads.len();
         let mixed = cells(&mut room.mixed, count * self.width);
         mixed.fill(0.0);
-        let weights = Rows::dense(&room.scores[..count * seen.len()], count, seen.len());
+        let weights = &room.scores[..count * seen.len()];
+        let weights_of =
+            |run: &Range<usize>| Rows::strided(&weights[run.start - seen.start..], count, run.len(), seen.len());
         let values = cached_rows(self.values, piece.sequence, piece.heads.start / self.group, seen.end, self.width)?;
-        match values {
-            CachedRows::F32(values) => kernel::mix_f32(self.instructions, values.part(seen.clone()), weights, mixed),
-            CachedRows::F16(values) => kernel::mix_f16(self.instructions, values.part(seen.clone()), weights, mixed),
-            CachedRows::Q8_0(values) if kernel::reads_blocks(self.instructions) && count <= QUERIES_OF_BLOCKS => {
-                kernel::mix_q8_0(self.instructions, values.blocks(seen.clone()), weights, mixed);
-            }
-            CachedRows::Q8_0(values) => {
-                for first in seen.clone().step_by(DECODED) {
-                    let positions = first..seen.end.min(first + DECODED);
-                    let weights = &room.scores[first - seen.start..count * seen.len()];
-                    let weights = Rows::strided(weights, count, positions.len(), seen.len());
-                    let values = values.decoded(self.instructions, positions, &mut room.decoded);
-                    kernel::mix_f32(self.instructions, values, weights, mixed);
+        for run in runs {
+            match &values {
+                CachedRows::F32(values) => {
+                    kernel::mix_f32(self.instructions, values.part(run.clone()), weights_of(run), mixed);
+                }
+                CachedRows::F16(values) => {
+                    kernel::mix_f16(self.instructions, values.part(run.clone()), weights_of(run), mixed);
+                }
+                CachedRows::Q8_0(values) if kernel::reads_blocks(self.instructions) && count <= QUERIES_OF_BLOCKS => {
+                    kernel::mix_q8_0(self.instructions, values.blocks(run.clone()), weights_of(run), mixed);
+                }
+                CachedRows::Q8_0(values) => {
+                    for first in run.clone().step_by(DECODED) {
+                        let positions = first..run.end.min(first + DECODED);
+                        let weights = weights_of(&positions);
+                        let values = values.decoded(self.instructions, positions, &mut room.decoded);
+                        kernel::mix_f32(self.instructions, values, weights, mixed);
+                    }
                 }
             }
         }
@@ -280,8 +288,8 @@ impl Attention<'_> {
     }
 }
 
-/// Computes the scores of the positions in each run, at their places among those of the positions `seen`. `compute`
-/// takes positions and queries, and the place of their scores.
+/// Computes the scores of each run and writes them at the run's offset in `scores`, which covers the positions `seen`.
+/// `compute` takes positions, queries and the slice for their scores.
 fn score_runs<'a>(
     seen: &Range<usize>,
     runs: &[Range<usize>],
@@ -300,13 +308,13 @@ fn score_runs<'a>(
     }
 }
 
-/// Marks the tiles in which a mask shows a position, and returns the end of the last position that it shows.
+/// Marks the tiles with at least one unmasked position, and returns the end of the last unmasked position, or 0.
 fn show(mask: &[f32], tiles: &mut Vec<bool>) -> usize {
     let is_shown = |mask: &f32| *mask != f32::NEG_INFINITY;
     tiles.resize(tiles.len().max(mask.len().div_ceil(POSITIONS)), false);
     let mut end = 0;
     for (place, (tile, chunk)) in tiles.iter_mut().zip(mask.chunks(POSITIONS)).enumerate() {
-        // Most tiles are shown from the first position or hidden.
+        // In most tiles, the first position is unmasked or all are masked.
         if chunk.first().is_some_and(is_shown) || !chunk.iter().fold(true, |hidden, mask| hidden & !is_shown(mask)) {
             *tile = true;
             end = place * POSITIONS + chunk.iter().rposition(is_shown).map_or(0, |last| last + 1);
@@ -361,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_tiles_are_not_looked_at() {
+    fn masked_tiles_are_skipped() {
         let (x, open) = (f32::NEG_INFINITY, 0.0);
         let seen = |masks: &[Vec<f32>]| {
             let mut tiles = Vec::new();
