@@ -112,7 +112,10 @@ fn invalid_copies_are_refused_and_change_nothing() {
     let short = SessionOptions { context: Some(20), ..sized(1) };
     refused(other(&weights, short, &snapshot), "the snapshot of 24 tokens exceeds the context of 20");
     let wide = SessionOptions { kv: Some(DType::F32), ..sized(1) };
-    refused(other(&weights, wide, &snapshot), "take it in a session with the same KV cache type, activation type and context");
+    refused(
+        other(&weights, wide, &snapshot),
+        "take it in a session with the same KV cache type, activation type and context",
+    );
     assert_eq!((session.tokens(0), session.tokens(1)), (&TEXT[..], &OTHER[..]));
 }
 
