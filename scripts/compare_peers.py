@@ -3,7 +3,7 @@
 
     python scripts/compare_peers.py TRUEUP [--work DIR] [--rounds 5] [--threads 1,2] [--types q4_0,q8_0,f16]
                                     [--prompt 512] [--generate 64] [--python PATH] [--candle PATH|build|off]
-                                    [--llama-bench NAME=PATH] [--wait SECONDS] [--tries 2] [--minutes 10] [--redraw]
+                                    [--llama-bench NAME=COMMAND] [--wait SECONDS] [--tries 2] [--minutes 10] [--redraw]
 
 The work folder (target/compare_peers) gets, once, a checkpoint of Llama-3.2-1B's shape with random weights, its GGUF files by
 `trueup convert`, an environment with llama-cpp-python built for this machine (not with --python, which names the Python of one that
@@ -16,14 +16,16 @@ is pinned. --wait lets others finish before each pair, for so long at most; a pa
 processors is measured again, --tries times at most, and the quietest counts. No round begins after --minutes. candle, which is slow,
 is measured in the first round only, with the most threads. --redraw writes the page again from the last results.
 
---llama-bench adds a peer, for example a fork of llama.cpp, by its llama-bench program. It measures the same prompt and the same number
-of tokens after it, without the time to the first token and memory. Repeat the option for several peers.
+--llama-bench adds a peer, for example a fork of llama.cpp, by its llama-bench program and options for it, such as
+`--llama-bench "repacked=ik/build/bin/llama-bench -rtr 1"`. It measures the same prompt and the same number of tokens after it, without
+the time to the first token and memory. Repeat the option for several peers.
 """
 import argparse
 import datetime
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
@@ -121,8 +123,8 @@ def of_bench(found):
 
 def of_llama_bench(found):
     """The report of llama-bench, one entry a test, in the words of the other timers."""
-    prompt = next(test for test in found if test["n_prompt"])
-    decode = next(test for test in found if test["n_gen"] and test["n_depth"])
+    prompt = next(test for test in found if not test["n_gen"])
+    decode = next(test for test in found if test["n_gen"] and (test.get("n_depth") or test["n_prompt"]))
     return {"prompt": prompt["n_prompt"] / prompt["avg_ts"], "decode": decode["n_gen"] / decode["avg_ts"],
             "about": f"llama-bench {prompt['build_commit']}, {prompt['cpu_info']}"}
 
@@ -146,9 +148,11 @@ class Comparison:
             return [self.python, script, path, prompt, generate, str(threads), str(self.context())]
         if program == "candle":
             return [self.peers["candle"], path, prompt, generate]
-        # Each of prompts, tokens and depths: the prompt at depth 0, and the tokens after a prompt.
-        return [self.peers[program], "-m", path, "-p", prompt, "-n", generate, "-d", f"0,{prompt}", "-t", str(threads), "-r", "1",
-                "-o", "json"]
+        # Tokens after a prompt: llama.cpp has depths, each of which is combined with the prompt and the tokens; forks have -gp.
+        peer = self.peers[program]
+        has_depths = "--n-depth" in subprocess.run([peer[0], "--help"], capture_output=True, text=True, check=False).stdout
+        tests = ["-n", generate, "-d", f"0,{prompt}"] if has_depths else ["-n", "0", "-gp", f"{prompt},{generate}"]
+        return [*peer, "-m", path, "-p", prompt, *tests, "-t", str(threads), "-r", "1", "-o", "json"]
 
     def context(self):
         return max(CONTEXT, self.arguments.prompt + self.arguments.generate)
@@ -211,10 +215,11 @@ def numbers(text):
 
 
 def named(text):
-    name, found, path = text.partition("=")
+    name, found, command = text.partition("=")
+    path, *options = shlex.split(command) or [""]
     if not (found and name and path):
-        raise argparse.ArgumentTypeError(f"expected NAME=PATH, found {text}")
-    return name, os.path.abspath(path)
+        raise argparse.ArgumentTypeError(f"expected NAME=COMMAND, found {text}")
+    return name, [os.path.abspath(path), *options]
 
 
 def parse():
@@ -228,7 +233,7 @@ def parse():
     parser.add_argument("--generate", type=int, default=64)
     parser.add_argument("--python")
     parser.add_argument("--candle", default="build")
-    parser.add_argument("--llama-bench", type=named, action="append", default=[], metavar="NAME=PATH")
+    parser.add_argument("--llama-bench", type=named, action="append", default=[], metavar="NAME=COMMAND")
     parser.add_argument("--wait", type=float, default=0)
     parser.add_argument("--tries", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=10)
