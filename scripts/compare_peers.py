@@ -148,7 +148,7 @@ class Comparison:
             return [self.python, script, path, prompt, generate, str(threads), str(self.context())]
         if program == "candle":
             return [self.peers["candle"], path, prompt, generate]
-        # Tokens after a prompt: llama.cpp has depths, each of which is combined with the prompt and the tokens; forks have -gp.
+        # Tokens after a prompt: llama.cpp combines each depth with the prompt and the tokens; forks have -gp.
         peer = self.peers[program]
         has_depths = "--n-depth" in subprocess.run([peer[0], "--help"], capture_output=True, text=True, check=False).stdout
         tests = ["-n", generate, "-d", f"0,{prompt}"] if has_depths else ["-n", "0", "-gp", f"{prompt},{generate}"]

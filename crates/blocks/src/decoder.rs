@@ -87,7 +87,8 @@ pub(crate) fn decode<const BYTES: usize, const LEN: usize>(
     decode_blocks(bytes, weights, |block, weights| *weights = terms(block).map(Term::rounded));
 }
 
-/// Decodes whole blocks exactly: widens the results of `decode`, which must be exact in f32.
+/// Decodes whole blocks exactly: widens the results of `decode`, which must be exact in f32. References use it, so
+/// `decode` is not a function that devices run.
 #[inline(always)]
 pub(crate) fn widen(dtype: DType, bytes: &[u8], weights: &mut [f64], decode: fn(&[u8], &mut [f32])) {
     let (len, size) = (dtype.block_len(), dtype.block_bytes());

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Nothing here shares code with a device. The operators of decoders share none with the reference either, except the
-//! decoding of blocks. Other operators take R0 from the reference (`oracle.rs`), which goldens of other software pin.
-//! Work is split independently of the number of threads and statistics are merged in order, so a report does not
-//! depend on that number.
+//! decoding of blocks and the transposition of rows, which computes nothing. Other operators take R0 from the reference
+//! (`oracle.rs`), which goldens of other software pin. Work is split independently of the number of threads and
+//! statistics are merged in order, so a report does not depend on that number.
 
 pub(crate) mod angles;
 mod arithmetic;

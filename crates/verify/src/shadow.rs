@@ -238,11 +238,7 @@ impl<'a> Shadow<'a> {
         let Some(place) = node.op.multiplied() else { return Vec::new() };
         let Some(Kept::Numbers(numbers)) = self.kept.get(&node.inputs[place].index()) else { return Vec::new() };
         let ty = graph.value(node.inputs[place]).ty;
-        // Equal activations give equal results only with the same matrix: a single weight, not a stack or a cache.
-        let mut others = node.inputs.iter().enumerate().filter(|(number, _)| *number != place);
-        let is_weight = others.all(|(_, input)| graph.value(*input).origin == Origin::Weight);
-        let is_single = is_weight && ty.shape.rows() == ty.shape[1];
-        let results = if is_single { results } else { &[] };
+        let results = if has_one_matrix(graph, node, place) { results } else { &[] };
         let mut results = results.chunks(graph.value(node.output).ty.shape[0].max(1)).map(column_hash);
         let hashes = |column| ColumnHashes { activations: column_hash(column), result: results.next() };
         let columns: Vec<ColumnHashes> = numbers.chunks(ty.shape[0].max(1)).map(hashes).collect();
@@ -284,6 +280,14 @@ impl<'a> Shadow<'a> {
             (Own::Nothing, None) => return Err(missing()),
         })
     }
+}
+
+/// Whether all columns of the activations, the input at `place`, are multiplied with the same matrices: with weights,
+/// and not each plane with one of a stack. Equal activations then give equal results.
+fn has_one_matrix(graph: &Graph, node: &Node, place: usize) -> bool {
+    let activations = graph.value(node.inputs[place]).ty.shape;
+    let mut others = node.inputs.iter().enumerate().filter(|(number, _)| *number != place);
+    activations.rows() == activations[1] && others.all(|(_, input)| graph.value(*input).origin == Origin::Weight)
 }
 
 /// A hash of the bits of one column. It is cryptographic because a collision would hide a fault.
@@ -340,5 +344,32 @@ impl Observer for Shadow<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trueup_graph::op::MulMat;
+    use trueup_graph::{Input, StateKind, ValueId};
+
+    #[test]
+    fn only_weights_that_are_no_stack_are_the_same_for_all_columns() {
+        let mut graph = Graph::default();
+        let ty = |sizes: &[usize]| TensorType::new(DType::F32, sizes);
+        let (plain, stacked) = (ty(&[8, 3]), ty(&[8, 3, 2]));
+        let x = graph.input(Input::Stream, plain);
+        let planes = graph.input(Input::Mask, stacked);
+        let (weight, stack) = (graph.weight("w", ty(&[8, 4])), graph.weight("s", ty(&[8, 4, 2])));
+        let cache = graph.state("c", StateKind::Rows, ty(&[8, 4]));
+        let mut is_one = |name: &str, inputs: [ValueId; 2]| {
+            graph.node(name, None, MulMat.into(), &inputs).unwrap();
+            has_one_matrix(&graph, graph.nodes().last().unwrap(), 1)
+        };
+        assert!(is_one("weight", [weight, x]));
+        assert!(!is_one("stack", [stack, planes]));
+        assert!(!is_one("planes", [weight, planes]));
+        assert!(!is_one("cache", [cache, x]));
+        assert!(!is_one("activations", [x, x]));
     }
 }

@@ -8,7 +8,7 @@
 //! instruction set nor on other rows. Declared products are added in the order of the device, because their partial
 //! sums determine the noise. Exact sums, and sums within a block (which the device adds as integers), use [`CHAINS`]
 //! independent accumulators, because in a single chain each addition waits for the previous one. Each product then
-//! passes through fewer additions, so the bound for a single chain still covers the verifier's own rounding.
+//! passes through fewer additions, so the hard bound for a single chain still covers the verifier's own rounding.
 
 mod minima;
 mod places;
