@@ -5,7 +5,6 @@
 //! ```
 
 use crate::DType;
-#[cfg(test)]
 use crate::codec::decode_blocks;
 
 /// Declares a test that `decode_exact` of a format agrees with a rule for one block, by default its `terms`.
@@ -87,23 +86,20 @@ pub(crate) fn decode<const BYTES: usize, const LEN: usize>(
     decode_blocks(bytes, weights, |block, weights| *weights = terms(block).map(Term::rounded));
 }
 
-/// Decodes whole blocks exactly: widens the results of `decode`, which must be exact in f32. References use it, so
-/// `decode` is not a function that devices run.
+/// Decodes whole blocks of a scale and codes exactly: each product is exact in f64. References use it, so it shares no
+/// function with devices but `read`.
 #[inline(always)]
-pub(crate) fn widen(dtype: DType, bytes: &[u8], weights: &mut [f64], decode: fn(&[u8], &mut [f32])) {
-    let (len, size) = (dtype.block_len(), dtype.block_bytes());
-    let blocks = WIDENED / len;
-    assert_eq!(bytes.len() / size * len, weights.len(), "source and target differ in blocks");
-    let mut narrow = [0.0; WIDENED];
-    for (bytes, weights) in bytes.chunks(blocks * size).zip(weights.chunks_mut(blocks * len)) {
-        let narrow = &mut narrow[..weights.len()];
-        decode(bytes, narrow);
-        weights.iter_mut().zip(narrow.iter()).for_each(|(weight, narrow)| *weight = f64::from(*narrow));
-    }
+pub(crate) fn decode_scaled<const BYTES: usize, const LEN: usize>(
+    bytes: &[u8],
+    weights: &mut [f64],
+    read: impl Fn(&[u8; BYTES]) -> (f32, [i8; LEN]),
+) {
+    decode_blocks(bytes, weights, |block, weights: &mut [f64; LEN]| {
+        let (scale, codes) = read(block);
+        let scale = f64::from(scale);
+        weights.iter_mut().zip(&codes).for_each(|(weight, code)| *weight = scale * f64::from(*code));
+    });
 }
-
-/// Elements that [`widen`] decodes at a time.
-const WIDENED: usize = 256;
 
 /// Elements of one block of the K types.
 pub(crate) const K_LEN: usize = 256;

@@ -30,7 +30,7 @@ impl Block for Q8_1 {
     }
 
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decoder::widen(Self::DTYPE, bytes, weights, decode_scalar);
+        decoder::decode_scaled(bytes, weights, read);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {

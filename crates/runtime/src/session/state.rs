@@ -11,9 +11,10 @@
 //!
 //! Rows are addressed in two places: `Input::KvRows` and `KvRowsWindow` (`batch.rs`) say where the row of a token is
 //! written, and the operators that read a cache (`kv_scores`, `kv_mix`, `kv_attention`) begin at row `sequence * room`.
-//! With a block table, sequences would share rows instead of copying them. It would replace `Input::Sequences` by the
-//! blocks of each sequence, `KvRows` by rows of these blocks, growth (`cache.rs`) by further blocks, and in the
-//! verifier both rules (`running.rs`, `cached.rs`).
+//! With a block table, sequences would share rows instead of copying them. A copy of 1000 tokens of SmolLM2 135M takes
+//! a 155th of the time in which they are computed (`benches/prefix.rs`, two cores). A block table would replace
+//! `Input::Sequences` by the blocks of each sequence, `KvRows` by rows of these blocks, growth (`cache.rs`) by further
+//! blocks, and in the verifier both rules (`running.rs`, `cached.rs`).
 
 use super::cache::{State, zeros};
 use super::division::Division;
