@@ -150,8 +150,8 @@ class Comparison:
             return [self.peers["candle"], path, prompt, generate]
         # Tokens after a prompt: llama.cpp combines each depth with the prompt and the tokens; forks have -gp.
         peer = self.peers[program]
-        has_depths = "--n-depth" in subprocess.run([peer[0], "--help"], capture_output=True, text=True, check=False).stdout
-        tests = ["-n", generate, "-d", f"0,{prompt}"] if has_depths else ["-n", "0", "-gp", f"{prompt},{generate}"]
+        usage = subprocess.run([peer[0], "--help"], capture_output=True, text=True, check=False).stdout
+        tests = ["-n", generate, "-d", f"0,{prompt}"] if "--n-depth" in usage else ["-n", "0", "-gp", f"{prompt},{generate}"]
         return [*peer, "-m", path, "-p", prompt, *tests, "-t", str(threads), "-r", "1", "-o", "json"]
 
     def context(self):

@@ -87,7 +87,7 @@ pub(crate) fn decode<const BYTES: usize, const LEN: usize>(
 }
 
 /// Decodes whole blocks of a scale and codes exactly: each product is exact in f64. References use it, so it shares no
-/// function with devices but `read`.
+/// function with devices except `read`.
 #[inline(always)]
 pub(crate) fn decode_scaled<const BYTES: usize, const LEN: usize>(
     bytes: &[u8],
@@ -99,6 +99,15 @@ pub(crate) fn decode_scaled<const BYTES: usize, const LEN: usize>(
         let scale = f64::from(scale);
         weights.iter_mut().zip(&codes).for_each(|(weight, code)| *weight = scale * f64::from(*code));
     });
+}
+
+/// The elements of a block as devices decode them: without rounding for a scale and codes, because a product of 11 and
+/// 8 bits is exact in f32.
+#[cfg(test)]
+pub(crate) fn widened<F: crate::Block, const BYTES: usize, const LEN: usize>(block: &[u8; BYTES]) -> [f64; LEN] {
+    let mut weights = [0.0; LEN];
+    F::decode(block, &mut weights);
+    weights.map(f64::from)
 }
 
 /// Elements of one block of the K types.

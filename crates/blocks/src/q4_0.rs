@@ -115,7 +115,4 @@ dispatch! {
 
 encoders! { Q4_0, encode_q4_0_weighted }
 
-exact_test! { Q4_0, |block| {
-    let (scale, codes) = read(block);
-    codes.map(|code| f64::from(scale) * f64::from(code))
-} }
+exact_test! { Q4_0, decoder::widened::<Q4_0, BYTES, LEN> }

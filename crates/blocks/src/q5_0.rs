@@ -118,7 +118,4 @@ dispatch! {
 
 encoders! { Q5_0, encode_q5_0_weighted }
 
-exact_test! { Q5_0, |block| {
-    let (scale, codes) = read(block);
-    codes.map(|code| f64::from(scale) * f64::from(code))
-} }
+exact_test! { Q5_0, decoder::widened::<Q5_0, BYTES, LEN> }

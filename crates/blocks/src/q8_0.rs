@@ -90,10 +90,7 @@ dispatch! {
     encode_variants_agree on crate::samples::weights(), in DType::Q8_0
 }
 
-exact_test! { Q8_0, |block| {
-    let (scale, codes) = read(block);
-    codes.map(|code| f64::from(scale) * f64::from(code))
-} }
+exact_test! { Q8_0, decoder::widened::<Q8_0, BYTES, LEN> }
 
 #[cfg(test)]
 mod tests {

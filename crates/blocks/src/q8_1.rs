@@ -81,7 +81,4 @@ dispatch! {
     encode_variants_agree on crate::samples::weights(), in DType::Q8_1
 }
 
-exact_test! { Q8_1, |block| {
-    let (scale, codes) = read(block);
-    codes.map(|code| f64::from(scale) * f64::from(code))
-} }
+exact_test! { Q8_1, decoder::widened::<Q8_1, BYTES, LEN> }

@@ -122,13 +122,13 @@ fn a_killed_run_is_gone_on_with() {
         interrupt(&scratch, &call, "out.gguf", signal);
         let kept = [".out.gguf.journal.partial", ".out.gguf.resume.partial", "large.gguf", "whole.gguf"];
         assert_eq!(scratch.names(), kept, "{signal}");
-        let told = trueup(&[&call[..], &["--json"]].concat()).exits(0);
-        let mut answer = told.json();
+        let run = trueup(&[&call[..], &["--json"]].concat()).exits(0);
+        let mut answer = run.json();
         let resumed = answer["resumed"].take();
         // All of them where the signal came between the last tensor and the name.
         assert!(resumed["taken_over"].as_u64().is_some_and(|count| (1..=64).contains(&count)), "{signal}: {resumed}");
         assert_eq!((&resumed["tensors"], &resumed["redone"]), (&TENSORS.into(), &0.into()), "{signal}");
-        assert!(told.stderr.contains("note: resumed: ") && told.stderr.contains("of 64 tensors reused"), "{told:?}");
+        assert!(run.stderr.contains("note: resumed: ") && run.stderr.contains("of 64 tensors reused"), "{run:?}");
         assert_eq!(answer, expected, "{signal}: the report of a run that nothing interrupted");
         assert!(fs::read(&whole).expect("a file") == fs::read(&output).expect("a file"), "{signal}: other bytes");
         fs::remove_file(&output).expect("a file");
@@ -158,10 +158,10 @@ fn a_second_run_is_refused_and_a_plain_one_is_not() {
 fn a_run_that_needs_no_resuming_says_so() {
     let scratch = Scratch::new();
     let (folder, output) = (argument(&stories()), scratch.path("out.gguf"));
-    let told = trueup(&["convert", &folder, &output, "--resume", "--json", "--check"]).exits(0);
-    let resumed = &told.json()["report"]["resumed"];
+    let run = trueup(&["convert", &folder, &output, "--resume", "--json", "--check"]).exits(0);
+    let resumed = &run.json()["report"]["resumed"];
     assert_eq!(resumed.to_string(), r#"{"tensors":56,"taken_over":0,"bytes_taken_over":0,"redone":0}"#);
-    assert!(told.stderr.contains("note: resumed: 0 of 56 tensors reused (0 bytes), 0 redone\n"), "{told:?}");
+    assert!(run.stderr.contains("note: resumed: 0 of 56 tensors reused (0 bytes), 0 redone\n"), "{run:?}");
     let plain = trueup(&["convert", &folder, &output, "--json"]).exits(0).json();
     assert!(plain["report"]["resumed"].is_null());
     trueup(&["convert", &folder, &output, "--resume", "--dry-run"]).refuses(&["--dry-run"]);
@@ -180,14 +180,17 @@ fn what_another_build_finished_is_not_taken_over() {
     fs::copy(env!("CARGO_BIN_EXE_trueup"), &program).expect("a file");
     let resume = || Command::new(&program).args(call).output().expect("the copy starts");
     interrupt(&scratch, &call, "out.gguf", "KILL");
-    let told = String::from_utf8(resume().stderr).expect("text");
-    assert!(told.contains("note: resumed: ") && !told.contains("resumed: 0 of"), "a copy is the same program: {told}");
+    let stderr = String::from_utf8(resume().stderr).expect("text");
+    assert!(
+        stderr.contains("note: resumed: ") && !stderr.contains("resumed: 0 of"),
+        "a copy is the same program: {stderr}"
+    );
     fs::remove_file(&output).expect("a file");
     interrupt(&scratch, &call, "out.gguf", "KILL");
     let mut bytes = fs::read(&program).expect("a file");
     bytes.push(0);
     fs::write(&program, bytes).expect("disk space");
-    let told = String::from_utf8(resume().stderr).expect("text");
-    assert!(told.contains("another version or build of the program"), "{told}");
-    assert!(told.contains("resumed: 0 of 64 tensors reused"), "{told}");
+    let stderr = String::from_utf8(resume().stderr).expect("text");
+    assert!(stderr.contains("another version or build of the program"), "{stderr}");
+    assert!(stderr.contains("resumed: 0 of 64 tensors reused"), "{stderr}");
 }

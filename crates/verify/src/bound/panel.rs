@@ -113,7 +113,8 @@ impl Columns {
         // One more, because the storage may start inside a line.
         let len = self.storage.len().max((count + 1) * ROWS);
         self.storage.resize(len, 0.0);
-        self.first = self.storage.as_ptr().align_offset(LINE_BYTES);
+        // Unaligned columns are slower, but right.
+        self.first = Some(self.storage.as_ptr().align_offset(LINE_BYTES)).filter(|first| *first < ROWS).unwrap_or(0);
         self.count = count;
     }
 }
