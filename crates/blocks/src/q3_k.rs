@@ -14,11 +14,11 @@ use crate::decoder::K_LEN;
 #[cfg(test)]
 use crate::decoder::{Term, two_bits};
 use crate::k_lanes::{BLOCKS_MAX, Batch, BatchImportance};
-use crate::k_signed::{self, Format, Found, GROUP, GROUPS, Header, VECTORS};
+use crate::k_signed::{self, Format, Found, GROUP, GROUPS, GROUPS_OF_BATCH, Header, VECTORS};
 use crate::packing::{pack_single_bits, pack_two_bits};
 use crate::parts::{self, Parts, all_two_bits, multiples, put_single_bits, sixteen_steps};
-use crate::search::lanes::{self, Columns, Lanes, Swept};
-use crate::search::{descent, importance_of, nearest, peak, signed};
+use crate::search::lanes::{self, Columns, LANE_NUMBERS, Lanes, Unsettled};
+use crate::search::{descent, importance_of, nearest, signed};
 use crate::{Block, DType, f16};
 
 const BYTES: usize = K_LEN / 8 + K_LEN / 4 + 12 + f16::BYTES;
@@ -128,11 +128,19 @@ impl Format<BYTES> for Q3K {
 
     #[inline(always)]
     fn search_lanes<V: Lanes>(
-        sweeps: usize,
+        batches: &[Batch<GROUP>; VECTORS],
         weights: [&Columns<V, GROUP>; VECTORS],
         counts: [&Columns<V, GROUP>; VECTORS],
-    ) -> Swept<V, VECTORS> {
-        lanes::descent(LEVELS, sweeps, weights, counts)
+        unsettled: &mut Unsettled<GROUP, GROUPS_OF_BATCH>,
+    ) -> [V; VECTORS] {
+        let groups = lanes::descent(LEVELS, weights, counts);
+        let mut scales = [V::splat(0.0); VECTORS];
+        for (n, batch) in batches.iter().enumerate() {
+            scales[n] = groups[n].scale();
+            let numbers = V::splat(batch.first as f32) + V::load(&LANE_NUMBERS);
+            unsettled.add(batch.groups.len(), numbers, weights[n], &groups[n]);
+        }
+        scales
     }
 
     #[inline(always)]
@@ -146,8 +154,7 @@ impl Format<BYTES> for Q3K {
 
     /// The largest scale gets the step `-STEP_LEVELS`.
     #[inline(always)]
-    fn header(found: &Found) -> Option<Header> {
-        let peak = peak(&found.scales);
+    fn header(found: &Found, peak: f32) -> Option<Header> {
         if peak == 0.0 {
             return Some(Header { scale: [0; f16::BYTES], steps: [-STEP_LEVELS as i8; GROUPS] });
         }

@@ -15,15 +15,19 @@ mod signed;
 
 pub(crate) use affine::affine;
 pub(crate) use codebook::codebook;
-pub(crate) use descent::{Swept, descent};
+pub(crate) use descent::{Unsettled, descent};
 pub(crate) use nested::nested;
-pub(crate) use signed::signed;
+pub(crate) use signed::{peak, signed};
 
 use super::affine::Tries;
 use std::ops::{Add, Div, Mul, Sub};
 
 /// Lanes of the widest vector.
 pub(crate) const LANES_MAX: usize = 16;
+
+/// The number of each lane.
+pub(crate) static LANE_NUMBERS: [f32; LANES_MAX] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
 
 /// A vector of f32. Each operation is that of the scalar rule in each lane, rounded once.
 pub(crate) trait Lanes:
@@ -33,12 +37,16 @@ pub(crate) trait Lanes:
     const LANES: usize;
     /// A condition in each lane.
     type Mask: Copy;
+    /// Places of lanes.
+    type Order: Copy;
 
     fn splat(number: f32) -> Self;
     /// The first [`Lanes::LANES`] numbers; panics if there are fewer.
     fn load(numbers: &[f32]) -> Self;
     /// The lanes, followed by zeros.
     fn store(self) -> [f32; LANES_MAX];
+    /// Writes the first [`Lanes::LANES`] numbers; panics if there are fewer.
+    fn write(self, numbers: &mut [f32]);
     /// The lanes of both, alternating: first those of the lower halves, then those of the upper halves.
     fn zip(self, other: Self) -> (Self, Self);
     fn sqrt(self) -> Self;
@@ -62,11 +70,17 @@ pub(crate) trait Lanes:
     fn is_below(self, other: Self) -> Self::Mask;
     fn is_equal(self, other: Self) -> Self::Mask;
     fn both(a: Self::Mask, b: Self::Mask) -> Self::Mask;
+    /// Where the first holds and the second does not.
+    fn only_first(a: Self::Mask, b: Self::Mask) -> Self::Mask;
     fn either(a: Self::Mask, b: Self::Mask) -> Self::Mask;
     fn all(mask: Self::Mask) -> bool;
     fn any(mask: Self::Mask) -> bool;
     /// `self` where the condition holds, `other` elsewhere.
     fn or_else(self, mask: Self::Mask, other: Self) -> Self;
+    /// How [`Lanes::packed`] moves lanes, and the number of lanes in the mask.
+    fn order(mask: Self::Mask) -> (Self::Order, usize);
+    /// The lanes of the mask of an order, from the first lane on. Others follow.
+    fn packed(self, order: Self::Order) -> Self;
 
     /// `other` where the condition holds.
     #[inline(always)]

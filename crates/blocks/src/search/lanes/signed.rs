@@ -18,7 +18,7 @@ pub(crate) struct Scale<V: Lanes> {
 
 /// The weight of largest magnitude, the first of several; +0.0 where all are zero.
 #[inline(always)]
-pub(super) fn peak<V: Lanes, const LEN: usize>(weights: &Columns<V, LEN>) -> V {
+pub(crate) fn peak<V: Lanes, const LEN: usize>(weights: &Columns<V, LEN>) -> V {
     let (mut largest, mut peak) = (V::splat(0.0), V::splat(0.0));
     for weight in weights {
         let magnitude = weight.abs();
