@@ -20,7 +20,13 @@ const RECURRENT: &str = "mamba2";
 /// Tokens that its sequences can hold here: more than a cache has room for at first.
 const CONTEXT: usize = 2 * ROOM_FIRST;
 
-/// Steps behind a prompt that ends before a cache grows.
+/// A fixture with layers with a sliding window.
+const WINDOWED: &str = "gemma3";
+
+/// Tokens of a text that is longer than the rings of these layers without positions for rewinding.
+const PAST_RING: usize = 100;
+
+/// Steps after a prompt that ends before a cache grows.
 const STEPS: usize = 10;
 
 /// What is not right about caches on a device.
@@ -39,9 +45,14 @@ pub fn caches(name: &str, device: &Arc<dyn Device>) -> Vec<String> {
     let copies = copies.into_iter().filter_map(|(model, kv)| copied(model, device, kv));
     wrong.extend(copies.map(|problem| format!("{name}: {problem}")));
     let cacheless: Arc<dyn Device> = Arc::new(Cacheless::new(Arc::clone(device)));
+    let windowed = scratch.path().join("windowed.gguf");
+    convert(&fixture(WINDOWED).folder, &windowed, Some(DType::F16), None);
+    let windowed = Arc::new(ModelFile::open(windowed).unwrap_or_else(|error| panic!("{error}")));
     for (device, place) in [(device, "the device"), (&cacheless, "the host")] {
-        let sentence = verdict(&model, device);
+        let sentence = verdict(&model, device, ROOM_FIRST - STEPS / 2, CONTEXT, None);
         wrong.extend(sentence.map(|sentence| format!("a cache of {name} that grows on {place}: {sentence}")));
+        let sentence = verdict(&windowed, device, PAST_RING, 2 * PAST_RING, Some(0));
+        wrong.extend(sentence.map(|sentence| format!("a ring of {name} on {place}: {sentence}")));
     }
     wrong
 }
@@ -120,22 +131,27 @@ fn copied(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: Option<DType>) -
     Some(format!("{what} of a sequence with {state} has other bits"))
 }
 
-/// What is not right with a text during which the cache grows.
-fn verdict(model: &Arc<ModelFile>, device: &Arc<dyn Device>) -> Option<String> {
+/// What is not right with a text after whose prompt the cache grows, or which is longer than a ring.
+fn verdict(
+    model: &Arc<ModelFile>,
+    device: &Arc<dyn Device>,
+    prompt: usize,
+    context: usize,
+    rewind: Option<usize>,
+) -> Option<String> {
     let fallback = open_device("cpu", &DeviceOptions::default()).unwrap_or_else(|error| panic!("{error}"));
-    let prompt = (0..ROOM_FIRST - STEPS / 2).map(|index| (index * 11 % 380) as u32).collect();
+    let prompt = (0..prompt).map(|index| (index * 11 % 380) as u32).collect();
     let options = VerifyOptions {
         prompts: vec![prompt],
         steps: STEPS,
-        context: Some(CONTEXT),
+        context: Some(context),
+        rewind,
         fallback: Some(fallback),
         ..VerifyOptions::default()
     };
     match verify(Arc::clone(model), Arc::clone(device), Reference::Oracle, &options, &mut |_| {}) {
         Ok(report) if report.result != Outcome::Pass => Some(report.sentence),
-        Ok(report) if report.coverage.checked != report.coverage.nodes => {
-            Some("not every node was looked at".to_owned())
-        }
+        Ok(report) if report.coverage.checked != report.coverage.nodes => Some("not every node was judged".to_owned()),
         Ok(_) => None,
         Err(error) => Some(error.to_string()),
     }

@@ -69,11 +69,12 @@ pub fn few_fixtures() -> Vec<Fixture> {
     vec![plain_fixture(), fixture("baichuan2-13b")]
 }
 
-/// One small model of each further kind: an encoder, an encoder-decoder, a mixture of experts and latent attention.
+/// One small model of each further kind: an encoder, an encoder-decoder, a mixture of experts, latent attention, a state
+/// space and sliding windows.
 pub fn fixtures_of_other_kinds() -> Vec<Fixture> {
     let first = |fixtures: Vec<Fixture>| fixtures.into_iter().next();
-    let kinds = [first(encoders()), first(encoder_decoders()), Some(fixture("olmoe")), Some(fixture("deepseek2"))];
-    kinds.into_iter().flatten().collect()
+    let decoders = ["olmoe", "deepseek2", "mamba2", "gemma3"].map(|name| Some(fixture(name)));
+    [first(encoders()), first(encoder_decoders())].into_iter().chain(decoders).flatten().collect()
 }
 
 /// Every model: decoders, the trained model, encoders and encoder-decoders.

@@ -36,9 +36,12 @@ pub fn verdict(
     let session = SessionOptions { fusion, kv, ..SessionOptions::default() };
     let tokens = first.ids.len();
     let plan = Session::plan(&weights, &session, tokens, 1, tokens).map_err(|error| error.to_string())?;
-    let segments = plan.report().pieces;
-    if segments > SEGMENTS_MAX {
-        return Err(format!("the plan has {segments} segments"));
+    let of_encoder = Session::encoder_plan(&weights, &session, tokens).map_err(|error| error.to_string())?;
+    for plan in [Some(plan), of_encoder].into_iter().flatten() {
+        let segments = plan.report().pieces;
+        if segments > SEGMENTS_MAX {
+            return Err(format!("a plan has {segments} segments"));
+        }
     }
     let decoder_prompts = Some(first.decoder_ids).filter(|ids| !ids.is_empty()).into_iter().collect();
     let options = VerifyOptions {

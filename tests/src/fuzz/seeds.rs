@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use trueup::blocks::DType;
 use trueup::formats::gguf::{GgufPlan, GgufWriter};
+use trueup::formats::json::object as json_object;
 use trueup::formats::{Checkpoint, Gguf, SafetensorsArray, TraceWriter, write_safetensors};
 use trueup::models::{Architecture, ModelSpec, SourceNames, SourceTensor, expected_tensors};
 use trueup::quantize::Layout;
@@ -42,6 +43,53 @@ pub const PARTS: [&str; 16] = [
     "encoders/bert",
     "encoder-decoders/t5",
     "encoder-decoders/flan-t5",
+];
+
+/// A fixture and the sizes that its tiny checkpoint has instead of the fixture's. Without a size of the vocabulary, the
+/// checkpoint has the fixture's vocabulary.
+type Cut = (&'static str, &'static [(&'static str, u64)]);
+
+/// Fixtures whose tiny checkpoints have the other parts of models: experts in files of one tensor each and in stacks,
+/// latent attention with groups of experts, states, windows, encoders, and decoders with an encoder.
+const CUTS: [Cut; 7] = [
+    (
+        "models/mixtral",
+        &[
+            ("hidden_size", 32),
+            ("head_dim", 8),
+            ("num_hidden_layers", 1),
+            ("num_local_experts", 2),
+            ("vocab_size", VOCABULARY),
+        ],
+    ),
+    (
+        "models/granitemoe",
+        &[("hidden_size", 32), ("num_hidden_layers", 1), ("num_local_experts", 2), ("vocab_size", VOCABULARY)],
+    ),
+    (
+        "models/deepseek3",
+        &[
+            ("hidden_size", 32),
+            ("intermediate_size", 32),
+            ("moe_intermediate_size", 8),
+            ("n_routed_experts", 4),
+            ("kv_lora_rank", 8),
+            ("q_lora_rank", 16),
+            ("qk_nope_head_dim", 8),
+            ("qk_rope_head_dim", 8),
+            ("qk_head_dim", 16),
+            ("head_dim", 8),
+            ("v_head_dim", 8),
+            ("vocab_size", VOCABULARY),
+        ],
+    ),
+    ("models/mamba2", &[("hidden_size", 16), ("num_heads", 2), ("num_hidden_layers", 1), ("vocab_size", VOCABULARY)]),
+    ("models/gemma3", &[("hidden_size", 32), ("head_dim", 8), ("intermediate_size", 32), ("vocab_size", VOCABULARY)]),
+    ("encoders/bert", &[("hidden_size", 16), ("intermediate_size", 16), ("num_hidden_layers", 1)]),
+    (
+        "encoder-decoders/t5",
+        &[("d_model", 16), ("d_kv", 8), ("d_ff", 16), ("num_heads", 2), ("num_layers", 1), ("num_decoder_layers", 1)],
+    ),
 ];
 
 /// Faults whose repro files are seeds: one for each kind of operator.
@@ -154,6 +202,45 @@ pub fn tiny_folder(name: &str) -> Folder {
     Folder { config: Value::Object(config).to_string().into_bytes(), tokenizer: tiny_tokenizer(), weights }
 }
 
+/// The tiny checkpoints of [`CUTS`].
+fn cut_folders() -> Vec<Folder> {
+    let folder = |(fixture, sizes): Cut| {
+        let path = format!("{fixture}/config.json");
+        let mut config =
+            json_object(&path, &fixture_file(&path)).unwrap_or_else(|error| panic!("fixtures/{path}: {error}"));
+        config.extend(sizes.iter().map(|(key, size)| ((*key).to_owned(), json!(size))));
+        let has_tiny_vocabulary = sizes.iter().any(|(key, _)| *key == "vocab_size");
+        for key in ["bos_token_id", "eos_token_id", "pad_token_id"] {
+            if has_tiny_vocabulary && config.contains_key(key) {
+                config.insert(key.to_owned(), json!(1));
+            }
+        }
+        let tokenizer = match has_tiny_vocabulary {
+            true => tiny_tokenizer(),
+            false => fixture_file(&format!("{fixture}/tokenizer.json")),
+        };
+        let weights = safetensors(&arrays(&config));
+        Folder { config: Value::Object(config).to_string().into_bytes(), tokenizer, weights }
+    };
+    CUTS.map(folder).into()
+}
+
+/// Folders with the other parts of models, each as one input, and one whose ternary matrices are packed.
+pub fn frames_of_parts() -> Vec<Vec<u8>> {
+    let ternary = |name: &str| fixture_file(&format!("models/bitnet-2b/{name}"));
+    let packed = Folder {
+        config: ternary("config.json"),
+        tokenizer: ternary("tokenizer.json"),
+        weights: ternary("model.safetensors"),
+    };
+    let folders = cut_folders().into_iter().chain([packed]);
+    let frames = |folder: Folder| {
+        let Folder { config, tokenizer, weights } = folder;
+        join_frames(&[config, tokenizer, Vec::new(), weights, Vec::new()])
+    };
+    folders.map(frames).collect()
+}
+
 /// A tiny BERT; its vocabulary is a `vocab.txt`.
 pub fn tiny_encoder() -> &'static Folder {
     static ENCODER: OnceLock<Folder> = OnceLock::new();
@@ -212,10 +299,14 @@ fn sentencepiece_gguf() -> Vec<u8> {
     converted(&[("config.json", config), ("tokenizer.model", tokenizer), ("model.safetensors", weights)])
 }
 
-/// GGUF files of every architecture, of both kinds of vocabularies, of blocks, and of blocks as two tensors.
+/// GGUF files of dense decoders and of models with other parts, of several kinds of vocabularies, of blocks, and of
+/// blocks as two tensors.
 pub fn ggufs() -> Vec<Vec<u8>> {
     let mut files = MODELS.map(tiny_gguf).to_vec();
     files.push(sentencepiece_gguf());
+    files.extend(cut_folders().into_iter().map(|Folder { config, tokenizer, weights }| {
+        converted(&[("config.json", config), ("tokenizer.json", tokenizer), ("model.safetensors", weights)])
+    }));
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let (whole, target) = (scratch.path().join("whole.gguf"), scratch.path().join("blocks.gguf"));
     fs::write(&whole, &files[0]).expect("a file can be written");

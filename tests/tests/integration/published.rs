@@ -1,11 +1,10 @@
 //! Published models that share a class with others: their keys of `config.json`, converted, compared and verified.
 
-use trueup::blocks::DType;
 use trueup::convert::{self, Agreement, DiffOptions};
 use trueup::formats::{OpenOptions, open};
 use trueup::quantize::Layout;
 use trueup::runtime::{DeviceOptions, open_device};
-use trueup_tests::{Published, fixture, nmse, published, quantize, say, say_exact, verdict};
+use trueup_tests::{Published, VERIFIED_TYPES, fixture, nmse, published, quantize, say, say_exact, verdict};
 
 /// Devices and the largest error of their logits. The golden logits have 6 digits.
 const DEVICES: [(&str, f64); 2] = [("ref", 1e-9), ("cpu", 1e-7)];
@@ -44,8 +43,7 @@ fn faults(model: &Published, scratch: &std::path::Path) -> Vec<String> {
         }
     }
     let device = open_device("cpu", &DeviceOptions::default()).expect("cpu");
-    // The exhaustive runs of the simulators cover all types.
-    for dtype in [DType::F32, DType::Q4_0] {
+    for dtype in VERIFIED_TYPES {
         let quantized = scratch.join(format!("{}-{dtype}.gguf", model.name));
         quantize(&file, &quantized, dtype, Layout::Block);
         let report = verdict(&device, &fixture(&model.tokenizer), &quantized, true, None);

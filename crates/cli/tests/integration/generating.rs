@@ -339,6 +339,24 @@ fn an_encoder_writes_vectors() {
     trueup(&[&run[..], &["-n", "0", "-q"]].concat()).exits(0);
 }
 
+/// The vectors that `run` writes are those of transformers.
+#[test]
+fn vectors_of_an_encoder_are_those_of_transformers() {
+    let scratch = Scratch::new();
+    let folder = tiny("../encoders/bert");
+    let (model, out) = (scratch.gguf(&folder, "bert.gguf"), scratch.path("vectors.safetensors"));
+    let golden = golden(&folder);
+    let text = |number: usize| golden["prompts"][number]["text"].as_str().expect("a text").to_owned();
+    trueup(&["run", &model, "-p", &text(0), "-p", &text(1), "--logits", &out, "-q"]).exits(0);
+    for number in 0..2 {
+        let (_, got) = array(Path::new(&out), &format!("p{number}_embedding"));
+        let (_, expected) = array(&folder.join("golden.safetensors"), &format!("pooled_{number}"));
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let cosine = dot(&got, &expected) / (dot(&got, &got) * dot(&expected, &expected)).sqrt();
+        assert!(got.len() == expected.len() && 1.0 - cosine < 1e-5, "text {number}: cosine {cosine}");
+    }
+}
+
 /// A model of recurrent states only has no KV cache to choose a type or a place for.
 #[test]
 fn a_model_without_attention_has_no_kv_cache() {

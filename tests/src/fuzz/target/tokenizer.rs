@@ -63,6 +63,7 @@ pub fn json_seeds() -> Vec<Vec<u8>> {
         seeds.push(seed.to_string().into_bytes());
     }
     seeds.push(fixture_file("tokenizers/unigram-json/tokenizer.json"));
+    seeds.push(fixture_file("encoders/bert/tokenizer.json"));
     seeds
 }
 
