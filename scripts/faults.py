@@ -109,8 +109,8 @@ def plants(trueup, folder):
         if not found:
             faults.append(f"{entry['name']} at {node} of {fixture} in {dtype}: {report['sentence']}")
         rows.append(f"| `{entry['name']}` | {entry['what']} | `{node}` | {dtype} | {said}: {verdict.replace('_', ' ')} | "
-                    f"{number(nmse)} {'seen' if by_nmse else 'passes'} | "
-                    f"{'NaN' if cosine is None else f'{cosine:.6f}'} {'seen' if by_cosine else 'passes'} |")
+                    f"{number(nmse)} {'detected' if by_nmse else 'not detected'} | "
+                    f"{'NaN' if cosine is None else f'{cosine:.6f}'} {'detected' if by_cosine else 'not detected'} |")
         print(rows[-1], flush=True)
     return rows, faults, seen
 
@@ -155,10 +155,13 @@ trueup verify model-q8_0.gguf --inject-fault rope-position
 **{found} of {all} faults are found by verify. A gate on NMSE finds {nmse}, a gate on cosine similarity {cosine}.**
 
 - *verify* must exit with 1 and name the node where the fault was injected.
-- The last two columns show what two common gates see in the result of that node alone: normalized mean square error
-  of at most 5e-4, and cosine similarity of at least 0.99. Both see NaN, infinity and values that were never written.
+- The last two columns show whether two common gates detect the fault in the result of that node alone: normalized mean
+  square error of at most 5e-4, and cosine similarity of at least 0.99. Both detect NaN, infinity and values that were
+  never written.
 - *its parts pass*: the nodes of a fused operator are correct when they are computed one by one, so the fused kernel
   is at fault.
+- *already at NODE*: NODE, one of the nodes that were fused, is faulty when it is computed alone, so the fault is not in
+  the fused kernel.
 - A softmax that does not subtract its maximum is not in this list: its result only differs if it overflows. The
   operator suite tests it.
 
@@ -193,7 +196,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         rows, faults, seen = plants(options.trueup, folder)
         alarms, nodes = clean(options.trueup, folder, options.clean, options.seed)
-    print(f"{len(rows)} faults, missed: {len(faults)}; NMSE sees {seen[0]}, cosine {seen[1]}; "
+    print(f"{len(rows)} faults, missed: {len(faults)}; NMSE detects {seen[0]}, cosine {seen[1]}; "
           f"{options.clean} clean runs, false alarms: {len(alarms)}")
     print("\n".join(faults))
     if options.page:

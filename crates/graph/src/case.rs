@@ -15,8 +15,8 @@ pub struct Case {
     /// Whether all inputs are integers so small that no sum or product of them is rounded: the result must be exact to
     /// the bit.
     pub probe: bool,
-    /// Whether there are numbers that f16 has not, or infinite ones where nothing looks: of devices that use
-    /// activations as they are.
+    /// Whether inputs exceed the range of f16, or are infinite at masked positions. The case is skipped on devices that
+    /// round activations to f16.
     pub wide: bool,
 }
 
@@ -31,9 +31,9 @@ impl Case {
         Case { probe: true, ..Case::new(op, inputs) }
     }
 
-    /// The same computation on inputs that are views: for each input of plain floating-point numbers that any number
-    /// may be in, one where memory has the first two dimensions exchanged, one of a part of longer rows, and one of
-    /// every second element. None where the operator does not take them.
+    /// The same computation with one input replaced by a strided view. Each dense floating-point input with arbitrary
+    /// values gives up to three cases: the first two dimensions transposed in memory, rows that are part of longer
+    /// rows, and every second element. Cases that the operator rejects are omitted.
     pub fn strided(&self) -> Vec<Case> {
         let places = (0..self.inputs.len()).filter(|place| {
             let (ty, fill) = &self.inputs[*place];
@@ -52,14 +52,13 @@ impl Case {
     }
 }
 
-/// Cases of which the views are tried too, at most so many of each operator.
+/// Maximum number of cases per operator that are repeated on views.
 const SEEN_CASES: usize = 5;
 
-/// Elements of all inputs of these cases at most.
+/// Maximum number of elements in the inputs of these cases.
 const SEEN_ELEMENTS_MAX: usize = 1 << 14;
 
-/// All cases, and behind them some of each operator on inputs that are views: from the first to the last in equal
-/// distances, where views of them can be taken.
+/// All cases, followed by evenly spaced cases of each operator on views, if the operator accepts views.
 pub(crate) fn with_views(mut cases: Vec<Case>) -> Vec<Case> {
     let mut views: Vec<(&'static str, Vec<Vec<Case>>)> = Vec::new();
     for case in &cases {
@@ -91,8 +90,8 @@ fn views(ty: &TensorType) -> [TensorType; 3] {
     ]
 }
 
-/// What a tensor is filled with. Numbers are rounded to the tensor's type, block types hold what their codec makes of
-/// them; all follow from the seed of the case.
+/// How a tensor is filled. Values depend on the seed of the case and are rounded to the tensor's type, or encoded if it
+/// is a block type.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Fill {
     /// Normally distributed around 0 with this standard deviation.
@@ -115,17 +114,16 @@ pub enum Fill {
     /// A mask over the rows of a ring, `[rows, tokens]`: 0 for the rows of the `window` (the second number) positions
     /// up to `first + token`, else -inf. Position `p` is in row `p % rows`.
     Ring(i32, i32),
-    /// As `Causal`, and -inf for every so many-th position (the second number) too.
+    /// As `Causal`, and -inf at every n-th position, where n is the second number.
     Holes(i32, i32),
-    /// As `Normal`, and infinite in all of every so many-th row (the second number): where `Holes` hides.
+    /// As `Normal`, but every n-th row (n is the second number) is infinite, at the positions that `Holes` masks.
     Endless(f64, i32),
     /// As `Causal`, and `j - first - token` instead of 0: distances, which the slopes of ALiBi are multiplied with.
     Distances(i32),
-    /// Integers between two bounds, both included; of each 32 along a row the first is the lower and the second the
-    /// upper bound. Where these are the ends of a block type's codes, all numbers are codes of a block with scale 1 and
-    /// are stored exactly.
+    /// Integers between two inclusive bounds. In each run of 32 elements of a row, the first is the lower bound and the
+    /// second the upper bound. If the bounds are the smallest and largest code of a block type, each block gets scale 1
+    /// and stores all values exactly.
     Codes(i32, i32),
-    /// Blocks of a type that is decoded: any bytes at all, but for the scales of blocks, which are normally
-    /// distributed around 0 with this standard deviation.
+    /// Random block bytes, except the scales, which are normally distributed around 0 with this standard deviation.
     Blocks(f64),
 }

@@ -20,28 +20,28 @@ use crate::op::Op;
 use crate::shape::TensorType;
 use std::collections::HashMap;
 
-/// What may become one node.
+/// Nodes that match a pattern.
 #[derive(Clone, PartialEq, Debug)]
 struct Match {
     op: Op,
     /// Values of the unfused graph, in the operator's order.
     inputs: Vec<ValueId>,
-    /// Places of the nodes in the unfused graph, ascending; the last one's value is the result.
+    /// Indices of the nodes in the unfused graph, ascending; the last one's value is the result.
     pieces: Vec<usize>,
 }
 
-/// Finds the operator whose last piece is the node at this place.
+/// Finds the match that ends with the node at this index.
 type Pattern = fn(&Graph, usize) -> Option<Match>;
 
 /// All fused operators.
 const PATTERNS: &[Pattern] = &[kv_attention::find, mul_mat_gated::find];
 
-/// A group of nodes that may be fused, as the caller is asked about it.
+/// A group of nodes that the caller can accept or refuse to fuse.
 #[derive(Clone, Debug)]
 pub struct Candidate<'a> {
     /// The unfused graph.
     pub graph: &'a Graph,
-    /// The operator that would take the place of all pieces.
+    /// The operator that would replace all nodes.
     pub op: &'a Op,
     /// Types of its inputs.
     pub inputs: &'a [TensorType],
@@ -52,27 +52,27 @@ pub struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// The name that the fused node would have: that of the last piece.
+    /// The name that the fused node would have: that of the last node.
     pub fn name(&self) -> &str {
         self.pieces.last().map_or("", |node| node.name.as_str())
     }
 }
 
-/// A fused node and what it was made of.
+/// A fused node and the nodes that it replaced.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Group {
-    /// Its place in the fused graph.
+    /// Its index in the fused graph.
     pub node: usize,
-    /// Places of its pieces in the unfused graph, ascending.
+    /// Indices of its nodes in the unfused graph, ascending.
     pub pieces: Vec<usize>,
 }
 
-/// A graph with fused nodes, and the one it was made from.
+/// A graph with fused nodes, and the graph before fusion.
 #[derive(Clone, Default, PartialEq, Debug)]
 pub struct Fused {
-    /// What is to be computed.
+    /// The graph to compute.
     pub graph: Graph,
-    /// The same computation in the operators that models are built of; empty where nothing was fused.
+    /// The graph before fusion; empty if nothing was fused.
     pub unfused: Graph,
     /// The fused nodes, in order.
     pub groups: Vec<Group>,
@@ -84,24 +84,23 @@ impl Fused {
         Fused { graph, ..Fused::default() }
     }
 
-    /// The nodes that a node of the fused graph was made of, by its place; none of a node that is not fused.
+    /// The nodes that were fused into the node at this index of the fused graph; `None` if it is not a fused node.
     pub fn pieces(&self, node: usize) -> Option<Pieces<'_>> {
         let place = self.groups.binary_search_by_key(&node, |group| group.node).ok()?;
         Some(Pieces { graph: &self.unfused, places: &self.groups[place].pieces })
     }
 
-    /// The fused node that a node of the unfused graph lies in, by its name: that of its own group for the last piece
-    /// too.
+    /// The fused node that contains the unfused node with this name, including the last node of a group.
     pub fn holder(&self, piece: &str) -> Option<&Node> {
         let holds = |group: &&Group| group.pieces.iter().any(|place| self.unfused.nodes()[*place].name == piece);
         self.groups.iter().find(holds).map(|group| &self.graph.nodes()[group.node])
     }
 }
 
-/// The nodes that a fused node was made of.
+/// The nodes that were fused into one.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces<'a> {
-    /// The graph they stand in, whose values have the names of the fused one's.
+    /// Their graph, whose values have the same names as in the fused graph.
     pub graph: &'a Graph,
     places: &'a [usize],
 }
@@ -140,9 +139,9 @@ fn readers(graph: &Graph) -> Vec<usize> {
     readers
 }
 
-/// Whether every result but the last is read within the group and nowhere else, no piece is an alias, and nothing that
-/// the group reads is written between its first piece and its last: memory that outlives the computation may be, before
-/// and behind.
+/// Whether a match can be fused: all results except the last are read only within the group, no node is an alias, and
+/// no node between the first and the last writes memory that the group reads. States may be written before the first
+/// node and after the last.
 fn is_closed(graph: &Graph, readers: &[usize], found: &Match) -> bool {
     let nodes = || found.pieces.iter().map(|piece| &graph.nodes()[*piece]);
     let Some((last, inner)) = found.pieces.split_last() else { return false };
@@ -158,13 +157,13 @@ fn is_closed(graph: &Graph, readers: &[usize], found: &Match) -> bool {
         && !between.iter().filter_map(|node| written(graph, node)).any(is_read)
 }
 
-/// The value whose memory a node writes into in place, where it does.
+/// The value whose memory a node overwrites in place, if any.
 fn written(graph: &Graph, node: &Node) -> Option<ValueId> {
     let in_place = node.op.is_alias() && !node.op.is_view();
     node.inputs.first().filter(|_| in_place).map(|first| memory_of(graph, *first))
 }
 
-/// The value whose memory a value lies in: itself, but for aliases.
+/// The value that owns a value's memory: the value itself, unless it is an alias.
 fn memory_of(graph: &Graph, value: ValueId) -> ValueId {
     let mut value = value;
     while let Origin::Node(place) = graph.value(value).origin {
@@ -188,7 +187,7 @@ fn accepted(graph: &Graph, found: &Match, accepts: &dyn Fn(&Candidate) -> bool) 
     accepts(&Candidate { graph, op: &found.op, inputs: &inputs, output, pieces })
 }
 
-/// The graph with each match in the place of its last piece; values of the others are gone.
+/// Builds the fused graph: each match replaces its last node, and its other nodes are removed.
 fn rebuild(unfused: Graph, taken: &[bool], matches: &HashMap<usize, Match>) -> Fused {
     let mut graph = Graph::default();
     let mut moved: Vec<Option<ValueId>> = vec![None; unfused.values().len()];

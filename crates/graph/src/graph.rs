@@ -21,7 +21,7 @@ use std::fmt;
 pub struct ValueId(usize);
 
 impl ValueId {
-    /// Its place in [`Graph::values`].
+    /// Its index in [`Graph::values`].
     pub fn index(self) -> usize {
         self.0
     }
@@ -34,16 +34,15 @@ pub enum Input {
     Tokens,
     /// Position of each token in its sequence, i32 `[tokens]`.
     Positions,
-    /// Two positions of each token, i32 `[tokens, 2]`, for models whose texts have a beginning that sees itself (Du et
-    /// al. 2022, section 2.2). In the beginning: the position in the sequence, and 0. Behind it: the position of the
-    /// mark, and 1, 2, ...
+    /// Two positions of each token, i32 `[tokens, 2]`, for prefix LMs (Du et al. 2022, section 2.2). In the prefix: the
+    /// position in the sequence, and 0. After it: the position of the mark token, and 1, 2, ...
     PositionPairs,
     /// Type of each token, i32 `[tokens]`: 0, that of the first text of a pair.
     TokenTypes,
     /// Which sequence of the KV cache each token belongs to, i32 `[tokens]`.
     Sequences,
-    /// In models without a cache, where the keys and values of a batch are one sequence, its number for each token, i32
-    /// `[tokens]`: 0.
+    /// Sequence index of each token in a model without a cache, i32 `[tokens]`: always 0, because the batch is one
+    /// sequence.
     WholeBatch,
     /// Row of the KV cache that each token is written to: `sequence * rows + position`, where `rows` is the number of
     /// rows of each sequence; i32 `[tokens]`.
@@ -54,30 +53,30 @@ pub enum Input {
     StateSources,
     /// Slot of a recurrent state that each sequence of the batch is written to, `sequence + 1`; i32 `[streams]`.
     StateTargets,
-    /// Which tokens' logits are wanted, i32 `[outputs]`.
+    /// Indices of the tokens whose logits are requested, i32 `[outputs]`.
     OutputRows,
     /// Mean-pooling weights `[tokens, 1]` in the type of activations: one over the number of tokens, because a batch is
     /// one text.
     PoolShares,
     /// As `WholeBatch`, for the rows of texts, i32 `[outputs]`.
     PoolBatch,
-    /// f32 `[capacity, tokens]`: 0 where a token may look at a position of its sequence, else -inf.
+    /// f32 `[capacity, tokens]`: 0 at positions of its sequence that a token attends to, else -inf.
     Mask,
-    /// f32 `[rows, tokens]`, for layers with a sliding window: 0 where a token may look at the position in that row of
-    /// the [ring](StateKind::Ring), else -inf. `rows` is the number of rows that attention reads.
+    /// f32 `[rows, tokens]`, for layers with a sliding window: 0 if a token attends to the position in that row of the
+    /// [ring](StateKind::Ring), else -inf. `rows` is the number of rows that attention reads.
     MaskWindow,
-    /// As `Mask`, for texts whose beginning sees itself: its tokens look at all of it. Elsewhere -10000 instead of
+    /// As `Mask`, for prefix LMs: prefix tokens attend to the whole prefix, and hidden positions have -10000 instead of
     /// -inf.
     MaskPrefix,
     /// As `Mask`, with the distance to the position, as a negative number, instead of 0: for ALiBi.
     MaskDistance,
-    /// f32 `[tokens, tokens]`: 0 everywhere, because a batch is one text and every token sees all of it. Fused
+    /// f32 `[tokens, tokens]`: 0 everywhere, because a batch is one text and every token attends to all of it. Fused
     /// attention requires a mask.
     MaskText,
     /// f32 `[source, tokens]`: 0 at the positions of the encoder's text of a token's sequence, else -inf.
     MaskSource,
-    /// The bucket of the distance to each position that is looked at, i32 `[capacity * tokens]`, token by token. The
-    /// distance of positions that a token does not see is 0.
+    /// The bucket of the distance to each position that attention reads, i32 `[capacity * tokens]`, token by token. The
+    /// distance of positions that a token does not attend to is 0.
     Buckets,
     /// The bucket of the distance between each two tokens of the batch, in both directions, i32 `[tokens * tokens]`.
     BucketsText,
@@ -206,9 +205,9 @@ pub struct Value {
 /// One operator applied to its inputs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Node {
-    /// Unique in the graph; the names of other GGUF programs' traces, with the layer behind a dash: `ffn_up-3`.
+    /// Unique in the graph. Matches the traces of other GGUF programs, with a dash and the layer index: `ffn_up-3`.
     pub name: String,
-    /// The layer, counted from 0; `None` before the first and behind the last.
+    /// The layer, from 0; `None` for nodes outside the layers.
     pub layer: Option<usize>,
     /// What is computed.
     pub op: Op,
@@ -291,7 +290,7 @@ impl Graph {
         &self.nodes
     }
 
-    /// All values; a [`ValueId`] is the place here.
+    /// All values; a [`ValueId`] is an index into them.
     pub fn values(&self) -> &[Value] {
         &self.values
     }

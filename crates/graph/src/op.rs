@@ -109,8 +109,8 @@ macro_rules! operators {
 
             /// The type of the output, or which rule the inputs break.
             ///
-            /// Inputs may be views, but not where the output is their memory; the output is none unless the operator
-            /// makes it one.
+            /// Inputs may be views, except the first input of an operator whose output shares its memory. The output is
+            /// a view only if the operator creates views.
             pub fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
                 let dense: Vec<TensorType> = inputs.iter().map(TensorType::dense).collect();
                 let output = match self { $(Op::$name(op) => op.infer(&dense)),* }?;
@@ -122,7 +122,7 @@ macro_rules! operators {
                 [$(<$name as Rule>::NAMES),*].concat()
             }
 
-            /// What the operator suite tries, operator by operator, on tensors without gaps and then on views.
+            /// What the operator suite tries, operator by operator, on contiguous tensors and then on views.
             pub fn cases() -> Vec<Case> {
                 with_views([$(<$name as Rule>::cases()),*].concat())
             }
@@ -182,23 +182,22 @@ impl Op {
         Reshape { shape: Shape::new(sizes) }.into()
     }
 
-    /// The place of the input that weights are multiplied with, which a device may round first; of products of matrices
-    /// only.
+    /// For matrix products: index of the activation input, which a device may round first.
     pub fn multiplied(&self) -> Option<usize> {
         if matches!(self, Op::MulMat(_)) { Some(1) } else { matches!(self, Op::MulMatGated(_)).then_some(2) }
     }
 
-    /// Whether the output is the first input's memory, written in place or seen under another shape.
+    /// Whether the output shares the memory of the first input: written in place, or as a view.
     pub fn is_alias(&self) -> bool {
         self.is_view() || matches!(self, Op::KvStore(_))
     }
 
-    /// Whether the output is the first input's memory under another shape: no work.
+    /// Whether the output is a view of the first input, which needs no computation.
     pub fn is_view(&self) -> bool {
         matches!(self, Op::Reshape(_)) || matches!(self, Op::Arrange(arrange) if arrange.is_view())
     }
 
-    /// The output as it lies in the first input's memory, where it does.
+    /// The output type, as a view of the first input if the operator is a view.
     fn seen(&self, output: TensorType, inputs: &[TensorType]) -> Result<TensorType, String> {
         let counted = inputs.iter().all(|input| input.shape.span().is_some());
         expect(counted, || "the number of elements of an input overflows".to_owned())?;
@@ -208,7 +207,7 @@ impl Op {
             return Ok(TensorType { shape, ..output });
         }
         expect(!self.is_alias() || first.shape.is_dense(), || {
-            format!("needs a contiguous first input, not {first}: cpy it first")
+            format!("expected a contiguous first input, found {first}; copy it with `cpy` first")
         })?;
         Ok(output)
     }
@@ -219,7 +218,7 @@ fn exactly<const N: usize>(inputs: &[TensorType]) -> Result<[TensorType; N], Str
     inputs.try_into().map_err(|_| format!("takes {N} inputs, got {}", inputs.len()))
 }
 
-/// Whether elements are results of arithmetic: f32, on the oracle f64.
+/// Whether elements are results of arithmetic: f32, or f64 on the `ref` device.
 fn is_activation(ty: &TensorType) -> bool {
     matches!(ty.dtype, DType::F32 | DType::F64)
 }
@@ -238,14 +237,16 @@ fn expect_multiplied(what: &str, ty: &TensorType) -> Result<(), String> {
     expect(fits, || format!("{what} must be f32, f64 or f16, not {}", ty.dtype))
 }
 
-/// What keys and values are cached in: floating point, or `q8_0` blocks that lie inside of the `len` elements of
-/// `whole`.
+/// Checks the type of a KV cache: floating point, or `q8_0` if its blocks divide the `len` elements of `whole`.
 fn expect_cache(what: &str, ty: &TensorType, (whole, len): (&str, usize)) -> Result<(), String> {
     let known = ty.dtype.is_float() || ty.dtype == DType::Q8_0;
     expect(known, || format!("{what} must be floating point or q8_0, not {}", ty.dtype))?;
     let block_len = ty.dtype.block_len();
     expect(len.is_multiple_of(block_len), || {
-        format!("{what} of {} need {whole} of a multiple of {block_len} elements, not {len}: use f16 or f32", ty.dtype)
+        format!(
+            "{what} of type {}: expected {whole} with a multiple of {block_len} elements, found {len}; use f16 or f32",
+            ty.dtype
+        )
     })
 }
 

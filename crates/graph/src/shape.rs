@@ -7,7 +7,7 @@ use trueup_blocks::DType;
 
 /// Up to four sizes, innermost first; the missing outer ones are 1. A matrix of `rows` rows is `[columns, rows]`.
 ///
-/// Elements lie behind each other, unless the shape is that of a view, which says where in its source they lie:
+/// Elements are contiguous, unless the shape is a view, which stores their offset and strides in the source:
 ///
 /// ```text
 ///   source   0 │ 1 │ 2 │ 3 │ 4 │ 5        view [3, 2] at 0 by [2, 1]   0 2 4 │ 1 3 5
@@ -16,16 +16,16 @@ use trueup_blocks::DType;
 #[serde(try_from = "StoredShape", into = "StoredShape")]
 pub struct Shape {
     sizes: [usize; 4],
-    /// `None` for elements behind each other, so that equal shapes are equal.
+    /// `None` for contiguous elements, so that equal shapes are equal.
     view: Option<Strides>,
 }
 
-/// Where the elements of a view lie in its source, in elements.
+/// Offset and strides of a view in its source, in elements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Strides {
-    /// The first one.
+    /// Index of the first element.
     pub offset: usize,
-    /// The distance of neighbours along each dimension.
+    /// The stride of each dimension.
     pub steps: [usize; 4],
 }
 
@@ -40,11 +40,11 @@ enum StoredShape {
 impl TryFrom<StoredShape> for Shape {
     type Error = String;
 
-    /// Refuses what has more elements than can be counted.
+    /// Returns an error if the number of elements overflows.
     fn try_from(stored: StoredShape) -> Result<Shape, String> {
         let (StoredShape::Dense(sizes) | StoredShape::View { sizes, .. }) = stored;
         if sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size)).is_none() {
-            return Err(format!("a shape of the number of elements of {sizes:?} overflows"));
+            return Err(format!("the number of elements of shape {sizes:?} overflows"));
         }
         Ok(match stored {
             StoredShape::Dense(sizes) => Shape::new(&sizes),
@@ -67,36 +67,35 @@ impl Shape {
         Shape { sizes: all, view: None }
     }
 
-    /// The same sizes, of elements that lie there in a source.
+    /// A view of these sizes with the given strides.
     #[must_use]
     pub fn seen_by(&self, strides: Strides) -> Shape {
         let dense = self.dense();
-        // No second element, no distance to it.
+        // The stride of a dimension of size 1 has no effect.
         let steps = dense.strides().steps;
         let same = (0..4).all(|d| self.sizes[d] == 1 || strides.steps[d] == steps[d]);
         let plain = self.elements() == 0 || (strides.offset == 0 && same);
         Shape { view: (!plain).then_some(strides), ..dense }
     }
 
-    /// The same sizes, of elements behind each other.
+    /// The same sizes with contiguous elements.
     #[must_use]
     pub fn dense(&self) -> Shape {
         Shape { view: None, ..*self }
     }
 
-    /// Whether elements lie behind each other, from the first of the source on.
+    /// Whether elements are contiguous, starting with the first of the source.
     pub fn is_dense(&self) -> bool {
         self.view.is_none()
     }
 
-    /// Where elements lie, of a view or not.
+    /// Offset and strides, of a view or of contiguous elements.
     pub fn strides(&self) -> Strides {
         let [n0, n1, n2, _] = self.sizes;
         self.view.unwrap_or(Strides { offset: 0, steps: [1, n0, n0 * n1, n0 * n1 * n2] })
     }
 
-    /// How many elements a source has at least, from its first one to the last that is seen; `None` where that cannot
-    /// be counted.
+    /// Minimum number of elements of the source: up to the last one that the view reads. `None` if it overflows.
     pub fn span(&self) -> Option<usize> {
         let Strides { offset, steps } = self.strides();
         if self.elements() == 0 {
@@ -167,7 +166,7 @@ impl fmt::Display for Shape {
 /// Shape and data type of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct TensorType {
-    /// What an element is. Activations are `F32`, on the oracle `F64`.
+    /// Type of an element. Activations are `F32`, and `F64` on the `ref` device.
     pub dtype: DType,
     /// Its sizes.
     pub shape: Shape,
@@ -179,14 +178,14 @@ impl TensorType {
         TensorType { dtype, shape: Shape::new(sizes) }
     }
 
-    /// The same type with its elements behind each other.
+    /// The same type with contiguous elements.
     #[must_use]
     pub fn dense(&self) -> TensorType {
         TensorType { shape: self.shape.dense(), ..*self }
     }
 
-    /// Of a view, the elements of its source up to the last one that is seen, all behind each other. Panics where they
-    /// cannot be counted, which inference refuses.
+    /// For a view, the contiguous part of its source up to the last element that it reads. Panics if its size
+    /// overflows, which inference rejects.
     #[must_use]
     pub fn held(&self) -> TensorType {
         if self.shape.is_dense() {
@@ -196,8 +195,8 @@ impl TensorType {
         TensorType::new(self.dtype, &[span])
     }
 
-    /// Bytes of the tensor without padding, of a view those of the elements that it shows. Panics where blocks do not
-    /// divide a row, which inference refuses.
+    /// Bytes of the tensor without padding; for a view, of the elements that it reads. Panics if blocks do not divide a
+    /// row, which inference rejects.
     pub fn bytes(&self) -> usize {
         assert!(self.shape[0].is_multiple_of(self.dtype.block_len()), "blocks of {} do not divide {self}", self.dtype);
         self.shape.elements() / self.dtype.block_len() * self.dtype.block_bytes()

@@ -61,7 +61,7 @@ impl Architecture {
 
 /// The help for a class that is not supported.
 const MULTIMODAL_HELP: &str = "`trueup convert --help` lists the supported models; if this is a multimodal model, save \
-                               its language model alone, with its own class";
+                               only the language model, with the class name of the language model";
 
 /// Whether a class or the keys of a description are those of models with other input than text.
 fn is_multimodal(class: &str, config: &Object) -> bool {

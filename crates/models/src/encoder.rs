@@ -42,8 +42,8 @@ const MODES: [(&str, Pooling); 3] = [
 ];
 
 impl ModelSpec {
-    /// The same layers as an encoder with this result: every token sees the whole text, the embedding has a norm, and
-    /// there is no output head.
+    /// The same layers as an encoder with this result: every token attends to the whole text, the embedding has a norm,
+    /// and there is no output head.
     pub(crate) fn into_encoder(mut self, result: ModelResult) -> ModelSpec {
         self.embedding.norm = self.head.norm.take();
         self.head.result = result;

@@ -16,11 +16,11 @@ use crate::spec::{LayerSpec, Mixer, ModelSpec};
 use crate::tensor::TensorList;
 use trueup_graph::ShapeError;
 
-/// What the names of the encoder's tensors begin with.
+/// Name prefix of the encoder's tensors.
 const ENCODER: &str = "enc.";
-/// What the names of the decoder's tensors begin with.
+/// Name prefix of the decoder's tensors.
 const DECODER: &str = "dec.";
-/// What the names of the encoder's nodes begin with.
+/// Name prefix of the encoder's nodes.
 const NODES: &str = "enc_";
 /// Norm of the encoder's result.
 const ENCODER_NORM: &str = "enc.output_norm";
@@ -130,7 +130,7 @@ impl ModelSpec {
         })
     }
 
-    /// What the names of the tensors of its layers begin with, the encoder's excepted.
+    /// Name prefix of the layer tensors outside the encoder.
     pub(crate) fn prefix_of_layers(&self) -> &'static str {
         if self.has_encoder() { DECODER } else { "" }
     }
@@ -145,7 +145,7 @@ impl ModelSpec {
         self.encoder.iter().flat_map(|encoder| &encoder.layers).chain(&self.layers)
     }
 
-    /// The same model with the layers of `encoder` as its encoder: these see the whole text.
+    /// The same model with the layers of `encoder` as its encoder: these attend bidirectionally.
     pub(crate) fn with_encoder(mut self, encoder: ModelSpec, norm: Norm, decoder_start: u32) -> ModelSpec {
         let encoder = encoder.with_attention(|_, attention: &mut Attention| attention.is_bidirectional = true);
         for layer in &mut self.layers {

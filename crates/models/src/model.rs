@@ -1,4 +1,4 @@
-//! A model whose file is known to fit its architecture: its parts, and the stored type of each weight.
+//! A model that was checked against its architecture: its parts, and the stored type of each weight.
 
 use crate::architecture::Architecture;
 use crate::build::{self, Batch};
@@ -13,7 +13,7 @@ use trueup_formats::gguf::Metadata;
 use trueup_formats::{Result, TensorInfo, quote};
 use trueup_graph::{Graph, ShapeError, TensorType};
 
-/// A model that graphs can be built of.
+/// A validated model, ready for the graph builder.
 #[derive(Clone, Debug)]
 pub struct Model {
     spec: ModelSpec,
@@ -23,7 +23,7 @@ pub struct Model {
     notes: Vec<String>,
 }
 
-/// A weight that is some rows of a tensor of the file.
+/// A weight stored as consecutive rows of a tensor in the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slice {
     /// Its name in graphs.
@@ -102,7 +102,7 @@ impl Model {
     }
 }
 
-/// The weights that a tensor stores one after the other.
+/// The weights that are consecutive rows of a tensor.
 fn sliced(expected: &TensorSpec, ty: TensorType) -> Vec<Slice> {
     let slice = |(name, rows): &(String, usize)| {
         let sizes = match expected.shape.len() {

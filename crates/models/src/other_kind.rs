@@ -47,7 +47,7 @@ impl OtherKind {
         self.can_be_quantized
     }
 
-    /// As the error that using the file as a model ends with.
+    /// The error for using the file as a model.
     pub fn error(&self, path: &Path) -> Error {
         Error::new(path, format!("expected a model, found {}", self.what)).at("key general.type").help(self.help)
     }

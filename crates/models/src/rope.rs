@@ -40,25 +40,25 @@ pub struct LongFactors {
     pub long: Vec<f32>,
     /// For texts of up to the original context.
     pub short: Vec<f32>,
-    /// The context the model was trained with first.
+    /// Original context length.
     pub original_context: usize,
 }
 
 /// The scaling of Llama 3.1: low frequencies are divided by a factor, high ones stay, those between change smoothly.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Llama3Scaling {
-    /// How much slower low frequencies become.
+    /// Divisor of low frequencies.
     pub factor: f64,
-    /// A wave longer than `original_context / low_frequency_factor` is low.
+    /// Frequencies with a wavelength above `original_context / low_frequency_factor` are low.
     pub low_frequency_factor: f64,
-    /// A wave shorter than `original_context / high_frequency_factor` is high.
+    /// Frequencies with a wavelength below `original_context / high_frequency_factor` are high.
     pub high_frequency_factor: f64,
-    /// The context the model was trained with first.
+    /// Original context length.
     pub original_context: f64,
 }
 
 impl RopeSpec {
-    /// What must hold for a head of `head_size` elements.
+    /// Checks the parameters for a head of `head_size` elements.
     pub(crate) fn check(&self, head_size: usize, diagnostics: &mut Diagnostics) {
         let dimensions = self.dimensions;
         if dimensions == 0 || !dimensions.is_multiple_of(2) || dimensions > head_size {
@@ -172,9 +172,9 @@ impl LongFactors {
 }
 
 impl Llama3Scaling {
-    /// What divides this frequency. The scaled frequency is `f / factor` for wavelengths `2 pi / f` above `context
-    /// / low`, `f` below `context / high`, and `f ((1 - s) / factor + s)` with `s = (context / wavelength - low) /
-    /// (high - low)` between them. Source: the model code published with Llama 3.1.
+    /// The divisor of this frequency. The scaled frequency is `f / factor` for wavelengths `2 pi / f` above
+    /// `context / low`, `f` below `context / high`, and `f ((1 - s) / factor + s)` with
+    /// `s = (context / wavelength - low) / (high - low)` between them. Source: the model code published with Llama 3.1.
     fn divisor(&self, frequency: f64) -> f64 {
         let wavelength = 2.0 * PI / frequency;
         if wavelength < self.original_context / self.high_frequency_factor {
@@ -209,7 +209,8 @@ impl Llama3Scaling {
     }
 }
 
-/// What YaRN multiplies cosine and sine by at this factor: `1 + 0.1 mscale ln factor` (Peng et al. 2023, section 3.4).
+/// YaRN's factor for cosine and sine at this scaling factor: `1 + 0.1 mscale ln factor` (Peng et al. 2023, section
+/// 3.4).
 pub(crate) fn yarn_magnitude(factor: f64, mscale: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * mscale * factor.ln() + 1.0 }
 }

@@ -42,7 +42,7 @@ pub struct SourceNames<'a> {
     architecture: &'static Architecture,
     /// `None` if any name exists, because there is no checkpoint.
     names: Option<HashSet<&'a str>>,
-    /// Stands before every name, or every name of the base model.
+    /// Prefix of every name, or of every name of the base model.
     added: String,
     /// The prefix of the base model, without which the names are stored; empty if they have it.
     removed: &'static str,
@@ -136,7 +136,7 @@ impl<'a> SourceNames<'a> {
         }
     }
 
-    /// What a tensor is that no result of a model with this many layers depends on, by its name.
+    /// Describes an unused tensor of a model with this many layers; `None` if the tensor is used.
     pub fn unused_part(&self, name: &str, layers: usize) -> Option<&'static str> {
         let is_prefix = |start: &str| start.is_empty() || self.added.starts_with(start) && start.ends_with('.');
         let begins = |start: &str| {
@@ -166,8 +166,7 @@ impl<'a> SourceNames<'a> {
     }
 }
 
-/// What stands before the names of a checkpoint, and the prefix that they lack; `None` if there are several to choose
-/// from.
+/// Prefix of the names of a checkpoint, and the prefix that they lack; `None` if there are several to choose from.
 fn prefix<'a>(architecture: &'static Architecture, names: &HashSet<&'a str>) -> Option<(&'a str, &'static str)> {
     let is_embedding = |rule: &&TensorRule| rule.source_of(TOKEN_EMBEDDING, None).is_some();
     let in_layers = |rule: &&TensorRule| rule.source.contains("{l}") && !rule.source.contains("{e}");
@@ -179,7 +178,7 @@ fn prefix<'a>(architecture: &'static Architecture, names: &HashSet<&'a str>) -> 
     found.into_iter().next().filter(|_| only)
 }
 
-/// What stands before the names of these tensors, those of the first layer, and the prefix that the names lack.
+/// Prefixes of the names of these tensors (of the first layer), and the prefix that the names lack.
 fn prefixes<'a>(
     rules: impl Iterator<Item = &'static TensorRule>,
     names: &HashSet<&'a str>,

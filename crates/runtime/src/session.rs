@@ -48,11 +48,11 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_models::Stage;
 
-/// Plans that are kept: prompts come in few shapes, decoding in one for each number of sequences.
+/// Maximum number of cached plans. Prompts have few shapes, and decoding has one for each number of sequences.
 const PLANS_MAX: usize = 16;
 
-/// Inputs of kept plans, beside those of the one in use, take so many bytes at most: masks of long prompts are large
-/// and soon of another size.
+/// Maximum bytes of inputs of cached plans, except the plan in use. Masks of long prompts are large and rarely have the
+/// same size again.
 const KEPT_INPUT_BYTES_MAX: usize = 16 << 20;
 
 /// The shape of a batch, which a plan is made for.
@@ -60,7 +60,7 @@ const KEPT_INPUT_BYTES_MAX: usize = 16 << 20;
 struct PlanKey {
     tokens: usize,
     outputs: usize,
-    /// Positions of the KV cache that are looked at.
+    /// Positions of the KV cache that attention reads.
     capacity: usize,
     /// Sequences if the model has recurrent states and computes one token of each; else 1.
     streams: usize,
@@ -79,8 +79,8 @@ pub struct Session {
     tokens: Vec<Vec<u32>>,
     /// Tokens of the text that the encoder has read for each sequence; 0 if it has read none.
     sources: Vec<usize>,
-    /// Tokens that the recurrent state of each sequence has seen. Where it differs from the tokens that the sequence
-    /// holds, the state is computed again from the start.
+    /// Tokens that the recurrent state of each sequence has processed. If they are not those that the sequence holds,
+    /// the state is computed again from the start.
     seen: Vec<usize>,
     /// The first position of each sequence that rings still hold; rows of earlier positions were overwritten.
     /// `usize::MAX` if the rings hold none of its tokens.
@@ -89,23 +89,22 @@ pub struct Session {
     is_long: Vec<bool>,
     /// The announced length of each sequence; see [`Session::expect_length`].
     expected: Vec<usize>,
-    /// How the text of each of them was divided when it was computed, where texts have a beginning that sees itself.
+    /// For prefix LMs, where the prefix of each token's text ended when the token was computed.
     divisions: Vec<Vec<Division>>,
     buffers: Buffers,
     /// The most recently used last.
     plans: Vec<(PlanKey, BoundPlan)>,
     batches: usize,
-    /// Room for results on their way from the device.
+    /// Buffer for downloaded results.
     downloaded: Vec<u8>,
-    /// Where the names of nodes are told.
+    /// Names the nodes in profiler ranges (NVTX), if enabled.
     ranges: Option<Ranges>,
 }
 
 impl Session {
-    /// A session on a model. The weights are uploaded and the KV cache is allocated here, so they fail here where they
-    /// do not fit. Room for intermediate results is taken for one token here, and more when a larger batch comes; the
-    /// cache has room for the first [`ROOM_FIRST`] positions, and grows: [`Session::compute`] may fail for lack of
-    /// either.
+    /// Creates a session. Uploads the weights, and allocates the KV cache for [`ROOM_FIRST`] positions and the
+    /// intermediate results of one token; returns an error if they do not fit. Both grow later, so [`Session::compute`]
+    /// can also run out of memory.
     pub fn new(weights: Arc<Weights>, options: &SessionOptions) -> Result<Session> {
         let sizes = Sizes::new(&weights, options)?;
         let mut session = Session {
@@ -142,8 +141,8 @@ impl Session {
         Ok(session)
     }
 
-    /// The plan for a batch of `tokens` tokens, of which `outputs` want logits, with sequences of up to `length`
-    /// tokens. Nothing is allocated or uploaded. Fails where the session has no room for such a batch.
+    /// The plan for a batch of `tokens` tokens, of which `outputs` request logits, with sequences of up to `length`
+    /// tokens. Nothing is allocated or uploaded. Returns an error if the session has no room for such a batch.
     pub fn plan(
         weights: &Weights,
         options: &SessionOptions,
@@ -188,12 +187,12 @@ impl Session {
         self.sizes.context
     }
 
-    /// Tokens that are computed at once; longer batches are cut.
+    /// Maximum tokens per computation; longer batches are split.
     pub fn prompt_chunk(&self) -> usize {
         self.sizes.prompt_chunk
     }
 
-    /// How many sequences there are.
+    /// Number of sequences.
     pub fn sequences(&self) -> usize {
         self.tokens.len()
     }
@@ -218,17 +217,18 @@ impl Session {
         self.batches
     }
 
-    /// Computes tokens, each behind the last of its sequence, and gives the logits that are wanted, in the order of the
-    /// entries. An encoder computes the texts one after the other, and gives their rows in this order.
+    /// Appends each token to its sequence, computes it, and returns the requested logits in the order of `entries`. An
+    /// encoder computes the texts one by one and returns their rows text by text.
     ///
-    /// Fails where an entry names no token of the vocabulary or no sequence, or where a sequence would outgrow the
-    /// context; nothing is computed then. Fails with [`Error::NoRoom`] where there is no memory. Sequences hold what
-    /// they held before, or nothing where rows of the cache were lost.
+    /// # Errors
+    /// Returns an error without computing anything if a token or sequence does not exist, or if a sequence would exceed
+    /// the context; returns [`Error::NoRoom`] if memory runs out. On error, each sequence keeps its earlier tokens, or
+    /// becomes empty if its cache rows were lost.
     pub fn compute(&mut self, entries: &[Entry], observer: Option<&mut dyn Observer>) -> Result<Logits> {
         self.compute_rest(entries, None, observer)
     }
 
-    /// Computes tokens, from a later layer on if `start` says so.
+    /// Computes tokens, from a later layer on if `start` is given.
     fn compute_rest(
         &mut self,
         entries: &[Entry],
@@ -265,7 +265,7 @@ impl Session {
         Ok(logits)
     }
 
-    /// Computes one token and forgets it: code, memory and clock speed are then as they will be.
+    /// Warms up: computes one token and discards it, so that code, memory and clock speed are in their steady state.
     pub fn warm_up(&mut self) -> Result<()> {
         let Some(sequence) = (0..self.sequences()).find(|sequence| self.len(*sequence) < self.context()) else {
             return Ok(());
@@ -283,8 +283,8 @@ impl Session {
         Ok(())
     }
 
-    /// How many of these tokens are computed at once. Recurrent states need as many tokens of each sequence: many of
-    /// one sequence, or one of each of many. LongRoPE has other factors for long texts.
+    /// Length of the next chunk. With recurrent states, a chunk has tokens of one sequence, or one token from each of
+    /// several. With LongRoPE, a chunk does not mix texts that use long and short factors.
     fn chunk_len(&self, entries: &[Entry]) -> usize {
         let most = entries.len().min(self.sizes.prompt_chunk);
         let is_long = |entry: &Entry| self.is_long[entry.sequence];
@@ -303,7 +303,7 @@ impl Session {
         entries.iter().take(most).take_while(is_new).count()
     }
 
-    /// The entries in pieces that are computed at once: `texts` if the model computes whole texts.
+    /// Splits the entries into chunks: `texts` if the model computes whole texts.
     fn chunks<'e>(&self, entries: &'e [Entry], texts: &'e [Vec<Entry>]) -> Vec<&'e [Entry]> {
         if !texts.is_empty() {
             return texts.iter().map(Vec::as_slice).collect();
@@ -326,8 +326,7 @@ impl Session {
             if self.sizes.has_encoder && self.sources[entry.sequence] == 0 {
                 let sequence = entry.sequence;
                 return Err(Error::Request(format!(
-                    "sequence {sequence} has no text of the encoder, which an encoder-decoder model looks at; encode one \
-                     first"
+                    "sequence {sequence} has no encoder output; call `encode` before the decoder"
                 )));
             }
             if self.model().model().spec().is_bidirectional() && !self.is_empty(entry.sequence) {
@@ -349,7 +348,7 @@ impl Session {
         }
     }
 
-    /// Computes a chunk and adds the logits that it wants to `logits`.
+    /// Computes a chunk and appends the requested logits to `logits`.
     fn compute_chunk(
         &mut self,
         entries: &[Entry],
@@ -392,7 +391,7 @@ impl Session {
         Ok(())
     }
 
-    /// The place of the plan for a batch. What fails for lack of memory says so.
+    /// Index of the plan for a batch. Converts device and request errors to [`Error::NoRoom`].
     fn plan_of(&mut self, batch: &PlacedBatch) -> Result<usize> {
         let key = PlanKey {
             tokens: batch.tokens.len(),
@@ -408,7 +407,7 @@ impl Session {
         })
     }
 
-    /// The place of the plan for a shape, which is made when it is not there.
+    /// Index of the plan for a shape; builds the plan if it is not cached.
     fn bound_plan(&mut self, key: PlanKey) -> Result<usize> {
         if let Some(place) = self.plans.iter().position(|(known, _)| *known == key) {
             self.plans[place..].rotate_left(1);
@@ -438,8 +437,8 @@ impl Session {
         Ok(self.plans.len() - 1)
     }
 
-    /// Makes place for one more plan: forgets the oldest where there are too many, and those with the largest inputs
-    /// where these take too much memory.
+    /// Evicts the least recently used plan if there are too many, and the plans with the largest inputs if the inputs
+    /// take too much memory.
     fn forget_plans(&mut self) {
         if self.plans.len() == PLANS_MAX {
             self.plans.remove(0);
@@ -456,7 +455,7 @@ impl Session {
         CacheRows { room: self.room, ring: self.sizes.ring.min(self.room), window: self.sizes.window }
     }
 
-    /// Makes room in the cache for sequences of so many tokens.
+    /// Grows the cache to hold sequences of `length` tokens.
     fn grow_cache(&mut self, length: usize) -> Result<()> {
         self.plans.clear();
         let limits = Limits { now: self.room, most: self.sizes.room, ring: self.sizes.ring };
@@ -474,7 +473,8 @@ impl Session {
     }
 }
 
-/// The entries of each sequence. A text that sees itself is computed alone, so its bits do not depend on other texts.
+/// The entries of each sequence. A bidirectional text is computed in a separate batch, so its results do not depend on
+/// other texts.
 fn texts(entries: &[Entry]) -> Vec<Vec<Entry>> {
     let mut texts: Vec<Vec<Entry>> = Vec::new();
     for entry in entries {
@@ -558,7 +558,7 @@ impl Run<'_> {
         }
     }
 
-    /// Adds the last node's output to `logits`; `bytes` is room for it.
+    /// Appends the last node's output to `logits`; `bytes` is the download buffer.
     fn add_logits(&self, bytes: &mut Vec<u8>, logits: &mut Vec<f64>) -> Result<()> {
         let Some((device, step)) = self.bound.pieces.last().and_then(|piece| Some((piece.device, piece.steps.last()?)))
         else {

@@ -87,7 +87,7 @@ fn decoders_of_a_batch_see_their_own_texts() {
             prompts.iter().map(|prompt| logits(&mut alone, &prompt.ids, &prompt.decoder_ids[..5])).collect();
         let mut session = session(&model, "cpu", 2);
         let refused = session.compute(&entries(&[0], 0), None).expect_err("there is no text yet").to_string();
-        assert!(refused.contains("encode one first"), "{refused}");
+        assert!(refused.contains("call `encode` before the decoder"), "{refused}");
         for (sequence, prompt) in prompts.iter().take(2).enumerate() {
             session.encode(sequence, &prompt.ids, None).unwrap_or_else(|error| panic!("{error}"));
         }

@@ -1,12 +1,11 @@
-//! Attention over the KV cache: scores of cached keys, their softmax and the mixture of cached values.
+//! Attention over the KV cache: scores of cached keys, their softmax, and the weighted sum of cached values.
 
 use super::Match;
 use crate::graph::{Graph, Node, Origin, ValueId};
 use crate::op::{KvAttention, Op};
 
-/// The group whose mixture is the node at this place. Keys and values are those of the same sequences and, by the rule
-/// of the fused operator, have as many heads; scores that nothing masks are of a cache that is full, which no model
-/// has.
+/// The match that ends with the `kv_mix` node at this index. Keys and values must belong to the same sequences and have
+/// the same number of heads. A softmax without a mask does not match: it would need a full cache, which no model has.
 pub(super) fn find(graph: &Graph, place: usize) -> Option<Match> {
     let last = &graph.nodes()[place];
     let (Op::KvMix(mix), [weights, values, sequences]) = (&last.op, last.inputs.as_slice()) else { return None };
@@ -23,7 +22,7 @@ pub(super) fn find(graph: &Graph, place: usize) -> Option<Match> {
     Some(Match { op, inputs, pieces: vec![scores_place, soft_max_place, place] })
 }
 
-/// The node that gives a value.
+/// The node that computes a value.
 fn node(graph: &Graph, value: ValueId) -> Option<(usize, &Node)> {
     let Origin::Node(place) = graph.value(value).origin else { return None };
     Some((place, &graph.nodes()[place]))

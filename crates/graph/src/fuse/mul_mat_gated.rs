@@ -1,12 +1,10 @@
-//! Two products of the same activations, and the gate of one by the other: `mul_mat` twice and a gated activation
-//! behind them.
+//! Two products of the same activations, followed by a gated activation.
 
 use super::Match;
 use crate::graph::{Graph, Node, Origin, ValueId};
 use crate::op::{MulMatGated, Op};
 
-/// The group whose gated activation is the node at this place. Both weights are of the file: products of activations
-/// are no feed-forward.
+/// The match that ends with the gated activation at this index. Both matrices must be weights of the model file.
 pub(super) fn find(graph: &Graph, place: usize) -> Option<Match> {
     let Op::Gated(gated) = graph.nodes()[place].op else { return None };
     let [gate, up] = graph.nodes()[place].inputs.as_slice() else { return None };
@@ -20,7 +18,7 @@ pub(super) fn find(graph: &Graph, place: usize) -> Option<Match> {
     Some(Match { op, inputs, pieces: vec![gate_place.min(up_place), gate_place.max(up_place), place] })
 }
 
-/// The product of a weight that a value is.
+/// The `mul_mat` node with a weight that computes this value, if any.
 fn product(graph: &Graph, value: ValueId) -> Option<(usize, &Node)> {
     let Origin::Node(place) = graph.value(value).origin else { return None };
     let node = &graph.nodes()[place];

@@ -4,8 +4,8 @@ use crate::shape::{Shape, Strides, TensorType};
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// Elements of `x` at other places, none of them changed. Below, `n` are the sizes of `x` and `i` the indices of the
-/// output's dimensions.
+/// Moves elements of `x` without changing them. Below, `n` are the sizes of `x` and `i` the indices of the output's
+/// dimensions.
 ///
 /// Input: `x` of any type without blocks. Output: that type; of `permute`, `transpose` and `view` it is a view of the
 /// memory of `x`. The names are ggml's, and PyTorch's for what ggml lacks.
@@ -24,12 +24,12 @@ pub enum Arrange {
     View {
         /// The first element.
         offset: usize,
-        /// The distance of neighbours along each dimension, in elements; 0 shows the same ones again.
+        /// The stride of each dimension, in elements; 0 repeats the same element.
         strides: [usize; 4],
         /// The output's sizes.
         shape: Shape,
     },
-    /// `y[i] = x[i mod n]`: the whole of `x` again and again.
+    /// `y[i] = x[i mod n]`: `x`, tiled.
     Repeat {
         /// The output's sizes, multiples of those of `x`.
         shape: Shape,
@@ -46,10 +46,10 @@ pub enum Arrange {
     Pad {
         /// Zeros before the first element of each dimension.
         before: [usize; 4],
-        /// Zeros behind the last element of each dimension.
+        /// Zeros after the last element of each dimension.
         after: [usize; 4],
     },
-    /// What leaves a dimension at its end comes in at its start: `y[i] = x[(i - shifts) mod n]`.
+    /// Elements shifted out at the end of a dimension re-enter at its start: `y[i] = x[(i - shifts) mod n]`.
     Roll {
         /// For each dimension, how far.
         shifts: [i64; 4],
@@ -104,7 +104,7 @@ impl Rule for Arrange {
 }
 
 impl Arrange {
-    /// Whether elements stay where they are and are seen from there.
+    /// Whether the output is a view.
     pub(super) fn is_view(&self) -> bool {
         match self {
             Arrange::Permute { .. } | Arrange::Transpose | Arrange::View { .. } => true,
@@ -114,7 +114,7 @@ impl Arrange {
         }
     }
 
-    /// The output, of these sizes, as it lies in the memory of `x`.
+    /// The output, of these sizes, as a view of `x` if the operator is a view.
     pub(super) fn seen(&self, x: &Shape, output: Shape) -> Result<Shape, String> {
         let Strides { offset, mut steps } = x.strides();
         match self {
@@ -123,7 +123,7 @@ impl Arrange {
             }
             Arrange::Transpose => steps.swap(0, 1),
             Arrange::View { offset, strides, .. } => {
-                expect(x.is_dense(), || format!("needs contiguous x, not {x}: cpy it first"))?;
+                expect(x.is_dense(), || format!("expected a contiguous x, found {x}; copy it with `cpy` first"))?;
                 return Ok(output.seen_by(Strides { offset: *offset, steps: *strides }));
             }
             Arrange::Repeat { .. } | Arrange::RepeatInterleave { .. } | Arrange::Pad { .. } | Arrange::Roll { .. } => {

@@ -4,13 +4,11 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// The elements of `x` in another type, in memory of their own, without gaps; ggml's `dup` and `cont` are the cast to
-/// the type of `x`.
+/// A contiguous copy of `x` in another type; ggml's `dup` and `cont` are the cast to the type of `x`.
 ///
 /// Input: `x` of a floating-point type, i32, i64 or a block type. Output: the same shape in type `to`: floating point
-/// is rounded once, to the nearest number and halves to the even one; integers are what is left of the point, the
-/// nearest one there is for numbers beyond their range and 0 for NaN; blocks are what the reference rule of their type
-/// makes of each row, rounded to f32.
+/// is rounded once, to nearest, ties to even; integers are truncated toward zero, saturated if out of range, and 0 for
+/// NaN; for block types, each row is rounded to f32 and encoded by the reference rule of its type.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Cast {
     /// The type of the output.

@@ -4,7 +4,7 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `b` behind `a` along one dimension: `y[i] = a[i]` where `i[dimension] < a.size`, else `b[i - a.size]` there.
+/// `a` followed by `b` along one dimension: `y[i] = a[i]` if `i[dimension] < a.size`, else `b[i - a.size]` there.
 ///
 /// Inputs: `a` and `b` of one type without blocks, whose sizes differ in that dimension only. Output: that type.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]

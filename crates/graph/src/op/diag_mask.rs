@@ -14,7 +14,7 @@ pub struct DiagMask {
     pub triangle: Triangle,
     /// Tokens before the first one of `x`.
     pub past: usize,
-    /// What is written there: -inf before a softmax, 0 behind one.
+    /// What is written there: -inf before a softmax, 0 after one.
     #[serde(with = "crate::infinite")]
     pub value: f32,
 }
@@ -22,7 +22,7 @@ pub struct DiagMask {
 /// A side of the diagonal, without the diagonal itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Triangle {
-    /// `j > past + i`: what a token may not see yet.
+    /// `j > past + i`: positions after the token.
     Upper,
     /// `j < past + i`.
     Lower,

@@ -8,7 +8,7 @@ use trueup_blocks::DType;
 /// `y[d, h, t] = sum_j v[d, j, g] p_j` with `p = softmax(s)` over `s_j = cap(scale sum_i k[i, j, g] q[i, t, h]) +
 /// slope_h mask[j, t]` and `g = h / (heads / kv heads)`: attention in one operator, for each batch by itself. `cap(a) =
 /// softcap tanh(a / softcap)`, or `a` where `softcap` is 0. A position whose mask is -inf weighs exactly 0; a token
-/// that sees none gives all 0.
+/// that attends to no position gives all 0.
 ///
 /// Inputs: `q` an activation or f16 `[D, tokens, heads, batch]`, `k` `[D, positions, kv heads, batch]` and `v` `[E,
 /// positions, kv heads, batch]`, f32 or f16, and, optional, `mask` f32 or f16 `[positions, tokens, ...]`, repeated

@@ -4,7 +4,7 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// What a window sees at each of its places, as a column, so that a convolution is a product of matrices:
+/// Copies the elements under each window position into a column, so that a convolution becomes a matrix product:
 ///
 /// ```text
 ///  planes  x [width, height, channels, batch] -> y [channels * kh * kw, places across, places down, batch]
@@ -17,7 +17,7 @@ use trueup_blocks::DType;
 pub struct Im2Col {
     /// The kernel of the convolution and how it slides.
     pub window: Window,
-    /// Whether the input is lines, the second axis of the window doing nothing.
+    /// Whether the input is one-dimensional; the second axis of the window is then ignored.
     pub lines: bool,
 }
 

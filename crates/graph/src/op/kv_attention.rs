@@ -8,12 +8,13 @@ use trueup_blocks::DType;
 /// `y[d + E h, t] = sum_j V[d, g, j] p_j` with `p = softmax(s)` over `s_j = scale sum_i K[i, g, j] q[i, h, t] + slope_h
 /// mask[j, t]` and `g = h / (heads / kv heads)`, over the keys `K` and values `V` of the sequence of token `t`:
 /// attention over the KV cache in one operator, [`KvScores`](super::KvScores), [`SoftMax`](super::SoftMax) and
-/// [`KvMix`](super::KvMix). A position whose mask is -inf weighs exactly 0; a token that sees none gives all 0.
+/// [`KvMix`](super::KvMix). A position whose mask is -inf weighs exactly 0; a token that attends to no position gives
+/// all 0.
 ///
 /// Inputs: `q` an activation `[D, heads, tokens]`, `keys` the cache `[D * kv heads, context, sequences]`, `values` the
 /// cache `[E * kv heads, context, sequences]`, `sequences` i32 `[tokens]` and `mask` f32 or f16 `[capacity, tokens,
-/// ...]`, repeated along the heads, whose rows say how many positions are looked at. Output: `[E * heads, tokens]` of
-/// the type of `q`. Source: Vaswani et al. 2017, equation 1, with the shared heads of Ainslie et al. 2023.
+/// ...]`, repeated along the heads, whose row length is the number of positions to read. Output: `[E * heads, tokens]`
+/// of the type of `q`. Source: Vaswani et al. 2017, equation 1, with the shared heads of Ainslie et al. 2023.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KvAttention {
     /// Multiplies the scores: `1 / sqrt(D)` as a rule.
@@ -66,7 +67,7 @@ impl Rule for KvAttention {
                 cases.push(alone(cache, shape));
             }
             let shape = [16, 16, 4, 2, 5, 16, 20, 2];
-            // The first tokens see nothing.
+            // The first tokens attend to nothing.
             cases.push(case(plain, cache, shape, DType::F32, |_| Fill::Causal(-2)));
             cases.push(with_masks_of_heads(case(plain, cache, shape, DType::F32, |_| Fill::Uniform(-3.0, 3.0))));
             cases.push(case(plain, cache, shape, DType::F16, |_| Fill::Uniform(-9.0, 0.0)));
@@ -112,7 +113,7 @@ fn case(op: KvAttention, cache: DType, sizes: Sizes, mask: DType, seen: impl Fn(
     )
 }
 
-/// Each token sees one position, whose weight is 1: the result is its value, which nothing rounds.
+/// Each token attends to one position, whose weight is 1: the result is its value, which nothing rounds.
 fn alone(cache: DType, sizes: Sizes) -> Case {
     let op = KvAttention { scale: 1.0, max_bias: 0.0 };
     let mut case = case(op, cache, sizes, DType::F32, |first| Fill::Window(first, 1));
@@ -127,7 +128,8 @@ fn with_masks_of_heads(mut case: Case) -> Case {
     case
 }
 
-/// A prompt, a part of one behind others, a step of several sequences and one of a long one, in the sizes of models.
+/// A prompt, a later chunk of a prompt, a decoding step of several sequences and one of a long sequence, in the sizes
+/// of models.
 fn as_in_layers() -> Vec<Case> {
     let op = KvAttention { scale: 0.125, max_bias: 0.0 };
     let sizes = [
@@ -138,7 +140,7 @@ fn as_in_layers() -> Vec<Case> {
     ];
     let all = [DType::F16, DType::Q8_0].into_iter().flat_map(|cache| sizes.map(|sizes| (cache, sizes)));
     let in_layers = all.map(|(cache, sizes)| case(op, cache, sizes, DType::F32, Fill::Causal));
-    // One head on a long cache: what divides positions makes many parts of it.
+    // Few heads on a long cache: kernels that split positions use many parts.
     let long = [64, 64, 2, 1, 1, 1100, 1120, 1];
     let long = [DType::F16, DType::Q8_0].map(|cache| case(op, cache, long, DType::F32, Fill::Causal));
     in_layers.chain(extremes()).chain([DType::F32, DType::F16].map(endless)).chain(tiny()).chain(long).collect()
@@ -154,7 +156,7 @@ fn rings() -> impl Iterator<Item = Case> {
     })
 }
 
-/// A prompt on a cache whose every seventh value is infinite, where no token looks.
+/// A prompt on a cache in which every seventh row of values is infinite, at masked positions.
 fn endless(cache: DType) -> Case {
     let op = KvAttention { scale: 0.125, max_bias: 0.0 };
     let mut case = case(op, cache, [64, 64, 8, 2, 40, 96, 128, 1], DType::F32, |first| Fill::Holes(first, 7));
@@ -174,7 +176,7 @@ fn tiny() -> [Case; 2] {
 }
 
 /// A prompt on a cache of several sequences; queries beyond the range of f16 and far below it, values near its end;
-/// heads of more bytes than what graphics cards give a kernel that does not ask.
+/// heads that need more shared memory than a GPU kernel gets by default.
 fn extremes() -> [Case; 5] {
     let prompt = |scale, query, value, sequence| {
         let sizes = [64, 64, 8, 2, 40, 96, 128, 3];

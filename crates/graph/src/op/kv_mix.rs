@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
 /// `y[d + head size * h, t] = sum_j V[d, h / (heads / kv heads), j] p[j, t, h]` over the values `V` of the sequence of
-/// token `t`: the cached values, weighed by attention, heads side by side.
+/// token `t`: the cached values, weighted by attention, heads side by side.
 ///
 /// Inputs: `p` an activation `[capacity, tokens, heads]`, `values` the cache `[head size * kv heads, context,
 /// sequences]`, floating point or `q8_0` with whole blocks in a head, `sequences` i32 `[tokens]`. Output: `[head size *

@@ -5,16 +5,16 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `y[j, t, h] = sum_d K[d, h / (heads / kv heads), j] q[d, h, t]` over the keys `K` of the sequence of token `t`: how
-/// much each token of the batch looks at each cached position.
+/// `y[j, t, h] = sum_d K[d, h / (heads / kv heads), j] q[d, h, t]` over the keys `K` of the sequence of token `t`: the
+/// attention score of each token for each cached position.
 ///
 /// Inputs: `q` an activation `[head size, heads, tokens]`, `keys` the cache `[head size * kv heads, context,
 /// sequences]`, floating point or `q8_0` with whole blocks in a head, `sequences` i32 `[tokens]`. Output: `[capacity,
 /// tokens, heads]` of the type of `q`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KvScores {
-    /// Positions looked at: the valid length of the longest sequence, rounded up to the unit of plans, and at most
-    /// the rows of the cache.
+    /// Positions to read: the valid length of the longest sequence, rounded up to the unit of plans, and at most the
+    /// rows of the cache.
     pub capacity: usize,
 }
 

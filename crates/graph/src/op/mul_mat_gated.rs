@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
 /// `y[m, n] = f(sum_k g[k, m] x[k, n]) sum_k u[k, m] x[k, n]`: the first half of a gated feed-forward in one operator
-/// (Shazeer 2020, equations 5 and 6), [`MulMat`] twice and [`Gated`] behind them.
+/// (Shazeer 2020, equations 5 and 6), [`MulMat`] twice and [`Gated`] after them.
 ///
 /// Inputs: `g` and `u` of one shape, each as the `w` of [`MulMat`], and its `x`. Output: that of [`MulMat`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -107,8 +107,7 @@ const BLOCKS: [(DType, (i32, i32), f64); 4] = [
     (DType::Q5_1, (0, 31), 8.0),
 ];
 
-/// Integers that nothing rounds, neither weights and activations nor sums and their product; relu is the function that
-/// gives integers of them.
+/// Integers that nothing rounds, neither weights and activations nor sums and their product; relu keeps integers exact.
 fn probes() -> Vec<Case> {
     let op = MulMatGated { gated: Gated::Reglu };
     let ty = |dtype, sizes: [usize; 2]| TensorType::new(dtype, &sizes);
@@ -119,7 +118,7 @@ fn probes() -> Vec<Case> {
             cases.push(Case::probe(op, &[w, w, (ty(DType::F32, [k, n]), Fill::Integers(-4, 4))]));
         }
     }
-    // Of a sum of 32 codes no more than 10 bits are taken; 127 times it, by 127 times a power of two, has 24.
+    // The sum of 32 codes needs at most 10 bits; times 127, and times 127 times a power of two, it needs 24.
     for (dtype, (low, high), power) in BLOCKS {
         for (m, n) in [(9, 1), (31, 5)] {
             let w = |fill| (ty(dtype, [32, m]), fill);

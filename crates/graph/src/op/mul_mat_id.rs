@@ -8,8 +8,8 @@ use trueup_blocks::DType;
 /// `y[m, u, t] = sum_k w[k, m, ids[u, t]] x[k, u, t]`: for each token the matrices of the experts that it uses.
 ///
 /// Inputs: `w` `[K, M, experts]` of any stored type, `x` `[K, used, tokens]` an activation or f16, or `[K, 1, tokens]`
-/// where all experts of a token see the same, `ids` i32 `[used, tokens]`. Output: `[M, used, tokens]` of the type of
-/// `x`, f32 for f16.
+/// if all experts of a token have the same input, `ids` i32 `[used, tokens]`. Output: `[M, used, tokens]` of the type
+/// of `x`, f32 for f16.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MulMatId;
 

@@ -4,7 +4,7 @@ use crate::shape::{Shape, TensorType};
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// Normalisation without weights, of runs of elements that lie behind each other:
+/// Normalizes contiguous elements, without weights:
 ///
 /// ```text
 ///  norm         y = (x - mean x) / sqrt(mean (x - mean x)^2 + epsilon)      each innermost row
@@ -16,19 +16,19 @@ use trueup_blocks::DType;
 /// PyTorch's `normalize`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Norm {
-    /// What is normalised together, and how.
+    /// What is normalized together, and how.
     pub rule: NormRule,
     /// Keeps the divisor away from zero; positive.
     pub epsilon: f32,
 }
 
-/// What a [`Norm`] makes equal.
+/// What a [`Norm`] normalizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NormRule {
     /// Mean and variance of each innermost row.
     Layer,
-    /// Mean and variance of each of so many groups of channels, over width and height too.
+    /// Mean and variance of each of this many groups of channels, over width and height too.
     Group {
         /// Divides the number of channels.
         groups: usize,
@@ -38,7 +38,7 @@ pub enum NormRule {
 }
 
 impl Norm {
-    /// Elements that are normalised together.
+    /// Elements that are normalized together.
     pub fn run(&self, shape: &Shape) -> usize {
         match self.rule {
             NormRule::Layer | NormRule::L2 => shape[0],

@@ -4,23 +4,24 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// `a` with `b` in it or added to it: `y[start + i] = b[i]` or `a[start + i] + b[i]`, elsewhere `y = a`.
+/// A copy of `a` in which the block at `start` is replaced by `b`, or `b` is added to it: `y[start + i] = b[i]` or
+/// `a[start + i] + b[i]`, elsewhere `y = a`.
 ///
 /// Inputs: `a` and `b` of one type, for `acc` an activation and for `set` any without blocks; `b` must lie inside `a`.
 /// Output: a copy, of the same type and shape as `a`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Overlay {
-    /// What becomes of the elements under `b`.
+    /// Whether `b` replaces or is added.
     pub how: Overlaying,
-    /// Where in `a` the first element of `b` lies.
+    /// Index in `a` of the first element of `b`.
     pub start: [usize; 4],
 }
 
-/// What becomes of the elements of `a` that lie under `b`.
+/// Whether `b` replaces elements of `a` or is added to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlaying {
-    /// `b` takes their place.
+    /// `b` replaces them.
     Set,
     /// `b` is added to them.
     Acc,

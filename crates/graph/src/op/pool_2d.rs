@@ -4,20 +4,20 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// One number for all that a window sees at each of its places: the largest, or the sum divided by the window's area.
+/// Reduces the elements under each window position to their maximum, or to their sum divided by the window's area.
 ///
 /// Input: `x`, an activation `[width, height, channels, batch]`. Output: `[places across, places down, channels,
 /// batch]` of its type. Padding adds nothing to a sum and is never the largest; the area counts it. The window has no
 /// dilation, and its padding is at most half its size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Pool2d {
-    /// How it slides.
+    /// The size of the window and how it slides.
     pub window: Window,
-    /// What becomes of what it sees.
+    /// How the elements are reduced.
     pub rule: Pooling,
 }
 
-/// What a [`Pool2d`] makes of a window.
+/// How a [`Pool2d`] reduces a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {

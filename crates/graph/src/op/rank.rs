@@ -4,7 +4,7 @@ use crate::shape::{Shape, TensorType};
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// Where in each innermost row the elements of some rank lie. The results are indices, i32:
+/// Indices of elements by rank in each innermost row, i32:
 ///
 /// ```text
 ///  argmax    [n, n1, n2, n3] -> [n1, n2, n3]      the largest
@@ -12,8 +12,8 @@ use trueup_blocks::DType;
 ///  top_k     [n, rows ...]   -> [k, rows ...]     the k largest, the largest first
 /// ```
 ///
-/// Input: `x`, an activation. Any of equal elements may be the largest or among the `k`, and any order of them sorts;
-/// the oracle and `cpu` keep them in the order in which they lie. NaN counts as larger than all numbers.
+/// Input: `x`, an activation. Any of several equal elements may be chosen, in any order; `ref` and `cpu` keep their
+/// order in the row. NaN counts as larger than all numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Rank {
     /// Which ranks are wanted.

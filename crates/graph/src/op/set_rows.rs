@@ -4,8 +4,8 @@ use crate::shape::TensorType;
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// A table with new rows: `y[:, rows[t]] = x[:, t]`, stored as the table stores its elements; the last of several on
-/// one row stays.
+/// A table with new rows: `y[:, rows[t]] = x[:, t]`, stored as the table stores its elements; if several rows of `x`
+/// have the same index, the last one is used.
 ///
 /// Inputs: `table` `[width, n]` of a type that has a codec, `x` an activation `[width, t]`, `rows` i32 `[t]`, each
 /// below `n`. Output: a copy of the table. Rows of a block type are what the reference rule of that type makes of them.

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
 /// `y[j] = exp(s_j - max s) / sum_k exp(s_k - max s)` with `s_j = scale x[j] + slope mask[j]`, for each innermost row
-/// by itself. Where the mask is -inf the result is exactly 0; a row without any other is all 0.
+/// by itself. If the mask is -inf, the result is exactly 0; if the whole mask of a row is -inf, the row is all 0.
 ///
-/// The slope of head `h` is 1 where `max_bias` is 0, else, with `n = 2^floor(log2 heads)`, `2^(-max_bias (h + 1) / n)`
-/// for the first `n` heads and `2^(-max_bias (2 (h - n) + 1) / (2 n))` behind them (Press et al. 2022, "ALiBi", section
+/// The slope of head `h` is 1 if `max_bias` is 0, else, with `n = 2^floor(log2 heads)`, `2^(-max_bias (h + 1) / n)` for
+/// the first `n` heads and `2^(-max_bias (2 (h - n) + 1) / (2 n))` for the others (Press et al. 2022, "ALiBi", section
 /// 3 and the code published with it).
 ///
 /// Inputs: `x` an activation `[capacity, tokens, heads, batch]` and, optional, `mask` f32 or f16 `[capacity, tokens,
@@ -66,7 +66,7 @@ impl Rule for SoftMax {
     }
 }
 
-/// Rows with nothing to see, masks of their own for each head and batch, no elements, and the sizes of real layers.
+/// Rows that attend to nothing, separate masks for each head and batch, no elements, and the sizes of real layers.
 fn special() -> Vec<Case> {
     let op = SoftMax { scale: 0.3, max_bias: 0.0 };
     let x = |sizes: &[usize]| (TensorType::new(DType::F32, sizes), Fill::Normal(8.0));

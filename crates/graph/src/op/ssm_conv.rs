@@ -7,9 +7,9 @@ use trueup_blocks::DType;
 /// The short convolution along time in front of a state space model, each channel by itself:
 /// `y[c, t, s] = sum_k x[t + k, c, s] w[k, c]`.
 ///
-/// Inputs: `x` an activation `[taps - 1 + tokens, channels, sequences]`, the last inputs of the tokens before in front;
-/// `w` floating point `[taps, channels]`. Output: `[channels, tokens, sequences]` of the type of `x`. Source: Gu and
-/// Dao 2023, section 3.4.
+/// Inputs: `x` an activation `[taps - 1 + tokens, channels, sequences]`, starting with the last `taps - 1` inputs of
+/// the previous tokens; `w` floating point `[taps, channels]`. Output: `[channels, tokens, sequences]` of the type of
+/// `x`. Source: Gu and Dao 2023, section 3.4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SsmConv;
 

@@ -14,8 +14,8 @@ use trueup_blocks::DType;
 /// Inputs: `states` `[state, size, heads, slots]`; `x` `[size, heads, tokens, sequences]`; `dt` `[heads, tokens,
 /// sequences]`; `A` `[state, heads]`, or `[1, heads]` where it is the same for the whole state; `B` and `C` `[state,
 /// groups, tokens, sequences]`; `ids` i32 `[sequences]`. `A` is floating point, the others are activations of one type.
-/// Output: `y` and behind it the last state of each sequence, one dimension. Sources: Gu and Dao 2023, algorithm 2
-/// (heads of size 1); Dao and Gu 2024, section 7 (one `A` for each head).
+/// Output: a vector: `y`, followed by the last state of each sequence. Sources: Gu and Dao 2023, algorithm 2 (heads of
+/// size 1); Dao and Gu 2024, section 7 (one `A` for each head).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SsmScan;
 

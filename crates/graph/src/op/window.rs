@@ -10,24 +10,24 @@ use serde::{Deserialize, Serialize};
 pub struct Window {
     /// Taps of the window.
     pub size: [usize; 2],
-    /// From one place of the window to the next.
+    /// Stride.
     pub stride: [usize; 2],
-    /// Places beyond each edge.
+    /// Padding at each edge.
     pub padding: [usize; 2],
-    /// From one tap to the next.
+    /// Distance between taps.
     pub dilation: [usize; 2],
 }
 
-/// Largest of all numbers of a window: places fit into 64 bits whatever they are.
+/// Maximum of each number of a window, so that positions fit into 64 bits.
 const NUMBER_MAX: usize = 1 << 24;
 
 impl Window {
-    /// A window over lines: its second axis does nothing.
+    /// A window over one-dimensional inputs; the second axis is ignored.
     pub const fn line(size: usize, stride: usize, padding: usize, dilation: usize) -> Window {
         Window { size: [size, 1], stride: [stride, 1], padding: [padding, 0], dilation: [dilation, 1] }
     }
 
-    /// How many places it has on an image of these sizes, or why none.
+    /// Number of window positions on an image of these sizes, or an error if there are none.
     pub(super) fn places(&self, image: [usize; 2]) -> Result<[usize; 2], String> {
         let positive = [self.size, self.stride, self.dilation].concat();
         let sane = positive.iter().all(|number| (1..=NUMBER_MAX).contains(number))

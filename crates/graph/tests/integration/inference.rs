@@ -97,14 +97,18 @@ fn inputs_that_do_not_fit_are_refused_with_the_rule() {
             "mask must be f32 or f16 and [64, 7]",
         ),
         (KvMix { kv_heads: 3 }.into(), vec![ty(F32, &[64, 7, 4]), cache, ty(I32, &[7])], "4 heads do not share"),
-        (KvStore.into(), vec![ty(Q8_0, &[40, 64]), ty(F32, &[40, 7]), ty(I32, &[7])], "rows of a multiple of 32"),
+        (KvStore.into(), vec![ty(Q8_0, &[40, 64]), ty(F32, &[40, 7]), ty(I32, &[7])], "rows with a multiple of 32"),
         (KvStore.into(), vec![ty(Q4_0, &[64, 64]), ty(F32, &[64, 7]), ty(I32, &[7])], "floating point or q8_0"),
         (
             KvScores { capacity: 64 }.into(),
             vec![ty(F32, &[16, 4, 7]), blocks, ty(I32, &[7])],
-            "heads of a multiple of 32",
+            "heads with a multiple of 32",
         ),
-        (KvMix { kv_heads: 4 }.into(), vec![ty(F32, &[64, 7, 4]), blocks, ty(I32, &[7])], "heads of a multiple of 32"),
+        (
+            KvMix { kv_heads: 4 }.into(),
+            vec![ty(F32, &[64, 7, 4]), blocks, ty(I32, &[7])],
+            "heads with a multiple of 32",
+        ),
         (Gated::Swiglu.into(), vec![ty(F32, &[9, 2]), ty(F32, &[9, 3])], "must have one type"),
     ];
     for (op, inputs, rule) in &cases {

@@ -30,10 +30,10 @@ fn results_are_dense_and_memory_is_seen_only_where_it_is_dense() {
     assert_eq!(Op::from(Gated::Swiglu).infer(&[f32(&[4, 2]), seen]), Ok(f32(&[4, 2])));
     let part = Arrange::View { offset: 1, strides: [1; 4], shape: Shape::new(&[3]) };
     for op in [Op::reshape(&[8]), Op::from(part)] {
-        assert!(op.infer(&[seen]).unwrap_err().contains("cpy it first"), "{}", op.name());
+        assert!(op.infer(&[seen]).unwrap_err().contains("copy it with `cpy` first"), "{}", op.name());
     }
     let rows = TensorType::new(DType::I32, &[2]);
-    assert!(Op::from(KvStore).infer(&[seen, f32(&[4, 2]), rows]).unwrap_err().contains("cpy it first"));
+    assert!(Op::from(KvStore).infer(&[seen, f32(&[4, 2]), rows]).unwrap_err().contains("copy it with `cpy` first"));
     let endless = f32(&[4, 2]).shape.seen_by(Strides { offset: 0, steps: [usize::MAX, 1, 1, 1] });
     let endless = TensorType { shape: endless, ..f32(&[1]) };
     assert!(Op::from(Arithmetic::Add).infer(&[endless, f32(&[4, 2])]).unwrap_err().contains("overflows"));

@@ -1,12 +1,13 @@
-//! Baichuan 1 and 2, of 7 and of 13 billion parameters: one class, and the description decides between them.
+//! Baichuan 1 and 2, with 7 and 13 billion parameters: one class; the variant is selected by `config.json`.
 //!
 //! ```text
-//! 7B    positions rotate, and the description says how many there are (max_position_embeddings)
-//! 13B   positions lower scores by distance (ALiBi), and it gives the longest text instead (model_max_length)
-//! 2     the head's rows are divided by their lengths; marked by z_loss_weight, which only training needs
+//! 7B    RoPE; context length in `max_position_embeddings`
+//! 13B   ALiBi; context length in `model_max_length`
+//! 2     rows of the output head are normalized; marked by `z_loss_weight`, which only training needs
 //! ```
 //!
-//! Queries, keys and values are the rows of one tensor in the checkpoint (`W_pack`). FastLLM also stores them apart.
+//! Queries, keys and values are the rows of one tensor in the checkpoint (`W_pack`). FastLLM also stores them
+//! separately.
 
 use super::llama::{INVERSE_FREQUENCIES, NAMES, gated_silu};
 use crate::architecture::{Architecture, Marker};
@@ -81,7 +82,7 @@ const APART: &[TensorRule] = &[
 
 const USUAL: Usual = Usual { context_absent: None, ..Usual::LLAMA };
 
-/// The largest exponent of ALiBi's slopes, 0 if positions rotate heads.
+/// Largest exponent of the ALiBi slopes; 0 with RoPE.
 const MAX_ALIBI_BIAS: &str = "attention.max_alibi_bias";
 /// The exponent of the 13B models.
 const MAX_BIAS: f32 = 8.0;
@@ -101,7 +102,7 @@ fn alibi(spec: &ModelSpec) -> Option<f32> {
     }
 }
 
-/// FastLLM does not infer it.
+/// FastLLM uses ALiBi only if this key is set.
 fn flm_keys(spec: &ModelSpec) -> Vec<(String, Value)> {
     alibi(spec).map(|_| ("use_alibi".to_owned(), 1.into())).into_iter().collect()
 }

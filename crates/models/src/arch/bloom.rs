@@ -51,7 +51,7 @@ const USUAL: Usual = Usual {
     ..Usual::LLAMA
 };
 const STYLE: Style = Style { is_fused: true, is_rotated: false, ..Style::GPT };
-/// The largest exponent of ALiBi's slopes, which no key says.
+/// The largest exponent of ALiBi's slopes, for which there is no key.
 const MAX_BIAS: f32 = 8.0;
 
 fn finished(decoder: &Decoder) -> ModelSpec {

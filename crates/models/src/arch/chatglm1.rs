@@ -1,5 +1,5 @@
-//! ChatGLM-6B, the first version: the words of a prompt see each other, positions have two rows, and results are added
-//! to scaled norms.
+//! ChatGLM-6B, the first version: the prompt attends bidirectionally, each token has two positions, and results are
+//! added to scaled norm outputs.
 //!
 //! ```text
 //! x ─ attn_norm (h) ─ attention ─(+ alpha h)─ ffn_norm (g) ─ gelu ─(+ alpha g)─ ...      alpha = sqrt(2 layers)

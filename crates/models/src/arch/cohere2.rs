@@ -1,5 +1,5 @@
-//! Command R7B and Command A: Command R with a sliding window in three of four layers; the fourth sees everything, and
-//! its heads are not rotated.
+//! Command R7B and Command A: Command R with a sliding window in three of four layers; the fourth has full attention
+//! without RoPE.
 
 use super::command_r::{LOGIT_SCALE, STYLE, USUAL, with_logit_scale, write_logit_scale};
 use super::llama::{NAMES, gated_silu};
@@ -35,7 +35,7 @@ pub static COHERE2: Architecture = Architecture {
     ..Architecture::BASE
 };
 
-/// The last of each group of this many layers sees everything.
+/// The last of each group of this many layers has full attention.
 const PERIOD: usize = 4;
 
 fn finished(decoder: &Decoder, scale: f64) -> ModelSpec {

@@ -114,7 +114,7 @@ const BASE: Architecture = Architecture {
 struct Class {
     experts: ExpertKeys,
     shared: usize,
-    /// The first layers, which have no experts.
+    /// Number of leading layers without experts.
     dense: usize,
     /// Groups of experts, and those that a token uses; `None` if the keys are required.
     groups: Option<(usize, usize)>,
@@ -323,7 +323,7 @@ fn multiplier(spec: &ModelSpec) -> f64 {
     latent.map_or(0.0, |latent| latent.scale_multiplier)
 }
 
-/// What YaRN multiplies cosine and sine by.
+/// YaRN's factor for cosine and sine.
 fn yarn_factor(spec: &ModelSpec) -> Option<f32> {
     match spec.rope()?.scaling {
         RopeScaling::Yarn { magnitude, .. } => Some(magnitude),

@@ -64,7 +64,7 @@ const USUAL: Usual = Usual {
     tied_absent: true,
     ..Usual::LLAMA
 };
-/// The largest exponent of ALiBi's slopes, absent if positions rotate heads, and what scales it.
+/// Largest exponent of the ALiBi slopes (absent with RoPE), and the scale of the bias.
 const MAX_BIAS: &str = "attention.max_alibi_bias";
 const BIAS_SCALE: &str = "attention.alibi_scale";
 /// The exponent of every published model.
@@ -177,7 +177,7 @@ fn alibi(spec: &ModelSpec) -> Option<Alibi> {
     })
 }
 
-/// What llama.cpp does not know of this architecture.
+/// A note on features that llama.cpp lacks for this architecture.
 fn layer_note(spec: &ModelSpec) -> Option<String> {
     let is_sequential = spec.layers.iter().any(|layer| !layer.arrangement.is_parallel);
     let has_bias = spec.attentions().any(|(_, attention)| attention.has_bias);

@@ -47,7 +47,7 @@ pub(super) const USUAL: Usual = Usual {
 };
 pub(super) const STYLE: Style = Style { activation: Activation::Gelu, ..Style::LLAMA };
 
-/// The rows of the embedding are multiplied by the square root of the hidden size, which no key says.
+/// The rows of the embedding are multiplied by the square root of the hidden size, for which there is no key.
 pub(super) fn with_scaled_embedding(mut spec: ModelSpec) -> ModelSpec {
     spec.embedding.scale = Some(nearest_f32(real(spec.hidden_size).sqrt()));
     spec

@@ -57,7 +57,7 @@ pub static GEMMA2: Architecture = Architecture {
 
 pub(super) const USUAL: Usual = Usual { kv_heads_absent: Some(4), ..GEMMA_USUAL };
 const STYLE: Style = Style { arrangement: Arrangement::sandwich, ..GEMMA_STYLE };
-/// The last of each group of this many layers sees everything.
+/// The last of each group of this many layers has full attention.
 const PERIOD: usize = 2;
 /// Keys of the soft caps of scores and logits, in `config.json` and in GGUF, and their defaults.
 const CAPS: [(&str, f64); 2] = [("attn_logit_softcapping", 50.0), ("final_logit_softcapping", 30.0)];
@@ -84,8 +84,7 @@ pub(super) fn effective_cap(cap: Option<f64>) -> Option<f32> {
     cap.map(nearest_f32).filter(|cap| cap.is_nan() || *cap < NO_CAP)
 }
 
-/// The same model with the scale of scores that readers of the file use; `layers` is the depth of the model for which
-/// they use another one.
+/// Sets the attention scale that GGUF readers compute; models with `layers` layers have a special scale.
 pub(super) fn with_reader_scale(spec: ModelSpec, layers: usize) -> ModelSpec {
     let (depth, width) = (spec.layer_count(), real(spec.hidden_size));
     spec.with_attention(|_, attention| {
@@ -96,7 +95,8 @@ pub(super) fn with_reader_scale(spec: ModelSpec, layers: usize) -> ModelSpec {
     })
 }
 
-/// Makes up for a scale of scores, `1 / sqrt(query_pre_attn_scalar)`, that readers of the file do not use.
+/// Sets the factor for queries that corrects a scale, `1 / sqrt(query_pre_attn_scalar)`, which GGUF readers do not
+/// compute.
 pub(super) fn with_scale_of_queries(mut spec: ModelSpec, config: &mut Config) -> ModelSpec {
     let scalar = config.positive_or("query_pre_attn_scalar", 256.0);
     let scale = spec.attention(0).map_or(1.0, |attention| attention.scale);

@@ -73,7 +73,7 @@ const USUAL: Usual = Usual {
     ..GEMMA_USUAL
 };
 const STYLE: Style = Style { arrangement: Arrangement::sandwich, head_norm: Some(HeadSpan::Head), ..GEMMA_STYLE };
-/// The last of each group of this many layers sees everything.
+/// The last of each group of this many layers has full attention.
 const PERIOD: usize = 6;
 /// Layers of the model for which readers use another scale of scores.
 const LAYERS_27B: usize = 62;

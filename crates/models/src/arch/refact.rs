@@ -59,7 +59,7 @@ pub static REFACT: Architecture = Architecture {
 
 const STYLE: Style =
     Style { norm: NormKind::Layer { has_weight: true, has_bias: false }, is_rotated: false, ..Style::LLAMA };
-/// The largest exponent of ALiBi's slopes, which no key says.
+/// The largest exponent of ALiBi's slopes, for which there is no key.
 const MAX_BIAS: f32 = 8.0;
 /// The size of the feed-forward is a multiple of this.
 const MULTIPLE: usize = 256;

@@ -1,7 +1,7 @@
 //! T5, flan-T5, mT5 and UMT5: encoder and decoder with buckets of distances (Raffel et al. 2020).
 //!
-//! Scores are not scaled. The output head of T5 v1.0 is the embedding times `hidden_size^-0.5`, which no GGUF key says:
-//! conversion writes it as a tensor.
+//! Scores are not scaled. The output head of T5 v1.0 is the embedding times `hidden_size^-0.5`, for which there is no
+//! GGUF key: conversion writes it as a tensor.
 
 use crate::architecture::Architecture;
 use crate::checkpoint::TensorRule;
@@ -15,9 +15,9 @@ use crate::part::feed_forward::{Activation, Storage};
 use crate::spec::{FeedForward, ModelSpec, ScaledHead};
 use trueup_graph::op::RopePairs;
 
-/// Largest distance of the buckets in every published model, and the only one that llama.cpp has.
+/// Largest distance of the buckets in every published model, and the only one that llama.cpp supports.
 const DISTANCE_MAX: usize = 128;
-/// What the first checkpoints and files have and no program uses.
+/// Describes a tensor that old checkpoints and files contain and no program uses.
 const CROSS_BUCKETS: &str = "buckets of cross attention";
 /// GGUF key for a maximum distance other than 128.
 const DISTANCE_KEY: &str = "attention.relative_distance_max";
@@ -152,7 +152,7 @@ const USUAL: Usual = Usual {
 };
 const STYLE: Style = Style { is_rotated: false, ..Style::LLAMA };
 
-/// What a class has unless its description says otherwise.
+/// Defaults of a class.
 struct Defaults<'u> {
     usual: &'u Usual,
     feed_forward: &'static str,

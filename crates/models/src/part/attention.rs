@@ -51,7 +51,8 @@ pub(crate) struct Attention {
     pub output_norm: Option<Norm>,
     /// The stem of the output matrix.
     pub output: &'static str,
-    /// Whether the prefix of a text attends bidirectionally (prefix LM). The layer's number then scales the scores.
+    /// Whether the prefix of a text attends bidirectionally (prefix LM). Scores are then divided by `layer + 1` before
+    /// the mask and multiplied by it afterwards.
     pub has_prefix: bool,
     /// Whether every token attends to the whole text. Keys and values are then used directly, without a cache.
     pub is_bidirectional: bool,

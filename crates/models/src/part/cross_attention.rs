@@ -1,4 +1,4 @@
-//! Cross attention: the decoder's tokens look at the result of the encoder.
+//! Cross attention: the decoder's tokens attend to the result of the encoder.
 //!
 //! ```text
 //! encoder    result ─ K V ─ states                                    once for a text

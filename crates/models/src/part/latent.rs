@@ -11,10 +11,10 @@
 //!                            rotated part ──┘             vector ─ value        ... kqv_out ─ attn_v_b
 //! ```
 //!
-//! Both forms compute the same: `q (K c) = (K^T q) c`, and the sum of `V c` is `V` times the sum of `c`. The split form
-//! caches the key that all heads share, `rank` + `rotated` elements for each token, in place of the keys and values of
-//! all heads. The key begins with the vector, so attention weighs whole keys, and the first elements of each sum are
-//! the sum of the vectors.
+//! Both forms give the same result: `q (K c) = (K^T q) c`, and the sum of `V c` is `V` times the sum of `c`. The split
+//! form caches the key that all heads share, `rank` + `rotated` elements for each token, in place of the keys and
+//! values of all heads. The key begins with the vector, so attention sums whole keys, and the first elements of each
+//! sum are the weighted sum of the vectors.
 
 use crate::build::{Builder, Built};
 use crate::diagnostics::Diagnostics;
@@ -153,8 +153,8 @@ impl Latent {
         Ok([query, keys, values])
     }
 
-    /// The part of queries that is not rotated, as the first part of keys has it: `[plain, heads, tokens]`, or `[rank,
-    /// heads, tokens]` if keys are the vectors.
+    /// The part of queries that is not rotated, in the layout of the first part of the keys: `[plain, heads, tokens]`,
+    /// or `[rank, heads, tokens]` if keys are the vectors.
     fn first_of_queries(&self, attention: &Attention, builder: &mut Builder, query: ValueId) -> Built {
         let (heads, tokens, [_, plain]) = (attention.heads, builder.batch().tokens, self.key_parts(attention));
         let row = self.key_size.saturating_mul(heads);

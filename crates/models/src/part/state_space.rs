@@ -24,9 +24,9 @@ use trueup_graph::{Input, Shape, TensorType, ValueId};
 /// The state space of one layer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct StateSpace {
-    /// Elements that the scan takes and gives for each token.
+    /// Inputs and outputs of the scan per token.
     pub inner_size: usize,
-    /// Elements of the scan's state for each of them.
+    /// State elements per channel.
     pub state_size: usize,
     /// Taps of the convolution.
     pub taps: usize,
@@ -39,11 +39,11 @@ pub(crate) struct StateSpace {
 /// and C.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Rates {
-    /// Each element of the state. All three are projected from the convolution's result, the time steps from `rank`
-    /// elements of it.
+    /// One rate for each element of the state. dt, B and C are projected from the convolution's result, dt through
+    /// `rank` elements.
     Channels { rank: usize },
-    /// The state of each of `heads` heads. All three are projected from the layer's input, B and C for each of `groups`
-    /// groups of heads, and each group of the result is normed.
+    /// One rate for each of `heads` heads. dt, B and C are projected from the layer's input; B and C then pass through
+    /// the convolution. Each of `groups` groups of heads shares B and C, and each group of the result is normalized.
     Heads { heads: usize, groups: usize, norm: Norm },
 }
 
@@ -302,8 +302,8 @@ impl StateSpace {
         Ok(window)
     }
 
-    /// The recurrence over `inputs`: what enters `[inner size, tokens]`, time steps, B and C, for `heads` heads of
-    /// `size` channels. The last state is kept.
+    /// The recurrence over `inputs`: the input `[inner size, tokens]`, time steps, B and C, for `heads` heads of `size`
+    /// channels. The last state is kept.
     fn scan(
         &self,
         builder: &mut Builder,

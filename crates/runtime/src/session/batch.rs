@@ -4,7 +4,7 @@
 //! entries              1 5 9 of sequence 0, then 7 of sequence 1, which holds 3 tokens already
 //! positions            0 1 2   3
 //! rows of the cache    0 1 2   room + 3
-//! mask, token 1        0 0 -inf -inf ...          sees positions 0 and 1 of its own sequence
+//! mask, token 1        0 0 -inf -inf ...          attends to positions 0 and 1 of its sequence
 //! ```
 
 use super::division::Division;
@@ -69,17 +69,17 @@ pub(super) struct CacheRows {
 /// One batch, placed.
 pub(super) struct PlacedBatch {
     pub tokens: Vec<TokenPlace>,
-    /// The text of each token, where texts have a beginning that sees itself.
+    /// For prefix LMs, the prefix of each token's text.
     pub divisions: Vec<Division>,
     /// Tokens whose output rows are computed; at least one. With pooling, the token that stands for the text.
     pub outputs: Vec<usize>,
-    /// Positions of the cache that are looked at.
+    /// Positions of the cache that attention reads.
     pub capacity: usize,
-    /// Sequences that have equally many of the tokens, which follow each other, if the model has recurrent states; else
-    /// 1.
+    /// For recurrent models, the number of sequences in the batch, each with the same number of adjacent tokens;
+    /// otherwise 1.
     pub streams: usize,
     pub stage: Stage,
-    /// Tokens of the encoder's text of each token's sequence, in a model with an encoder.
+    /// For each token, the length of the encoder text of its sequence; empty in a model without an encoder.
     pub sources: Vec<usize>,
     /// The residual stream of each token before the first layer, in [`Stage::Rest`].
     pub stream: Vec<f32>,
@@ -168,12 +168,13 @@ impl PlacedBatch {
         self.tokens.iter().step_by((self.tokens.len() / self.streams).max(1))
     }
 
-    /// Each token with its text.
+    /// Each token with the prefix of its text.
     fn divided(&self) -> impl Iterator<Item = (&TokenPlace, &Division)> {
         self.tokens.iter().zip(&self.divisions)
     }
 
-    /// f32 `[capacity, tokens]`: 0 for what a token sees, -10000 elsewhere, as the published model code has it.
+    /// f32 `[capacity, tokens]`: 0 at positions that a token attends to, -10000 elsewhere, as in the published model
+    /// code.
     fn mask_prefix(&self) -> Vec<u8> {
         let value = |seen: bool| if seen { 0.0 } else { HIDDEN };
         let row = |(token, text): (&TokenPlace, &Division)| {
@@ -252,12 +253,12 @@ impl PlacedBatch {
     }
 }
 
-/// What is added to scores of positions that a token does not see, where texts have a beginning that sees itself.
+/// Added to masked scores in prefix LMs.
 const HIDDEN: f32 = -10_000.0;
 
-/// The bucket of a distance, of `count` for one direction: one for each distance up to half of them, then ever wider
-/// ones (Raffel et al. 2020, section 2.1). Computed in f32 and in this order, as in transformers: for some numbers, f64
-/// puts a distance into the next bucket.
+/// The bucket of a distance, out of `count` for one direction: the first half hold one distance each, the others
+/// increasingly many (Raffel et al. 2020, section 2.1). Computed in f32 and in this order, as in transformers: for some
+/// numbers, f64 puts a distance into the next bucket.
 fn bucket_of(distance: usize, count: usize, buckets: Buckets) -> usize {
     let exact = count / 2;
     if distance < exact {
@@ -268,7 +269,7 @@ fn bucket_of(distance: usize, count: usize, buckets: Buckets) -> usize {
     (exact + (share * (count - exact) as f32) as usize).min(count - 1)
 }
 
-/// The text of each entry: what its sequence holds and what this batch puts behind it.
+/// The prefix of each entry's text: the tokens that its sequence holds, and the tokens that this batch appends.
 fn divisions(entries: &[Entry], held: &[Vec<u32>], prefix: &Prefix) -> Vec<Division> {
     let of = |sequence: usize| {
         let new = entries.iter().filter(move |entry| entry.sequence == sequence).map(|entry| entry.token);
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!([seen(0), seen(1)], [vec![0, 1, 2, 5], vec![0, 1, 2, 3]]);
     }
 
-    /// Two texts in one batch: the prompt of the first sees itself, the second goes on behind its end.
+    /// Two texts in one batch: the prompt of the first attends bidirectionally, the second continues after its prefix.
     #[test]
     fn beginnings_see_themselves() {
         let prefix = Prefix { end: 90, mark: 91, other_mark: 92 };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::{Input, Origin, StateKind, TensorType, ValueId};
 
-/// The part of free memory that weights leave to others: one in so many bytes.
+/// Weights leave one byte in `FREE_SHARE` of the free memory unused.
 const FREE_SHARE: u64 = 16;
 
 /// A plan whose tensors lie in buffers.
@@ -46,16 +46,15 @@ pub(super) struct BoundCopy {
 #[derive(Default)]
 pub(super) struct Buffers {
     arenas: HashMap<usize, (usize, Buffer)>,
-    /// Rooms that a device takes by itself, each of the plan that needs most of it, of those that room was found for.
+    /// Scratch memory of each device: for each slot, the maximum over the plans that fit so far.
     rooms: HashMap<usize, Rooms>,
-    /// Bytes of inputs on each device: of the plan that has most, of those that room was found for.
+    /// Bytes of inputs on each device: the maximum over the plans that fit so far.
     inputs: HashMap<usize, usize>,
     pub(super) states: HashMap<(usize, String), State>,
 }
 
 impl Buffers {
-    /// Whether all arenas are large enough for a plan, and room was found for what devices take by themselves and for
-    /// as many bytes of inputs.
+    /// Whether a plan fits into the existing arenas and the scratch and input memory already accounted for.
     pub fn hold(&self, plan: &Plan) -> bool {
         (0..plan.devices()).all(|device| {
             let found = self.rooms.get(&device).copied().unwrap_or_default();
@@ -65,9 +64,9 @@ impl Buffers {
         })
     }
 
-    /// Finds room for what a plan needs and is not there yet in the devices' free memory, where they can tell: layers
-    /// whose weights do not fit stay where the file is mapped, on a device that computes with them there. `largest` is
-    /// the largest plans that will come. Fails where too little is free even so.
+    /// Checks that the memory which a plan still needs is free on each device that reports its free memory. Weights of
+    /// layers that do not fit stay in the mapped file if the device can compute from it. `largest` returns the largest
+    /// plans expected later. Returns an error if even this does not fit.
     pub fn expect_room(&self, plan: &Plan, largest: &dyn Fn() -> Vec<Plan>, weights: &Weights) -> Result<()> {
         let uses = WeightUses::new(plan.graph());
         for (index, device) in weights.devices().iter().enumerate() {
@@ -127,7 +126,7 @@ impl Buffers {
         Ok(())
     }
 
-    /// Gives every tensor of a plan its place. Arenas must be large enough.
+    /// Assigns a buffer to every tensor of a plan. Arenas must be large enough.
     pub fn bind(&mut self, plan: &Arc<Plan>, weights: &Weights) -> Result<BoundPlan> {
         let mut owned: HashMap<(usize, ValueId), Tensor> = HashMap::new();
         let mut inputs = Vec::new();
@@ -197,8 +196,8 @@ impl Buffers {
         Ok(tensor)
     }
 
-    /// Bytes by which the rooms of a device must grow for a plan, beyond those that it holds and those that room was
-    /// found for.
+    /// Bytes of additional scratch memory that a device needs for a plan, in excess of what it holds or what was
+    /// already accounted for.
     fn missing_scratch(&self, plan: &Plan, index: usize, device: &dyn Device) -> u64 {
         let found = self.rooms.get(&index).copied().unwrap_or_default();
         let there = found.into_iter().zip(device.scratch_held()).map(|(found, held)| found.max(held));
@@ -212,14 +211,14 @@ impl Buffers {
     }
 }
 
-/// Bytes of what the host fills in on a device.
+/// Bytes of the inputs on a device.
 fn input_bytes(plan: &Plan, device: usize) -> usize {
     let values = plan.held(device).map(|id| plan.graph().value(id));
     values.filter(|value| matches!(value.origin, Origin::Input(_))).map(|value| value.ty.bytes()).sum()
 }
 
-/// Bytes that the largest plans still need on device `index`: intermediate results and scratch memory beyond `beside`,
-/// plus the growth of the cache compared with `plan`. The plans share their memory for intermediate results.
+/// Additional bytes that the largest plans need on device `index`: intermediate results and scratch memory in excess of
+/// `beside`, plus the growth of the cache compared with `plan`. The plans share their memory for intermediate results.
 fn later_bytes(plan: &Plan, largest: &[Plan], index: usize, beside: u64) -> u64 {
     let cache = |plan: &Plan| {
         let states = plan.held(index).map(|id| plan.graph().value(id)).filter(|value| value.origin.is_state());

@@ -21,13 +21,13 @@ use trueup_graph::{StateKind, TensorType};
 /// Positions that a new cache has room for, and the least that it grows by.
 pub const ROOM_FIRST: usize = 256;
 
-/// The room of a new cache that holds sequences of `length` tokens, of at most `most`: positions of each sequence, a
-/// multiple of [`CAPACITY_UNIT`] as `most` is.
+/// Positions per sequence in a new cache for sequences of `length` tokens: a multiple of [`CAPACITY_UNIT`], at most
+/// `most`, which is also a multiple.
 pub fn room_of(length: usize, most: usize) -> usize {
     length.max(ROOM_FIRST).next_multiple_of(CAPACITY_UNIT).min(most)
 }
 
-/// What memory of this machine is for while a cache grows, and the remedy if there is none.
+/// What host memory is needed for while a cache grows, and the remedy if there is none.
 const GROWING: &str = "a growing KV cache; reduce the context (-c)";
 
 /// A state of all sequences.
@@ -51,7 +51,7 @@ pub struct Limits {
 /// Why a cache did not grow.
 pub struct NotGrown {
     pub error: Error,
-    /// Whether the rows are gone, for there was no memory to put back what had grown already either.
+    /// Whether the cached rows are lost, because the tensors that had already grown could not be restored.
     pub is_lost: bool,
 }
 
@@ -81,8 +81,8 @@ impl Buffers {
         Ok(new)
     }
 
-    /// Fails where a device that can tell has no memory for so much room: all tensors of the cache, and one of them a
-    /// second time.
+    /// Returns an error if a device reports too little free memory for a cache with `room` positions per sequence and a
+    /// second copy of one tensor.
     fn expect_cache(&self, room: usize, ring: usize, devices: &[Arc<dyn Device>]) -> Result<()> {
         for (index, device) in devices.iter().enumerate() {
             let about = device.about();
@@ -130,7 +130,7 @@ impl Buffers {
     }
 }
 
-/// The rows of each sequence, as far as there is room for them, behind each other with another room.
+/// Copies the rows of each sequence to a cache with a different number of rows per sequence, as far as they fit.
 fn moved(bytes: &[u8], old: &TensorType, new: &TensorType, device: &dyn Device) -> Result<Vec<u8>> {
     let sequences = old.shape.sizes()[2].max(1);
     let mut target = zeros(new.bytes(), device, GROWING)?;
@@ -142,7 +142,7 @@ fn moved(bytes: &[u8], old: &TensorType, new: &TensorType, device: &dyn Device) 
     Ok(target)
 }
 
-/// Memory of this machine for `what`, which may be full.
+/// Allocates host memory for `what`; returns an error if there is too little.
 pub(super) fn zeros(len: usize, device: &dyn Device, what: &str) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let reserved = bytes.try_reserve_exact(len);

@@ -8,42 +8,41 @@
 //! attends to       all of these  |  the tokens before it
 //! ```
 //!
-//! Positions and mask are inputs that follow from the ids. A prefix is computed in one batch, and no part of it is
-//! reused for another text. The verifier has a second implementation (`verify/src/running.rs`).
+//! Positions and mask are inputs that follow from the ids. A prefix is computed in one batch. Another text reuses it
+//! completely or not at all. The verifier has a second implementation (`verify/src/running.rs`).
 //!
 //! Source: Du et al. 2022, section 2.2, and the model code published with ChatGLM-6B.
 
 use trueup_models::Prefix;
 
-/// What is known of the text that a token belongs to.
+/// The prefix of a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Division {
-    /// Where the first token behind the beginning stands; `None` in a text without one, of which every token sees what
-    /// is before it.
+    /// Index of the first token after the prefix; `None` if the text has no prefix and attention is causal.
     end: Option<usize>,
-    /// Where the mark stands that positions from the end on are those of; 0 where there is no end.
+    /// Index of the mark token, which is the position of all tokens after the prefix; 0 without a prefix.
     mark: usize,
 }
 
 impl Division {
-    /// Of a text with these ids: all that are there when a token is computed. Marks behind the end count too, as in the
-    /// published program.
+    /// Finds the prefix of a text with these token IDs, which are all that exist when a token is computed. A mark after
+    /// the end also counts, as in the published program.
     pub fn new(prefix: &Prefix, ids: impl Iterator<Item = u32> + Clone) -> Division {
         let place = |id: u32| ids.clone().position(|other| other == id);
         let end = prefix.end_in(ids.clone());
-        // A text without a mark ends its beginning where the mark would stand.
+        // Without a mark, the last token of the prefix takes its place.
         let mark_of =
             |end: usize| place(prefix.mark).or_else(|| place(prefix.other_mark)).unwrap_or(end.saturating_sub(1));
         Division { end, mark: end.map_or(0, mark_of) }
     }
 
-    /// How many of `same` tokens that two texts of this division have in common are computed in both alike, one of them
-    /// only as far as it is held: a beginning that sees itself is the same as a whole or not at all.
+    /// How many of `same` common tokens have the same results in both texts, which have the same prefix length and
+    /// mark. A prefix is reused completely or not at all, because its tokens attend to each other.
     pub fn common(&self, same: usize) -> usize {
         if self.end.is_none_or(|end| end < same) { same } else { 0 }
     }
 
-    /// Position and block position of the token at a place of the text.
+    /// Position and block position of the token at an index of the text.
     pub fn positions(&self, place: usize) -> [usize; 2] {
         match self.end.and_then(|end| place.checked_sub(end)) {
             Some(behind) => [self.mark, behind + 1],
@@ -51,7 +50,7 @@ impl Division {
         }
     }
 
-    /// Whether the token at a place sees another one.
+    /// Whether the token at index `place` attends to the token at index `other`.
     pub fn sees(&self, place: usize, other: usize) -> bool {
         other <= place || self.end.is_some_and(|end| other < end)
     }

@@ -1,4 +1,4 @@
-//! The encoder's part of a session: it reads a text, and leaves keys and values that the decoder looks at.
+//! The encoder's part of a session: it reads a text, and stores keys and values that the decoder attends to.
 
 use super::batch::{Entry, PlacedBatch, TextRules};
 use super::bound::Buffers;
@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use trueup_models::Stage;
 
 impl Session {
-    /// Computes a whole text in sequence 0, which then is empty again, and gives the rows of all its tokens, or its one
-    /// row.
+    /// Computes a whole text in sequence 0, empties the sequence, and returns the rows of all tokens or the one row of
+    /// the text.
     ///
     /// # Errors
     /// As [`Session::compute`], and for a text without tokens.
@@ -25,7 +25,7 @@ impl Session {
         rows
     }
 
-    /// The encoder reads a text for a sequence, whose tokens look at it from then on. The sequence is empty afterwards.
+    /// Runs the encoder on a text. Later tokens of the sequence attend to it. The sequence is empty afterwards.
     ///
     /// # Errors
     /// The model has no encoder; the text is empty, longer than the context or has unknown tokens; or as
@@ -33,7 +33,7 @@ impl Session {
     pub fn encode(&mut self, sequence: usize, ids: &[u32], observer: Option<&mut dyn Observer>) -> Result<()> {
         let most = self.context();
         if !self.sizes.has_encoder {
-            return Err(Error::Request("this model has no encoder that reads a text first".to_owned()));
+            return Err(Error::Request("this model has no encoder".to_owned()));
         }
         self.expect_sequence(sequence)?;
         if ids.is_empty() {
@@ -65,14 +65,14 @@ impl Session {
 }
 
 impl Buffers {
-    /// Fails if a state is on two devices: what one graph leaves there, another would not find.
+    /// Returns an error if a state is stored on two devices: one graph would not find what the other stored.
     fn expect_one_home(&self) -> Result<()> {
         let mut homes: HashMap<&str, usize> = HashMap::new();
         for (device, name) in self.states.keys() {
             if *homes.entry(name).or_insert(*device) != *device {
                 return Err(Error::Request(format!(
-                    "{name} would be on two devices, because the device lacks an operator of its graphs; use another \
-                     device"
+                    "the state {name} would be stored on two devices, because the device does not support all \
+                     operators that use it; use a device that supports the model, such as cpu"
                 )));
             }
         }

@@ -1,4 +1,4 @@
-//! The tokens that sequences hold: what of them a new text can use, and what must be computed again.
+//! The tokens that sequences hold: which of them a new text can reuse, and which must be computed again.
 
 use super::division::Division;
 use super::{Entry, Session};
@@ -13,7 +13,7 @@ impl Session {
         self.expected[sequence] = 0;
     }
 
-    /// The same, but for the announced length.
+    /// As [`Session::truncate`], but keeps the announced length.
     pub(super) fn cut(&mut self, sequence: usize, len: usize) {
         self.tokens[sequence].truncate(len);
         self.divisions[sequence].truncate(len);
@@ -29,10 +29,10 @@ impl Session {
         self.expected[sequence] = len;
     }
 
-    /// How many tokens at the beginning of a text a sequence holds already, computed as they would be for this text;
-    /// never all of them, since the last one's logits are wanted. 0 if the states cannot be rolled back that far (see
-    /// [`Session::truncate`]). Where the beginning of a text sees itself, one that is not the same to its end is
-    /// computed again, and so is what had other positions, or saw something else, when it was computed.
+    /// Length of the prefix of `text` that the sequence has already computed identically. At most `text.len() - 1`,
+    /// because the logits of the last token are needed. 0 if the states cannot be rolled back that far (see
+    /// [`Session::truncate`]). In a prefix LM, the prefix is reused only if it is identical to its end, and a later
+    /// token only if its positions and mask are unchanged.
     pub fn common(&self, sequence: usize, text: &[u32]) -> usize {
         let same = self.tokens(sequence).iter().zip(text).take_while(|(a, b)| a == b).count();
         let same = same.min(text.len().saturating_sub(1));
@@ -42,7 +42,7 @@ impl Session {
         if self.is_long[sequence] != self.becomes_long(text.len()) {
             return 0;
         }
-        // A recurrent state can be reused only if the text continues all tokens that it has seen.
+        // A recurrent state can be reused only if the text continues all tokens that it has processed.
         if self.sizes.is_recurrent {
             return if same == self.len(sequence) && self.seen[sequence] == same { same } else { 0 };
         }
@@ -55,7 +55,7 @@ impl Session {
         division.common(alike)
     }
 
-    /// Whether rings hold all positions that a token at position `len` sees.
+    /// Whether rings hold all positions that a token at position `len` attends to.
     pub(super) fn has_window(&self, sequence: usize, len: usize) -> bool {
         let first = self.first[sequence];
         first == 0 || self.sizes.window.is_none_or(|window| first.saturating_add(window) <= len.saturating_add(1))
@@ -84,7 +84,7 @@ impl Session {
         entries.iter().map(|entry| is_long(entry.sequence)).collect()
     }
 
-    /// Recomputes the tokens of a sequence if its recurrent state has seen other tokens, if its rings have lost
+    /// Recomputes the tokens of a sequence if its recurrent state has processed other tokens, if its rings have lost
     /// positions that the next token needs, or if they were computed with other factors of LongRoPE.
     pub(super) fn recompute(&mut self, sequence: usize, is_long: bool) -> Result<()> {
         let len = self.len(sequence);

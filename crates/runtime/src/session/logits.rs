@@ -1,6 +1,7 @@
-//! The result of a computation: a row for each token that wants logits.
+//! The result of a computation: a row for each token whose logits were requested.
 
-/// Logits of the tokens that wanted them. An encoder gives rows of its hidden states, or one row for each text.
+/// Logits of the tokens for which they were requested. An encoder returns rows of its hidden states, or one row for
+/// each text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Logits {
     pub(super) width: usize,
@@ -18,12 +19,12 @@ impl Logits {
         self.values.iter().map(|value| *value as f32).collect()
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.values.len() / self.width
     }
 
-    /// The logits after the `index`-th token that wanted them, one for each id.
+    /// The logits after the `index`-th token whose logits were requested, one for each ID.
     pub fn row(&self, index: usize) -> &[f64] {
         &self.values[self.width * index..self.width * (index + 1)]
     }

@@ -1,4 +1,4 @@
-//! What a session is asked for, and the sizes that follow for a model on its devices.
+//! Options of a session, and the sizes that follow from them for a model on its devices.
 
 use super::PlanKey;
 use super::batch::CAPACITY_UNIT;
@@ -12,7 +12,7 @@ use trueup_graph::op::Gated;
 use trueup_graph::{Op, TensorType};
 use trueup_models::{Batch, Stage};
 
-/// The context of a session that asks for none, unless the model's is shorter.
+/// Default context, unless the model's is shorter.
 pub const CONTEXT_DEFAULT: usize = 4096;
 
 /// No tensor of a batch is larger: 256 TiB, more than a process can address.
@@ -21,20 +21,20 @@ const TENSOR_BYTES_MAX: u128 = 1 << 48;
 /// The most rows of the KV cache that all sequences have together: kernels count them in 32 bits.
 const ROWS_MAX: usize = i32::MAX as usize / CAPACITY_UNIT * CAPACITY_UNIT;
 
-/// What a session is asked for.
+/// Options of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionOptions {
     /// Tokens that each sequence can hold; at most the model's context, unless the model has no limit
-    /// ([`trueup_models::ModelSpec::context_max`]). `None`: the model's, or 4096 where that is less.
+    /// ([`trueup_models::ModelSpec::context_max`]). `None`: the smaller of the model's context and 4096.
     pub context: Option<usize>,
-    /// How many sequences there are room for.
+    /// Number of sequences.
     pub sequences: usize,
-    /// The type of the KV cache: f16, f32, or q8_0 where a head is a multiple of 32. `None`: f64 where activations are
+    /// The type of the KV cache: f16, f32, or q8_0 if the head size is a multiple of 32. `None`: f64 if activations are
     /// f64, else f16.
     pub kv: Option<DType>,
     /// The type of activations. `None`: f64 on a device that computes in f64, else f32.
     pub activation: Option<DType>,
-    /// Tokens computed at once; longer batches are cut, but those of models whose prompts see themselves.
+    /// Maximum tokens per computation. Longer batches are split, except prompts of models that attend bidirectionally.
     pub prompt_chunk: usize,
     /// Positions that layers with a sliding window keep in addition to the window. A sequence can be truncated to
     /// `rewind` tokens below its longest length so far without being computed again. If the context exceeds the window
@@ -44,10 +44,9 @@ pub struct SessionOptions {
     /// intermediate results is kept free when weights are placed. `None`: [`SessionOptions::prompt_chunk`] tokens; a
     /// longer text needs memory that is free when it is read.
     pub source: Option<usize>,
-    /// Whether groups of nodes become one where the main device computes them at once.
+    /// Whether to fuse nodes if the main device supports the fused operator.
     pub fusion: bool,
-    /// Whether nodes are computed one by one, each in a range of NVIDIA's profilers that has its name. Changes no
-    /// result.
+    /// Whether to execute nodes one by one, each in an NVTX range with its name. Results do not change.
     pub ranges: bool,
 }
 
@@ -144,7 +143,7 @@ impl Sizes {
             sequences: options.sequences,
             kv,
             activation,
-            // A text that sees itself in both directions must fit into one batch.
+            // A text that attends bidirectionally must fit into one batch.
             prompt_chunk: match spec.prefix() {
                 Some(_) => room * options.sequences,
                 None if spec.is_bidirectional() => room,
@@ -240,8 +239,8 @@ impl Sizes {
         Stage::Decoder { source: if self.has_encoder { source.max(1).next_multiple_of(CAPACITY_UNIT) } else { 0 } }
     }
 
-    /// The plan of a batch shape (tokens, outputs, capacity) with so much room in the cache. Layers find homes where
-    /// the cache of the whole context has room.
+    /// The plan for a batch shape (tokens, outputs, capacity) and a cache with `room` rows per sequence. Layers are
+    /// placed as if the cache held the whole context.
     pub fn plan(&self, weights: &Weights, key: PlanKey, room: usize) -> Result<Plan> {
         let devices: Vec<&dyn Device> = weights.devices().iter().map(|device| &**device).collect();
         let count = weights.with_layers();

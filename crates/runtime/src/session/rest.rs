@@ -1,4 +1,4 @@
-//! Computation from a later layer on: the residual stream before it is known from an earlier computation.
+//! Starts a computation at a later layer, from a residual stream that an earlier computation recorded.
 
 use super::{Entry, Logits, Session};
 use crate::error::{Error, Result};
@@ -13,12 +13,13 @@ pub(super) struct Start<'a> {
 }
 
 impl Session {
-    /// Computes tokens from a layer of a decoder on. `stream` is the residual stream before that layer: a row of the
-    /// hidden size for each entry. All tokens of a sequence must begin at the same layer. Tokens that must be computed
-    /// again (see [`Session::truncate`]) are computed from their ids, by all layers.
+    /// Computes tokens, starting at layer `first_layer` of a decoder. `stream` is the residual stream before that
+    /// layer: a row of the hidden size for each entry. All tokens of a sequence must begin at the same layer. Tokens
+    /// that must be computed again (see [`Session::truncate`]) are computed from their ids, by all layers.
     ///
     /// # Errors
-    /// As [`Session::compute`], and for a model or a layer that this cannot be done with.
+    /// As [`Session::compute`], and if the model is not a decoder, the layer does not exist, or `stream` has the wrong
+    /// length.
     pub fn compute_from(&mut self, first_layer: usize, stream: &[f32], entries: &[Entry]) -> Result<Logits> {
         let spec = self.model().model().spec();
         let (layers, width) = (spec.layer_count(), spec.hidden_size());

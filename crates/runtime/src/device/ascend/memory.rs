@@ -233,7 +233,10 @@ impl Memory {
         let ([columns, rows, n2, n3], strides) = (tensor.ty.shape.sizes(), tensor.ty.shape.strides());
         let in_order = strides.steps[0] == 1 && (rows <= 1 || strides.steps[1] == columns);
         if !in_order {
-            return Err(format!("{} views rows of blocks that are not contiguous; cpy it first", tensor.ty));
+            return Err(format!(
+                "{} views rows of blocks that are not contiguous; copy it with `cpy` first",
+                tensor.ty
+            ));
         }
         let place =
             |number: usize| first + strides.offset + number % n2 * strides.steps[2] + number / n2 * strides.steps[3];

@@ -167,7 +167,7 @@ pub fn can_be_seen(ty: &TensorType) -> Result<(), String> {
     if whole && strides.steps[0] == 1 && ty.shape[0].is_multiple_of(len) {
         Ok(())
     } else {
-        Err(format!("{ty} splits blocks of {}; cpy it first", ty.dtype))
+        Err(format!("{ty} splits blocks of {}; copy it with `cpy` first", ty.dtype))
     }
 }
 
