@@ -71,10 +71,10 @@ pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> 
     let listed = Listed::read(files).tokens;
     let is_listed = |names: &&[&str]| listed.iter().any(|token| names.contains(&token.content.as_str()));
     if !BEFORE.iter().all(is_listed) {
-        let problem = "expected a SentencePiece model, found byte ranks, which only GLM-4 uses, but no file \
-            lists its tokens [gMASK] and <sop>";
-        let help = "add GLM-4's tokenizer_config.json with added_tokens_decoder, or a tokenizer.json of the model, to \
-             its directory";
+        let problem = "expected a SentencePiece model or the byte ranks of GLM-4, found byte ranks, and no file lists \
+            GLM-4's tokens [gMASK] and <sop>";
+        let help = "put the tokenizer.json of the model into its directory; a directory of GLM-4 needs only its \
+            tokenizer_config.json with added_tokens_decoder";
         return Err(Error::new(path, problem).at(RANKED).help(help));
     }
     ranked::parts(file, RANKED, CUT, path)
@@ -150,6 +150,8 @@ mod tests {
     use crate::sentencepiece_model::sentencepiece_parts;
     use crate::source::ModelTokens;
     use crate::vocabulary::{Token, TokenKind, Vocabulary};
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
 
     fn prefix(added: &[AddedToken]) -> Vec<u32> {
         let token = |text: &str| Token { text: text.to_owned(), score: 0.0, kind: TokenKind::Normal };
@@ -163,13 +165,14 @@ mod tests {
 
     #[test]
     fn ranks_are_of_glm4_where_its_tokens_are_listed() {
+        let ranks: String = (0..=255u8).map(|byte| format!("{} {byte}\n", STANDARD.encode([byte]))).collect();
         let listed = |names: &[&str]| {
             let token =
                 |(id, name): (usize, &&str)| (id.to_string(), serde_json::json!({"content": name, "special": true}));
-            let tokens: serde_json::Map<String, Value> = (2_usize..).zip(names).map(token).collect();
+            let tokens: serde_json::Map<String, Value> = (256_usize..).zip(names).map(token).collect();
             let tokenizer_config = serde_json::json!({"added_tokens_decoder": tokens}).as_object().cloned();
             TokenizerFiles {
-                tokenizer_model: Some(b"YQ== 0\nYg== 1\n".to_vec()),
+                tokenizer_model: Some(ranks.clone().into_bytes()),
                 tokenizer_config,
                 ..TokenizerFiles::default()
             }
@@ -178,7 +181,7 @@ mod tests {
             Vocabulary::from_files(&listed(names), &ModelTokens::default(), Path::new("m"))
                 .map(|read| read.parts().prefix.clone())
         };
-        assert_eq!(read(&["<|endoftext|>", "[gMASK]", "<sop>"]).expect("a vocabulary"), [3, 4]);
+        assert_eq!(read(&["<|endoftext|>", "[gMASK]", "<sop>"]).expect("a vocabulary"), [257, 258]);
         let error = read(&["<|endoftext|>", "[gMASK]"]).expect_err("a fault").to_string();
         assert!(error.contains("found byte ranks") && error.contains("tokenizer_config.json"), "{error}");
     }

@@ -427,16 +427,14 @@ fn read_unigram(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Result<
 
 /// The character map; none where the key is missing or holds nothing.
 fn read_map(metadata: &Metadata, path: &Path) -> Result<Option<CharacterMap>> {
+    let fault = |problem: String| Error::new(path, problem).at(CHARSMAP).help(CONVERT_AGAIN);
     let bytes = match optional(metadata, CHARSMAP, path, Metadata::array)? {
         None => return Ok(None),
         Some(Array::U8(bytes)) => bytes.clone(),
         Some(Array::I8(bytes)) => bytes.iter().flat_map(|byte| byte.to_le_bytes()).collect(),
-        Some(_) => return Err(Error::new(path, "expected an array of u8 or i8, found another type").at(CHARSMAP)),
+        Some(_) => return Err(fault("expected an array of u8 or i8, found another type".to_owned())),
     };
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    CharacterMap::read(&bytes).map(Some).map_err(|problem| Error::new(path, problem).at(CHARSMAP))
+    if bytes.is_empty() { Ok(None) } else { CharacterMap::read(&bytes).map(Some).map_err(fault) }
 }
 
 fn read_merged(tokens: Vec<Token>, metadata: &Metadata, path: &Path) -> Result<Parts> {
@@ -504,7 +502,7 @@ fn known_pre_tokenizer(metadata: &Metadata, path: &Path) -> Result<&'static Know
 
 fn read_merges(tokens: &[Token], metadata: &Metadata, path: &Path) -> Result<Vec<Merge>> {
     let lines = metadata.strings(MERGES).map_err(|error| error.in_file(path))?;
-    let fail = |place: usize, problem: String| Error::new(path, problem).at(format!("{MERGES}[{place}]"));
+    let fail = |item: usize, text: String| Error::new(path, text).at(format!("{MERGES}[{item}]")).help(CONVERT_AGAIN);
     let mut pairs = Vec::with_capacity(lines.len());
     for (place, line) in lines.iter().enumerate() {
         // A token may itself begin with a space in files of other programs.
@@ -593,8 +591,8 @@ pub(crate) fn read_own(
 /// Replaces a part by the JSON text of a key, if the key is there.
 fn replace<T: DeserializeOwned>(part: &mut T, key: &str, metadata: &Metadata, path: &Path) -> Result<()> {
     if let Some(text) = optional(metadata, key, path, Metadata::string)? {
-        *part = serde_json::from_str(text)
-            .map_err(|problem| Error::new(path, quote(&problem.to_string())).at(format!("key {key}")))?;
+        let fault = |problem: serde_json::Error| Error::new(path, quote(&problem.to_string())).help(CONVERT_AGAIN);
+        *part = serde_json::from_str(text).map_err(|problem| fault(problem).at(format!("key {key}")))?;
     }
     Ok(())
 }

@@ -19,12 +19,14 @@ use crate::pre_tokenizer_names::{self, Known};
 use crate::vocabulary::{AddedToken, Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind, padding_token};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::{Error, RankFile, Result, TokenizerFiles, quote};
 
 /// What errors call Qwen's file.
 const QWEN: &str = "qwen.tiktoken";
+/// What to do about a file that cannot be read.
+const DAMAGED: &str = "the file is damaged or is not a rank file; download it again";
 /// The longest first line of such a file that is looked at, in bytes.
 const FIRST_LINE_MAX: usize = 256;
 /// How Qwen cuts text, as GGUF calls it.
@@ -104,9 +106,13 @@ pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<
         (merges, None) => merges,
         (_, Some(text)) => {
             let problem = format!("expected tokens that join two earlier ones, found \"{}\"", quote(&text));
-            return Err(Error::new(path, problem).at(place).help("the file is damaged; download it again"));
+            return Err(Error::new(path, problem).at(place).help(DAMAGED));
         }
     };
+    if let Some(byte) = missing_byte(&tokens) {
+        let problem = format!("expected a token for each of the 256 bytes, found none for 0x{byte:02X}");
+        return Err(Error::new(path, problem).at(place).help(DAMAGED));
+    }
     let known = pre_tokenizer_names::by_name(cut);
     // Each token is what merges make of its text, so that words which are tokens need no rule of their own; a cut whose
     // name says one keeps it.
@@ -143,7 +149,7 @@ fn read(file: &[u8], place: &str, path: &Path) -> Result<Vec<Vec<u8>>> {
     for line in lines {
         let fault = |problem: String| {
             let place = format!("{place}, token {}", tokens.len());
-            Err(Error::new(path, problem).at(place).help("the file is damaged, or not of this format"))
+            Err(Error::new(path, problem).at(place).help(DAMAGED))
         };
         if tokens.len() == TOKENS_MAX {
             return fault(format!("expected at most {TOKENS_MAX} tokens, found more"));
@@ -164,7 +170,17 @@ fn read(file: &[u8], place: &str, path: &Path) -> Result<Vec<Vec<u8>>> {
         }
         tokens.push(token);
     }
+    if tokens.is_empty() {
+        let error = Error::new(path, "expected base64 text and a rank on each line, found no line");
+        return Err(error.at(place).help(DAMAGED));
+    }
     Ok(tokens)
+}
+
+/// The first byte without a token. Text with that byte could not be encoded.
+fn missing_byte(tokens: &[Token]) -> Option<u8> {
+    let texts: HashSet<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
+    (0..=255u8).find(|byte| !texts.contains(byte_alphabet::encode_bytes(&[*byte]).as_str()))
 }
 
 /// The merges that make the tokens of `ranks`, in their order; and the first one that those before it do not lead to.
@@ -207,15 +223,22 @@ mod tests {
         tokens.iter().enumerate().map(line).collect::<String>().into_bytes()
     }
 
+    /// All bytes by their values, then these tokens.
+    fn after_bytes(tokens: &[&[u8]]) -> Vec<u8> {
+        let bytes: Vec<[u8; 1]> = (0..=255u8).map(|byte| [byte]).collect();
+        let all: Vec<&[u8]> = bytes.iter().map(|byte| byte.as_slice()).chain(tokens.iter().copied()).collect();
+        file(&all)
+    }
+
     #[test]
     fn ranks_become_merges() {
-        let parts = qwen_parts(&file(&[b"a", b"b", b"ab", b"abab", b"\xff"]), Path::new("m")).expect("a vocabulary");
+        let parts = qwen_parts(&after_bytes(&[b"ab", b"abab"]), Path::new("m")).expect("a vocabulary");
         let Algorithm::Merges { merges, .. } = &parts.algorithm else { panic!("{:?}", parts.algorithm) };
         let merged: Vec<[u32; 3]> = merges.iter().map(|merge| [merge.left, merge.right, merge.result]).collect();
-        assert_eq!(merged, [[0, 1, 2], [2, 2, 3]]);
-        assert_eq!(parts.tokens.len(), 5 + 3 + 205);
-        assert_eq!((parts.added[2].id, parts.added[2].content.as_str()), (7, "<|im_end|>"));
-        assert_eq!(byte_alphabet::decode(&parts.tokens[4].text), b"\xff");
+        assert_eq!(merged, [[97, 98, 256], [256, 256, 257]]);
+        assert_eq!(parts.tokens.len(), 258 + 3 + 205);
+        assert_eq!((parts.added[2].id, parts.added[2].content.as_str()), (260, "<|im_end|>"));
+        assert_eq!(byte_alphabet::decode(&parts.tokens[255].text), b"\xff");
     }
 
     #[test]
@@ -228,7 +251,7 @@ mod tests {
     /// GGUF wants merges of such a vocabulary, and there are none.
     #[test]
     fn what_only_decodes_is_written_so_that_it_is_read() {
-        let mut parts = qwen_parts(&file(&[b"a", b"b", b"ab"]), Path::new("m")).expect("a vocabulary");
+        let mut parts = qwen_parts(&after_bytes(&[b"ab"]), Path::new("m")).expect("a vocabulary");
         parts.algorithm = Algorithm::DecodeOnly { reason: "no order".to_owned() };
         let mut metadata = Metadata::default();
         Vocabulary::new(parts, Path::new("m")).and_then(|own| own.write_metadata(&mut metadata)).expect("keys");
@@ -239,6 +262,8 @@ mod tests {
     #[test]
     fn lies_are_told() {
         let said = |file: &[u8]| qwen_parts(file, Path::new("m")).map(drop).expect_err("a fault").to_string();
+        assert!(said(b"\n").contains("qwen.tiktoken: expected base64 text and a rank on each line, found no line"));
+        assert!(said(&file(&[b"a", b"b"])).contains("a token for each of the 256 bytes, found none for 0x00"));
         assert!(said(b"YQ==\n").contains("expected base64 text and a rank"), "{}", said(b"YQ==\n"));
         assert!(said(b"YQ== 1\n").contains("expected rank 0, found"));
         assert!(said(b"!!! 0\n").contains("expected base64 text, found"));

@@ -4,14 +4,15 @@
 //! ModelProto       1: pieces (repeated)   2: trainer_spec   3: normalizer_spec   5: denormalizer_spec
 //! SentencePiece    1: piece (text)        2: score (f32)    3: type (1 normal .. 6 byte)
 //! TrainerSpec      3: model_type (1 unigram, 2 bpe, 3 words, 4 characters)      24: treat_whitespace_as_suffix
+//!                  35: byte_fallback
 //! NormalizerSpec   1: name  2: precompiled_charsmap  3: add_dummy_prefix  4: remove_extra_whitespaces  5: escape_whitespaces
 //!
 //! field = varint (number << 3 | wire type), then: 0 varint | 1 eight bytes | 2 length and bytes | 5 four bytes
 //! ```
 //!
-//! Field numbers: sentencepiece_model.proto of sentencepiece. A model that merges and has no character map runs through
-//! the steps of the tokenizers library; all others are normalized by sentencepiece's own rule
-//! ([`Normalizer::Sentencepiece`]).
+//! Field numbers: sentencepiece_model.proto of sentencepiece. Pieces are checked as in its `InitializePieces`. A model
+//! that merges and has no character map runs through the steps of the tokenizers library; all others are normalized by
+//! sentencepiece's own rule ([`Normalizer::Sentencepiece`]).
 
 use crate::character_map::CharacterMap;
 use crate::decoder::{Decoder, LeadingSpace};
@@ -19,9 +20,10 @@ use crate::normalizer::Normalizer;
 use crate::pattern::Pattern;
 use crate::pre_tokenizer::PreTokenizer;
 use crate::unigram::UnigramRule;
-use crate::vocabulary::{AddedToken, Algorithm, Parts, Special, TOKENS_MAX, Token, TokenKind};
+use crate::vocabulary::{AddedToken, Algorithm, Parts, Special, TOKENS_MAX, Token, TokenKind, byte_of};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use trueup_formats::{Error, Result, counted};
+use trueup_formats::{Error, Result, counted, quote};
 
 /// What a field holds.
 enum Field<'b> {
@@ -100,6 +102,7 @@ struct Settings {
     has_normalizer: bool,
     model_type: u64,
     marks_behind: bool,
+    byte_fallback: bool,
     map: Option<CharacterMap>,
     changes_decoded: bool,
     add_dummy_prefix: bool,
@@ -128,6 +131,8 @@ pub(crate) fn read(bytes: &[u8], file: &str, path: &Path) -> Result<Parts> {
         let problem = "expected trainer_spec and normalizer_spec after the pieces, found the end of the file";
         return Err(Error::new(path, problem).at(file).help("the file is damaged or truncated; download it again"));
     }
+    check_pieces(&tokens, settings.byte_fallback)
+        .map_err(|problem| Error::new(path, problem).at(file).help("the file is damaged; download it again"))?;
     let Settings { model_type, map, add_dummy_prefix, remove_extra_whitespaces, .. } = settings;
     if model_type == UNIGRAM || map.is_some() {
         let algorithm = match model_type {
@@ -157,6 +162,57 @@ fn refuse_unsupported(settings: &Settings) -> std::result::Result<(), String> {
         return Err("expected escape_whitespaces true, found false".to_owned());
     }
     Ok(())
+}
+
+/// What the sentencepiece library requires of the pieces: each has a text, texts are unique, one piece is for unknown
+/// text, and byte pieces exist for all bytes or for none. Scores are finite.
+fn check_pieces(pieces: &[Token], byte_fallback: bool) -> std::result::Result<(), String> {
+    let mut ids: HashMap<(bool, &str), usize> = HashMap::with_capacity(pieces.len());
+    let mut bytes: HashSet<u8> = HashSet::new();
+    let mut unknown = None;
+    for (id, piece) in pieces.iter().enumerate() {
+        let text = piece.text.as_str();
+        if text.is_empty() {
+            return Err(format!("expected text for piece {id}, found none"));
+        }
+        if !piece.score.is_finite() {
+            return Err(format!("expected a finite score for piece {id}, found {}", piece.score));
+        }
+        // Pieces that are never made from text may have the text of another piece.
+        let is_made = match piece.kind {
+            TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused => true,
+            TokenKind::Unknown | TokenKind::Control | TokenKind::Byte => false,
+        };
+        if let Some(other) = ids.insert((is_made, text), id) {
+            let shown = quote(text);
+            return Err(format!("expected each piece once, found \"{shown}\" with the IDs {other} and {id}"));
+        }
+        match piece.kind {
+            TokenKind::Unknown => {
+                if let Some(other) = unknown.replace(id) {
+                    return Err(format!("expected one piece of type 2 (unknown), found the IDs {other} and {id}"));
+                }
+            }
+            TokenKind::Byte => {
+                let Some(byte) = byte_of(text) else {
+                    let shown = quote(text);
+                    return Err(format!(
+                        "expected <0x00> to <0xFF> for piece {id} of type 6 (byte), found \"{shown}\""
+                    ));
+                };
+                bytes.insert(byte);
+            }
+            TokenKind::Normal | TokenKind::Control | TokenKind::UserDefined | TokenKind::Unused => {}
+        }
+    }
+    if unknown.is_none() {
+        return Err("expected one piece of type 2 (unknown), found none".to_owned());
+    }
+    match (byte_fallback, bytes.len()) {
+        (true, 256) | (false, 0) => Ok(()),
+        (true, count) => Err(format!("expected 256 byte pieces with byte_fallback true, found {count}")),
+        (false, count) => Err(format!("expected no byte pieces with byte_fallback false, found {count}")),
+    }
 }
 
 /// The parts of a vocabulary whose text is normalized by sentencepiece's own rule.
@@ -250,6 +306,7 @@ fn read_message(bytes: &[u8]) -> Read<(Vec<Token>, Settings)> {
         has_normalizer: false,
         model_type: UNIGRAM,
         marks_behind: false,
+        byte_fallback: false,
         map: None,
         changes_decoded: false,
         add_dummy_prefix: true,
@@ -309,6 +366,7 @@ fn read_trainer(mut message: Message<'_>, settings: &mut Settings) -> Read<()> {
         match (number, field) {
             (3, Field::Number(model_type)) => settings.model_type = model_type,
             (24, Field::Number(flag)) => settings.marks_behind = flag != 0,
+            (35, Field::Number(flag)) => settings.byte_fallback = flag != 0,
             _ => {}
         }
     }
@@ -372,17 +430,44 @@ mod tests {
 
     const FILE: &str = "tokenizer.model";
 
-    /// Bytes by the protobuf wire format: a piece "a" of score -1.5 and type 6, then a trainer spec of type 2.
+    /// Bytes by the protobuf wire format: a piece "a" of score -1.5 and type 2, then a trainer spec of type 2.
     const SMALL: &[u8] = &[
-        0x0a, 0x0a, 0x0a, 0x01, b'a', 0x15, 0x00, 0x00, 0xc0, 0xbf, 0x18, 0x06, 0x12, 0x02, 0x18, 0x02, //
+        0x0a, 0x0a, 0x0a, 0x01, b'a', 0x15, 0x00, 0x00, 0xc0, 0xbf, 0x18, 0x02, 0x12, 0x02, 0x18, 0x02, //
         0x1a, 0x02, 0x20, 0x00,
     ];
 
     #[test]
     fn reads_the_wire_format() {
         let parts = read(SMALL, FILE, Path::new("m")).unwrap();
-        assert_eq!(parts.tokens, [Token { text: "a".into(), score: -1.5, kind: TokenKind::Byte }]);
+        assert_eq!(parts.tokens, [Token { text: "a".into(), score: -1.5, kind: TokenKind::Unknown }]);
         assert_eq!(parts.normalizer, Some(space_normalizer(true, false)));
+    }
+
+    /// By the rule of `InitializePieces`.
+    #[test]
+    fn pieces_are_checked() {
+        let piece = |text: &str, kind| Token { text: text.to_owned(), score: 0.0, kind };
+        let unknown = || piece("<unk>", TokenKind::Unknown);
+        let bytes = |last: u8| -> Vec<Token> {
+            (0..=last).map(|byte| piece(&format!("<0x{byte:02X}>"), TokenKind::Byte)).collect()
+        };
+        let with = |more: Vec<Token>| [vec![unknown()], more].concat();
+        let all = with(bytes(255));
+        assert_eq!(check_pieces(&all, true), Ok(()));
+        assert_eq!(check_pieces(&with(vec![piece("<unk>", TokenKind::Normal)]), false), Ok(()), "made from text");
+        let normal = |text: &str| piece(text, TokenKind::Normal);
+        for (pieces, byte_fallback, expected) in [
+            (vec![normal("a")], false, "expected one piece of type 2 (unknown), found none"),
+            (with(vec![piece("?", TokenKind::Unknown)]), false, "found the IDs 0 and 1"),
+            (with(vec![normal("")]), false, "expected text for piece 1, found none"),
+            (with(vec![normal("a"), normal("a")]), false, "found \"a\" with the IDs 1 and 2"),
+            (with(vec![piece("<0xZZ>", TokenKind::Byte)]), true, "for piece 1 of type 6 (byte), found \"<0xZZ>\""),
+            (all.clone(), false, "expected no byte pieces with byte_fallback false, found 256"),
+            (with(bytes(254)), true, "expected 256 byte pieces with byte_fallback true, found 255"),
+        ] {
+            let problem = check_pieces(&pieces, byte_fallback).unwrap_err();
+            assert!(problem.contains(expected), "{problem}");
+        }
     }
 
     #[test]

@@ -144,13 +144,21 @@ fn template_of_kind(files: &TokenizerFiles, parts: &mut Parts) -> Option<String>
 /// Fails where a pointer or a page stands for a file of the tokenizer: its first bytes say so better than what cannot
 /// be read of it.
 fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
-    let named = [
-        ("tokenizer.json", &files.tokenizer_json),
-        (files.model_name(), &files.tokenizer_model),
-        ("ice_text.model", &files.ice_text),
+    let named: [(&str, Option<&[u8]>); 3] = [
+        ("tokenizer.json", files.tokenizer_json.as_deref()),
+        (files.model_name(), files.tokenizer_model.as_deref()),
+        ("ice_text.model", files.ice_text.as_deref()),
     ];
-    let mut found = named.into_iter().filter_map(|(name, bytes)| Some((name, StandIn::of(bytes.as_ref()?)?)));
-    found.next().map_or(Ok(()), |(name, stand_in)| Err(stand_in.error(path).at(name)))
+    // Not needed next to a tokenizer.json.
+    let others: [(&str, Option<&[u8]>); 4] = [
+        ("vocab.json", files.vocab_json.as_deref()),
+        ("merges.txt", files.merges.as_deref()),
+        ("vocab.txt", files.vocab_txt.as_deref()),
+        files.tiktoken.as_ref().map_or(("", None), |ranks| (ranks.name.as_str(), Some(ranks.bytes.as_slice()))),
+    ];
+    let others = others.into_iter().filter(|_| files.tokenizer_json.is_none());
+    let mut found = named.into_iter().chain(others).filter_map(|(name, bytes)| Some((name, StandIn::of(bytes?)?)));
+    found.next().map_or(Ok(()), |(name, stand_in)| Err(stand_in.error(path).at(quote(name))))
 }
 
 /// Takes scores and kinds from `tokenizer.model` where it holds the same pieces, and drops the list of merges when

@@ -28,8 +28,11 @@ use trueup_formats::{Error, Result, json, quote};
 
 /// What errors call the file.
 const FILE: &str = "tokenizer.json";
+/// What to do about a file that cannot be read.
+const DAMAGED: &str = "get the file of the original model";
 
 #[derive(serde::Deserialize)]
+#[serde(expecting = "an object")]
 struct FileJson {
     #[serde(default)]
     added_tokens: Vec<AddedToken>,
@@ -59,6 +62,7 @@ pub(crate) struct Read {
 }
 
 #[derive(serde::Deserialize)]
+#[serde(expecting = "an object")]
 struct ModelJson {
     #[serde(rename = "type")]
     kind: Option<String>,
@@ -123,13 +127,38 @@ impl<'de> Deserialize<'de> for VocabJson {
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<VocabJson, A::Error> {
                 let mut entries = Vec::new();
-                while let Some(entry) = list.next_element()? {
-                    entries.push(entry);
+                while let Some(ScoredToken(text, score)) = list.next_element()? {
+                    entries.push((text, score));
                 }
                 Ok(VocabJson::List(entries))
             }
         }
         deserializer.deserialize_any(Read)
+    }
+}
+
+/// An entry in the list of a unigram model: `["a", -1.0]`.
+struct ScoredToken(String, f64);
+
+impl<'de> Deserialize<'de> for ScoredToken {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<ScoredToken, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = ScoredToken;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a token and a score, as [\"a\", -1.0]")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<ScoredToken, A::Error> {
+                let (Some(text), Some(score)) = (list.next_element()?, list.next_element()?) else {
+                    return Err(de::Error::invalid_length(1, &self));
+                };
+                match list.next_element::<IgnoredAny>()? {
+                    None => Ok(ScoredToken(text, score)),
+                    Some(_) => Err(de::Error::invalid_length(3, &self)),
+                }
+            }
+        }
+        deserializer.deserialize_seq(Read)
     }
 }
 
@@ -180,7 +209,7 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
     notes.extend(not_applied(&file));
     let model = file.model;
     let (vocab, scores) =
-        entries(model.vocab, is_unigram).map_err(|problem| error("model.vocab", problem.to_owned()))?;
+        entries(model.vocab, is_unigram).map_err(|problem| error("model.vocab", problem.to_owned()).help(DAMAGED))?;
     let byte_level = pre_tokenizer::is_byte_level(components.pre_tokenizer.as_ref());
     let Placed { mut tokens, added, beyond } = place_tokens(vocab, file.added_tokens, vocab_size)
         .map_err(|problem| error("model.vocab", problem).help("pass the tokenizer of this model with --tokenizer"))?;
@@ -239,7 +268,9 @@ fn json_error(path: &Path, error: &serde_json::Error) -> Error {
     let help = match error.classify() {
         Category::Eof => "the file is damaged or truncated; download it again",
         Category::Syntax => "the file is damaged; download it again",
-        Category::Data | Category::Io => "trueup reads tokenizers of type BPE, Unigram and WordPiece",
+        Category::Data | Category::Io => {
+            "get the file of the original model; trueup reads tokenizers of type BPE, Unigram and WordPiece"
+        }
     };
     Error::new(path, json::problem(error)).at(format!("{FILE}, {}", json::place(error))).help(help)
 }
@@ -372,13 +403,19 @@ type Entries = Vec<(String, u32)>;
 /// Tokens with their ids, and scores by id where the model has them.
 fn entries(vocab: Option<VocabJson>, is_unigram: bool) -> std::result::Result<(Entries, Vec<f64>), &'static str> {
     match (vocab, is_unigram) {
+        (Some(VocabJson::Map(vocab)), false) if vocab.is_empty() => Err("expected a map from token to ID, found {}"),
         (Some(VocabJson::Map(vocab)), false) => Ok((vocab, Vec::new())),
+        (Some(VocabJson::List(vocab)), true) if vocab.is_empty() => {
+            Err("expected a list of tokens and scores, found []")
+        }
         (Some(VocabJson::List(vocab)), true) => {
             let (texts, scores): (Vec<String>, Vec<f64>) = vocab.into_iter().unzip();
             Ok((texts.into_iter().zip(0u32..).collect(), scores))
         }
-        (_, false) => Err("expected a map from token to ID, found none"),
-        (_, true) => Err("expected a list of tokens and scores, found none"),
+        (Some(VocabJson::List(_)), false) => Err("expected a map from token to ID, found a list"),
+        (Some(VocabJson::Map(_)), true) => Err("expected a list of tokens and scores, found a map"),
+        (None, false) => Err("expected a map from token to ID, found none"),
+        (None, true) => Err("expected a list of tokens and scores, found none"),
     }
 }
 

@@ -103,7 +103,8 @@ pub(crate) fn read(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usiz
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
-        "model": {"type": "WordPiece", "vocab": {}},
+        // The tokens are set below.
+        "model": {"type": "WordPiece", "vocab": {UNKNOWN: 0}},
     });
     let Read { mut parts, beyond } =
         tokenizer_json::read(file.to_string().as_bytes(), vocab_size, path, &mut Vec::new())?;

@@ -22,6 +22,8 @@ use trueup_formats::{Error, Result, quote};
 
 /// Most tokens that a vocabulary may have.
 pub const TOKENS_MAX: usize = 1 << 21;
+/// What to do about a vocabulary that contradicts itself.
+const DAMAGED: &str = "the vocabulary is damaged; get the file of the original model";
 /// Most bytes that one added token may have.
 const ADDED_BYTES_MAX: usize = 4096;
 
@@ -230,7 +232,7 @@ pub struct Vocabulary {
 impl Vocabulary {
     /// Validates the parts; `path` is the file that errors name.
     pub(crate) fn new(mut parts: Parts, path: &Path) -> Result<Vocabulary> {
-        let error = |place: String, problem: String| Err(Error::new(path, problem).at(place));
+        let error = |place: String, problem: String| Err(Error::new(path, problem).at(place).help(DAMAGED));
         let count = parts.tokens.len();
         if count == 0 || count > TOKENS_MAX {
             return error("vocabulary".into(), format!("expected 1 to {TOKENS_MAX} tokens, found {count}"));

@@ -144,9 +144,35 @@ impl Folder {
     }
 
     /// Replaces a file.
-    pub fn replace(&mut self, name: &str, text: &str) {
+    pub fn replace(&mut self, name: &str, bytes: impl Into<Vec<u8>>) {
         self.files.retain(|(other, _)| other != name);
-        self.put(name, text);
+        self.put(name, bytes);
+    }
+
+    /// The bytes of a file, for files that a change may be made in.
+    pub fn bytes(&self, name: &str) -> Vec<u8> {
+        let json = match name {
+            "config.json" => Some(&self.config),
+            "tokenizer.json" => Some(&self.tokenizer),
+            "tokenizer_config.json" => Some(&self.tokenizer_config),
+            _ => None,
+        };
+        let file = self.files.iter().find(|(other, _)| other == name);
+        match (file, json) {
+            (Some((_, Entry::File(bytes))), _) => bytes.clone(),
+            (None, Some(json)) => json.to_string().into_bytes(),
+            _ => panic!("no file {name}"),
+        }
+    }
+
+    /// A JSON file that is taken apart.
+    pub fn json(&mut self, name: &str) -> &mut Value {
+        match name {
+            "config.json" => &mut self.config,
+            "tokenizer.json" => &mut self.tokenizer,
+            "tokenizer_config.json" => &mut self.tokenizer_config,
+            _ => panic!("{name} is not taken apart"),
+        }
     }
 
     /// Removes a file.

@@ -37,6 +37,7 @@ pub struct Parts {
 }
 
 /// Type numbers of values.
+pub const U8: u32 = 0;
 pub const U32: u32 = 4;
 pub const I32: u32 = 5;
 pub const F32: u32 = 6;
@@ -164,6 +165,21 @@ impl Parts {
             Some(key) => (key.value_type, key.value) = (value_type, value.to_vec()),
             None => self.add(name.as_bytes(), value_type, value),
         }
+    }
+
+    /// Replaces an item of an array by these bytes.
+    pub fn set_item(&mut self, name: &str, index: usize, item: &[u8]) {
+        let key = self.key(name);
+        assert_eq!(key.value_type, ARRAY, "{name} is an array");
+        let (head, items) = key.value.split_at(12);
+        let item_type = u32::from_le_bytes(head[..4].try_into().expect("4 bytes"));
+        let mut cursor = Cursor(items);
+        (0..index).for_each(|_| cursor.skip_value(item_type));
+        let start = items.len() - cursor.0.len();
+        cursor.skip_value(item_type);
+        let end = items.len() - cursor.0.len();
+        let value = [head, &items[..start], item, &items[end..]].concat();
+        key.value = value;
     }
 
     /// A u32.

@@ -10,13 +10,13 @@ const READERS: &[Call] = &[Call::Tokenize, Call::Convert];
 
 /// A field of the outermost message: its number, its wire type, its bytes behind the tag.
 #[derive(Clone)]
-struct Field {
-    number: u64,
+pub struct Field {
+    pub number: u64,
     wire: u8,
     bytes: Vec<u8>,
 }
 
-type Fields = Vec<Field>;
+pub type Fields = Vec<Field>;
 
 /// A change of one thing.
 type Lie = (&'static str, fn(&mut Fields, &mut Random));
@@ -113,11 +113,13 @@ fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-fn message(number: u64, content: &[u8]) -> Field {
+/// A message with this content.
+pub fn message(number: u64, content: &[u8]) -> Field {
     Field { number, wire: 2, bytes: [varint(content.len() as u64), content.to_vec()].concat() }
 }
 
-fn piece(text: &[u8], score: f32, kind: u64) -> Field {
+/// A piece with its score and its type.
+pub fn piece(text: &[u8], score: f32, kind: u64) -> Field {
     let mut content = [&[0x0a], &varint(text.len() as u64)[..], text, &[0x15], &score.to_le_bytes()].concat();
     content.push(0x18);
     content.extend(varint(kind));
@@ -125,7 +127,7 @@ fn piece(text: &[u8], score: f32, kind: u64) -> Field {
 }
 
 /// Takes a good file apart, whose outermost fields are all messages.
-fn read(mut bytes: &[u8]) -> Fields {
+pub fn read(mut bytes: &[u8]) -> Fields {
     let mut fields = Vec::new();
     while let Some((tag, rest)) = bytes.split_first() {
         assert_eq!(tag & 7, 2, "a message");
@@ -138,7 +140,8 @@ fn read(mut bytes: &[u8]) -> Fields {
     fields
 }
 
-fn write(fields: &Fields) -> Vec<u8> {
+/// Puts a file together.
+pub fn write(fields: &Fields) -> Vec<u8> {
     let field = |field: &Field| [varint(field.number << 3 | u64::from(field.wire)), field.bytes.clone()].concat();
     fields.iter().flat_map(field).collect()
 }

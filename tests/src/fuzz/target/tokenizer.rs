@@ -108,7 +108,8 @@ pub fn ranks(input: &[u8], folder: &Path) -> Result<Answer, String> {
 pub fn ranks_seeds() -> Vec<Vec<u8>> {
     let fixture = fixture_file("models/glm4/tokenizer.model");
     let lines: Vec<&[u8]> = fixture.split_inclusive(|byte| *byte == b'\n').collect();
-    vec![lines[..260].concat(), b"YQ== 0\nYg== 1\nYWI= 2\nYWJhYg== 3\nYWJj 4\n".to_vec()]
+    let odd = [lines[..256].concat(), b"YWI= 256\nYWJhYg== 257\nYWJjZA== 258\n".to_vec()].concat();
+    vec![lines[..260].concat(), odd]
 }
 
 fn from_files(files: &TokenizerFiles, folder: &Path) -> Result<Answer, String> {

@@ -65,8 +65,10 @@ pub fn vocab_json(input: &[u8], folder: &Path) -> Result<Answer, String> {
 /// `tokenizer_config.json`, `qwen.tiktoken`.
 pub fn tiktoken_seeds() -> Vec<Vec<u8>> {
     let config = || fixture_file("models/qwen/tokenizer_config.json");
-    let odd = b"YQ== 0\nYg== 1\nYWI= 2\nYWJhYg== 3\nYWJj 4\n".to_vec();
-    vec![join_frames(&[config(), fixture_file("models/qwen/qwen.tiktoken")]), join_frames(&[config(), odd])]
+    let fixture = fixture_file("models/qwen/qwen.tiktoken");
+    let bytes: Vec<&[u8]> = fixture.split_inclusive(|byte| *byte == b'\n').take(256).collect();
+    let odd = [bytes.concat(), b"YWI= 256\nYWJhYg== 257\nYWJjZA== 258\n".to_vec()].concat();
+    vec![join_frames(&[config(), fixture]), join_frames(&[config(), odd])]
 }
 
 /// Reads `qwen.tiktoken`.
