@@ -69,8 +69,8 @@ pub fn few_fixtures() -> Vec<Fixture> {
     vec![plain_fixture(), fixture("baichuan2-13b")]
 }
 
-/// One small model of each further kind: an encoder, an encoder-decoder, a mixture of experts, latent attention, a state
-/// space and sliding windows.
+/// One small model of each further kind: an encoder, an encoder-decoder, a mixture of experts, latent attention, a
+/// state space and sliding windows.
 pub fn fixtures_of_other_kinds() -> Vec<Fixture> {
     let first = |fixtures: Vec<Fixture>| fixtures.into_iter().next();
     let decoders = ["olmoe", "deepseek2", "mamba2", "gemma3"].map(|name| Some(fixture(name)));
