@@ -202,7 +202,7 @@ mod agreement {
         }
 
         /// Runs the variant on the first blocks, for its tails, and on all; in the child between guard pages. The first
-        /// blocks are 0 ..= 40, and 0 ..= 17 for blocks of 256 weights, of which a variant takes at most 8 at once.
+        /// blocks are 0 ..= 40, and 0 ..= 17 for blocks of 256 weights, of which a variant takes at most 16 at once.
         pub(crate) fn check(&mut self, variant: &str, run: &dyn Fn(&[S], &mut [T])) {
             if is_child() {
                 return Side::BOTH.into_iter().for_each(|side| self.check_with(variant, &between_guards(side, run)));

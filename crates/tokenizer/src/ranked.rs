@@ -110,7 +110,7 @@ pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<
         }
     };
     if let Some(byte) = missing_byte(&tokens) {
-        let problem = format!("expected a token for each of the 256 bytes, found none for 0x{byte:02X}");
+        let problem = format!("expected a token for each byte of UTF-8, found none for 0x{byte:02X}");
         return Err(Error::new(path, problem).at(place).help(DAMAGED));
     }
     let known = pre_tokenizer_names::by_name(cut);
@@ -177,10 +177,11 @@ fn read(file: &[u8], place: &str, path: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(tokens)
 }
 
-/// The first byte without a token. Text with that byte could not be encoded.
+/// The first byte without a token, of those that UTF-8 has. Text with that byte could not be encoded.
 fn missing_byte(tokens: &[Token]) -> Option<u8> {
     let texts: HashSet<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
-    (0..=255u8).find(|byte| !texts.contains(byte_alphabet::encode_bytes(&[*byte]).as_str()))
+    let mut bytes = (0..=0xF4u8).filter(|byte| !matches!(byte, 0xC0 | 0xC1));
+    bytes.find(|byte| !texts.contains(byte_alphabet::encode_bytes(&[*byte]).as_str()))
 }
 
 /// The merges that make the tokens of `ranks`, in their order; and the first one that those before it do not lead to.
@@ -263,7 +264,7 @@ mod tests {
     fn lies_are_told() {
         let said = |file: &[u8]| qwen_parts(file, Path::new("m")).map(drop).expect_err("a fault").to_string();
         assert!(said(b"\n").contains("qwen.tiktoken: expected base64 text and a rank on each line, found no line"));
-        assert!(said(&file(&[b"a", b"b"])).contains("a token for each of the 256 bytes, found none for 0x00"));
+        assert!(said(&file(&[b"a", b"b"])).contains("a token for each byte of UTF-8, found none for 0x00"));
         assert!(said(b"YQ==\n").contains("expected base64 text and a rank"), "{}", said(b"YQ==\n"));
         assert!(said(b"YQ== 1\n").contains("expected rank 0, found"));
         assert!(said(b"!!! 0\n").contains("expected base64 text, found"));

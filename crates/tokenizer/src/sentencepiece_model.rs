@@ -20,7 +20,7 @@ use crate::normalizer::Normalizer;
 use crate::pattern::Pattern;
 use crate::pre_tokenizer::PreTokenizer;
 use crate::unigram::UnigramRule;
-use crate::vocabulary::{AddedToken, Algorithm, Parts, Special, TOKENS_MAX, Token, TokenKind, byte_of};
+use crate::vocabulary::{AddedToken, Algorithm, Parts, Special, TOKENS_MAX, Token, TokenKind, byte_of, byte_text};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::{Error, Result, counted, quote};
@@ -116,6 +116,19 @@ const BPE: u64 = 2;
 
 /// Reads the file; errors name the model at `path` and `file`.
 pub(crate) fn read(bytes: &[u8], file: &str, path: &Path) -> Result<Parts> {
+    let (parts, byte_fallback) = read_message_parts(bytes, file, path)?;
+    check_pieces(&parts.tokens, byte_fallback)
+        .map_err(|problem| Error::new(path, problem).at(file).help("the file is damaged; download it again"))?;
+    Ok(parts)
+}
+
+/// As [`read`], for the scores and types of pieces alone: the sentencepiece library may refuse the file.
+pub(crate) fn read_unchecked(bytes: &[u8], file: &str, path: &Path) -> Result<Parts> {
+    read_message_parts(bytes, file, path).map(|(parts, _)| parts)
+}
+
+/// The vocabulary, and whether it declares pieces for bytes.
+fn read_message_parts(bytes: &[u8], file: &str, path: &Path) -> Result<(Parts, bool)> {
     let (tokens, settings) = read_message(bytes).map_err(|(offset, problem)| {
         Error::new(path, problem)
             .at(format!("{file}, byte {offset}"))
@@ -131,18 +144,17 @@ pub(crate) fn read(bytes: &[u8], file: &str, path: &Path) -> Result<Parts> {
         let problem = "expected trainer_spec and normalizer_spec after the pieces, found the end of the file";
         return Err(Error::new(path, problem).at(file).help("the file is damaged or truncated; download it again"));
     }
-    check_pieces(&tokens, settings.byte_fallback)
-        .map_err(|problem| Error::new(path, problem).at(file).help("the file is damaged; download it again"))?;
-    let Settings { model_type, map, add_dummy_prefix, remove_extra_whitespaces, .. } = settings;
+    let Settings { model_type, map, add_dummy_prefix, remove_extra_whitespaces, byte_fallback, .. } = settings;
     if model_type == UNIGRAM || map.is_some() {
         let algorithm = match model_type {
             UNIGRAM => Algorithm::Unigram { rule: UnigramRule::Sentencepiece },
             _ => Algorithm::Scores,
         };
-        return Ok(own_rule_parts(tokens, algorithm, map, add_dummy_prefix, remove_extra_whitespaces));
+        let parts = own_rule_parts(tokens, algorithm, map, add_dummy_prefix, remove_extra_whitespaces);
+        return Ok((parts, byte_fallback));
     }
     let decoder = Decoder::sentencepiece(add_dummy_prefix);
-    Ok(sentencepiece_parts(tokens, add_dummy_prefix, remove_extra_whitespaces, decoder))
+    Ok((sentencepiece_parts(tokens, add_dummy_prefix, remove_extra_whitespaces, decoder), byte_fallback))
 }
 
 fn refuse_unsupported(settings: &Settings) -> std::result::Result<(), String> {
@@ -194,7 +206,7 @@ fn check_pieces(pieces: &[Token], byte_fallback: bool) -> std::result::Result<()
                 }
             }
             TokenKind::Byte => {
-                let Some(byte) = byte_of(text) else {
+                let Some(byte) = byte_of(text).filter(|byte| byte_text(*byte) == text) else {
                     let shown = quote(text);
                     return Err(format!(
                         "expected <0x00> to <0xFF> for piece {id} of type 6 (byte), found \"{shown}\""

@@ -149,14 +149,16 @@ fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
         (files.model_name(), files.tokenizer_model.as_deref()),
         ("ice_text.model", files.ice_text.as_deref()),
     ];
-    // Not needed next to a tokenizer.json.
-    let others: [(&str, Option<&[u8]>); 4] = [
-        ("vocab.json", files.vocab_json.as_deref()),
-        ("merges.txt", files.merges.as_deref()),
-        ("vocab.txt", files.vocab_txt.as_deref()),
-        files.tiktoken.as_ref().map_or(("", None), |ranks| (ranks.name.as_str(), Some(ranks.bytes.as_slice()))),
-    ];
-    let others = others.into_iter().filter(|_| files.tokenizer_json.is_none());
+    let are_absent = named.iter().all(|(_, bytes)| bytes.is_none());
+    // The others are read only without these, in this order.
+    let others = match (&files.tiktoken, &files.vocab_json, &files.merges) {
+        _ if !are_absent => Vec::new(),
+        (Some(ranks), ..) => vec![(ranks.name.as_str(), Some(ranks.bytes.as_slice()))],
+        (None, Some(vocab), Some(merges)) => {
+            vec![("vocab.json", Some(vocab.as_slice())), ("merges.txt", Some(merges.as_slice()))]
+        }
+        _ => vec![("vocab.txt", files.vocab_txt.as_deref())],
+    };
     let mut found = named.into_iter().chain(others).filter_map(|(name, bytes)| Some((name, StandIn::of(bytes?)?)));
     found.next().map_or(Ok(()), |(name, stand_in)| Err(stand_in.error(path).at(quote(name))))
 }
@@ -166,7 +168,7 @@ fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
 fn with_scores(mut parts: Parts, files: &TokenizerFiles, path: &Path, notes: &mut Vec<String>) -> Parts {
     // A unigram model has its scores in tokenizer.json.
     let model = files.tokenizer_model.as_deref().filter(|_| !matches!(parts.algorithm, Algorithm::Unigram { .. }));
-    match model.map(|bytes| sentencepiece_model::read(bytes, files.model_name(), path)) {
+    match model.map(|bytes| sentencepiece_model::read_unchecked(bytes, files.model_name(), path)) {
         None => {}
         Some(Err(problem)) => notes.push(format!("only tokenizer.json is used: {problem}")),
         Some(Ok(pieces)) => {

@@ -303,6 +303,7 @@ mod tests {
         zip_alternates_the_lanes_of_both = check_zip;
         operations_equal_those_of_numbers = check_operations;
         conditions_select_lanes = check_conditions;
+        lanes_of_a_mask_are_moved_to_the_front = check_packed;
         integers_are_nearest_and_limited = check_nearest;
         limits_of_small_numbers_change_no_code = check_limits;
         integers_from_a_table_are_nearest_and_limited = check_table;
@@ -366,6 +367,24 @@ mod tests {
             assert!(V::any(vector.is_equal(one)) && !V::all(vector.is_equal(zero)), "lane {lane}");
         }
         assert!(!V::any(zero.is_equal(one)) && V::all(zero.is_equal(zero)));
+    }
+
+    fn check_packed<V: Lanes>() {
+        let vector = V::load(&LANE_NUMBERS);
+        for bits in 0..1_u32 << V::LANES {
+            let is_taken = |lane: usize| bits >> lane & 1 == 1;
+            let marks: [f32; LANES_MAX] = std::array::from_fn(|lane| f32::from(u8::from(is_taken(lane))));
+            let mask = V::splat(0.0).is_below(V::load(&marks));
+            let (order, count) = V::order(mask);
+            let expected: Vec<f32> = (0..V::LANES).filter(|lane| is_taken(*lane)).map(|lane| lane as f32).collect();
+            assert_eq!(count, expected.len(), "lanes {bits:b}");
+            let mut written = vec![-1.0; V::LANES + 1];
+            vector.packed(order).write(&mut written);
+            assert_eq!((&written[..count], written[V::LANES]), (&expected[..], -1.0), "lanes {bits:b}");
+            let upper = V::splat(7.5).is_below(V::load(&LANE_NUMBERS));
+            let (_, count) = V::order(V::only_first(mask, upper));
+            assert_eq!(count, expected.iter().filter(|lane| **lane <= 7.5).count(), "lower lanes of {bits:b}");
+        }
     }
 
     fn check_zip<V: Lanes>() {

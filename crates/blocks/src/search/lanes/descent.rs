@@ -202,5 +202,7 @@ impl<const LEN: usize, const ROOM: usize> Unsettled<LEN, ROOM> {
                 }
             }
         }
+        // The last sweep may have changed codes too.
+        self.count = 0;
     }
 }

@@ -86,7 +86,7 @@ const FOLDERS: &[Row] = &[
     (QWEN, NoFile(RANKS), "expected a tokenizer (tokenizer.json, tokenizer.model, spiece.model, "),
     (QWEN, File(RANKS, ""), "qwen.tiktoken: expected base64 text and a rank on each line, found no line; the file is"),
     (QWEN, File(RANKS, "\n\n\n"), "qwen.tiktoken: expected base64 text and a rank on each line, found no line"),
-    (QWEN, File(RANKS, "IQ== 0\n"), "qwen.tiktoken: expected a token for each of the 256 bytes, found none for 0x00"),
+    (QWEN, File(RANKS, "IQ== 0\n"), "qwen.tiktoken: expected a token for each byte of UTF-8, found none for 0x00"),
     (QWEN, File(RANKS, "IQ==\n"), "qwen.tiktoken, token 0: expected base64 text and a rank, found \"IQ==\""),
     (QWEN, File(RANKS, POINTER), "qwen.tiktoken: expected the file itself, found a Git LFS pointer to a file of 3514"),
     (
@@ -103,7 +103,7 @@ const FOLDERS: &[Row] = &[
         "expected one .tiktoken file, found 2; name the right one with --tokenizer",
     ),
     (QWEN, Cut(RANKS, 2000), "qwen.tiktoken, token 234: expected base64 text and a rank, found \"jA==\"; the file is"),
-    (QWEN, Cut(RANKS, 2005), "qwen.tiktoken: expected a token for each of the 256 bytes, found none for 0x"),
+    (QWEN, Cut(RANKS, 2005), "qwen.tiktoken: expected a token for each byte of UTF-8, found none for 0x"),
     (QWEN, Cut(RANKS, 8), "qwen.tiktoken, token 1: expected base64 text and a rank, found \"I\""),
     (QWEN, Line(RANKS, 1, "IQ== 1"), "qwen.tiktoken, token 0: expected rank 0, found \"1\""),
     (QWEN, Line(RANKS, 1, "IQ== -1"), "qwen.tiktoken, token 0: expected rank 0, found \"-1\""),
@@ -161,7 +161,7 @@ const FOLDERS: &[Row] = &[
         "tokenizer.model: expected the file itself, found a Git LFS pointer to a file of 3514",
     ),
     (GLM4, Cut(MODEL, 2000), "tokenizer.model, token 234: expected base64 text and a rank, found "),
-    (GLM4, Cut(MODEL, 2005), "tokenizer.model: expected a token for each of the 256 bytes, found none for 0x"),
+    (GLM4, Cut(MODEL, 2005), "tokenizer.model: expected a token for each byte of UTF-8, found none for 0x"),
     (
         GLM4,
         Line(MODEL, 1, "IQ== 1"),
