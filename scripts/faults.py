@@ -160,8 +160,8 @@ trueup verify model-q8_0.gguf --inject-fault rope-position
   never written.
 - *its parts pass*: the nodes of a fused operator are correct when they are computed one by one, so the fused kernel
   is at fault.
-- *already at NODE*: NODE, one of the nodes that were fused, is faulty when it is computed alone, so the fault is not in
-  the fused kernel.
+- *already at NODE*: NODE, one of the nodes that were fused, is faulty even when it is computed alone, so the fault is
+  not specific to the fused kernel.
 - A softmax that does not subtract its maximum is not in this list: its result only differs if it overflows. The
   operator suite tests it.
 

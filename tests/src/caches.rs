@@ -23,10 +23,10 @@ const CONTEXT: usize = 2 * ROOM_FIRST;
 /// A fixture with layers with a sliding window.
 const WINDOWED: &str = "gemma3";
 
-/// Tokens of a text that is longer than the rings of these layers without positions for rewinding.
+/// Length of a text that does not fit into the rings of these layers if `rewind` is 0.
 const PAST_RING: usize = 100;
 
-/// Steps after a prompt that ends before a cache grows.
+/// Decode steps. If the cache must grow, they start shortly before it does.
 const STEPS: usize = 10;
 
 /// What is not right about caches on a device.
@@ -131,7 +131,7 @@ fn copied(model: &Arc<ModelFile>, device: &Arc<dyn Device>, kv: Option<DType>) -
     Some(format!("{what} of a sequence with {state} has other bits"))
 }
 
-/// What is not right with a text after whose prompt the cache grows, or which is longer than a ring.
+/// Verifies a text that makes the cache grow, or that is longer than a ring. Returns what is wrong.
 fn verdict(
     model: &Arc<ModelFile>,
     device: &Arc<dyn Device>,

@@ -79,7 +79,7 @@ pub(crate) trait Format<const BYTES: usize> {
 pub(crate) const VECTORS: usize = 4;
 /// Blocks per batch in [`encode_lanes`].
 const BATCH_BLOCKS: usize = 16;
-/// Their groups.
+/// Groups per batch in [`encode_lanes`].
 pub(crate) const GROUPS_OF_BATCH: usize = BATCH_BLOCKS * GROUPS;
 
 /// What the search finds in a block.

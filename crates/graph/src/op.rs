@@ -109,8 +109,8 @@ macro_rules! operators {
 
             /// The type of the output, or which rule the inputs break.
             ///
-            /// Inputs may be views, except the first input of an operator whose output shares its memory. The output is
-            /// a view only if the operator creates views.
+            /// Inputs may be views, except the first input of `reshape`, `view` and `kv_store`. The output is a view
+            /// only if the operator creates views.
             pub fn infer(&self, inputs: &[TensorType]) -> Result<TensorType, String> {
                 let dense: Vec<TensorType> = inputs.iter().map(TensorType::dense).collect();
                 let output = match self { $(Op::$name(op) => op.infer(&dense)),* }?;
@@ -182,7 +182,8 @@ impl Op {
         Reshape { shape: Shape::new(sizes) }.into()
     }
 
-    /// For matrix products: index of the activation input, which a device may round first.
+    /// Index of the activation input of `mul_mat` and the fused gated products, which a device may round first; `None`
+    /// for all other operators, including `mul_mat_id`.
     pub fn multiplied(&self) -> Option<usize> {
         if matches!(self, Op::MulMat(_)) { Some(1) } else { matches!(self, Op::MulMatGated(_)).then_some(2) }
     }

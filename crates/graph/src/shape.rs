@@ -185,7 +185,7 @@ impl TensorType {
     }
 
     /// For a view, the contiguous part of its source up to the last element that it reads. Panics if its size
-    /// overflows, which inference rejects.
+    /// overflows; [`Op::infer`](crate::Op::infer) rejects such views.
     #[must_use]
     pub fn held(&self) -> TensorType {
         if self.shape.is_dense() {
@@ -196,7 +196,7 @@ impl TensorType {
     }
 
     /// Bytes of the tensor without padding; for a view, of the elements that it reads. Panics if blocks do not divide a
-    /// row, which inference rejects.
+    /// row; the readers of model files reject such tensors.
     pub fn bytes(&self) -> usize {
         assert!(self.shape[0].is_multiple_of(self.dtype.block_len()), "blocks of {} do not divide {self}", self.dtype);
         self.shape.elements() / self.dtype.block_len() * self.dtype.block_bytes()

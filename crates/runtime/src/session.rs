@@ -79,8 +79,8 @@ pub struct Session {
     tokens: Vec<Vec<u32>>,
     /// Tokens of the text that the encoder has read for each sequence; 0 if it has read none.
     sources: Vec<usize>,
-    /// Tokens that the recurrent state of each sequence has processed. If they are not those that the sequence holds,
-    /// the state is computed again from the start.
+    /// Number of tokens that the recurrent state of each sequence has processed. If it differs from the number that the
+    /// sequence holds, the state is computed again from the start.
     seen: Vec<usize>,
     /// The first position of each sequence that rings still hold; rows of earlier positions were overwritten.
     /// `usize::MAX` if the rings hold none of its tokens.
@@ -89,7 +89,7 @@ pub struct Session {
     is_long: Vec<bool>,
     /// The announced length of each sequence; see [`Session::expect_length`].
     expected: Vec<usize>,
-    /// For prefix LMs, where the prefix of each token's text ended when the token was computed.
+    /// For prefix LMs: for each token of each sequence, the prefix that its text had when the token was computed.
     divisions: Vec<Vec<Division>>,
     buffers: Buffers,
     /// The most recently used last.
@@ -222,8 +222,9 @@ impl Session {
     ///
     /// # Errors
     /// Returns an error without computing anything if a token or sequence does not exist, or if a sequence would exceed
-    /// the context; returns [`Error::NoRoom`] if memory runs out. On error, each sequence keeps its earlier tokens, or
-    /// becomes empty if its cache rows were lost.
+    /// the context. Returns [`Error::NoRoom`] if a plan or the cache does not fit into memory, and [`Error::Request`]
+    /// if the logits do not. On error, sequences keep their earlier tokens, or become empty if their cache rows were
+    /// lost.
     pub fn compute(&mut self, entries: &[Entry], observer: Option<&mut dyn Observer>) -> Result<Logits> {
         self.compute_rest(entries, None, observer)
     }

@@ -71,10 +71,10 @@ pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> 
     let listed = Listed::read(files).tokens;
     let is_listed = |names: &&[&str]| listed.iter().any(|token| names.contains(&token.content.as_str()));
     if !BEFORE.iter().all(is_listed) {
-        let problem = "expected a SentencePiece model or the byte ranks of GLM-4, found byte ranks, and no file lists \
-            GLM-4's tokens [gMASK] and <sop>";
-        let help = "put the tokenizer.json of the model into its directory; a directory of GLM-4 needs only its \
-            tokenizer_config.json with added_tokens_decoder";
+        let problem = "expected a SentencePiece model or the byte ranks of GLM-4, found byte ranks without a file that \
+            lists [gMASK] and <sop>";
+        let help = "put the tokenizer.json of the model into its directory; for GLM-4, tokenizer_config.json with \
+            added_tokens_decoder is enough";
         return Err(Error::new(path, problem).at(RANKED).help(help));
     }
     ranked::parts(file, RANKED, CUT, path)

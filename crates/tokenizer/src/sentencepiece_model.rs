@@ -176,8 +176,9 @@ fn refuse_unsupported(settings: &Settings) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// What the sentencepiece library requires of the pieces: each has a text, texts are unique, one piece is for unknown
-/// text, and byte pieces exist for all bytes or for none. Scores are finite.
+/// Checks the pieces as sentencepiece does: each has a text, one is for unknown text, and byte pieces exist for all
+/// bytes or for none. Texts are unique among normal, user-defined and unused pieces, and among the others. In addition,
+/// scores must be finite.
 fn check_pieces(pieces: &[Token], byte_fallback: bool) -> std::result::Result<(), String> {
     let mut ids: HashMap<(bool, &str), usize> = HashMap::with_capacity(pieces.len());
     let mut bytes: HashSet<u8> = HashSet::new();
@@ -190,7 +191,7 @@ fn check_pieces(pieces: &[Token], byte_fallback: bool) -> std::result::Result<()
         if !piece.score.is_finite() {
             return Err(format!("expected a finite score for piece {id}, found {}", piece.score));
         }
-        // Pieces that are never made from text may have the text of another piece.
+        // Normal, user-defined and unused pieces share one namespace, the other types another, as in sentencepiece.
         let is_made = match piece.kind {
             TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused => true,
             TokenKind::Unknown | TokenKind::Control | TokenKind::Byte => false,

@@ -149,9 +149,8 @@ impl<'de> Deserialize<'de> for ScoredToken {
                 f.write_str("a token and a score, as [\"a\", -1.0]")
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<ScoredToken, A::Error> {
-                let (Some(text), Some(score)) = (list.next_element()?, list.next_element()?) else {
-                    return Err(de::Error::invalid_length(1, &self));
-                };
+                let Some(text) = list.next_element()? else { return Err(de::Error::invalid_length(0, &self)) };
+                let Some(score) = list.next_element()? else { return Err(de::Error::invalid_length(1, &self)) };
                 match list.next_element::<IgnoredAny>()? {
                     None => Ok(ScoredToken(text, score)),
                     Some(_) => Err(de::Error::invalid_length(3, &self)),

@@ -22,8 +22,8 @@ use trueup_formats::{Error, Result, quote};
 
 /// Most tokens that a vocabulary may have.
 pub const TOKENS_MAX: usize = 1 << 21;
-/// What to do about a vocabulary that contradicts itself.
-const DAMAGED: &str = "the vocabulary is damaged; get the file of the original model";
+/// Remedy for a vocabulary that breaks a rule or exceeds a limit.
+const DAMAGED: &str = "the vocabulary may be damaged; compare it with the file of the original model";
 /// Most bytes that one added token may have.
 const ADDED_BYTES_MAX: usize = 4096;
 

@@ -45,12 +45,12 @@ pub const PARTS: [&str; 16] = [
     "encoder-decoders/flan-t5",
 ];
 
-/// A fixture and the sizes that its tiny checkpoint has instead of the fixture's. Without a size of the vocabulary, the
-/// checkpoint has the fixture's vocabulary.
+/// A fixture, and the config values that its tiny checkpoint overrides. Without `vocab_size`, the checkpoint has the
+/// fixture's vocabulary.
 type Cut = (&'static str, &'static [(&'static str, u64)]);
 
-/// Fixtures whose tiny checkpoints have the other parts of models: experts in files of one tensor each and in stacks,
-/// latent attention with groups of experts, states, windows, encoders, and decoders with an encoder.
+/// Fixtures whose tiny checkpoints have the other parts of models: experts as one tensor each and as stacked tensors,
+/// latent attention with groups of experts, recurrent states, sliding windows, an encoder, and an encoder-decoder.
 const CUTS: [Cut; 7] = [
     (
         "models/mixtral",
@@ -299,8 +299,8 @@ fn sentencepiece_gguf() -> Vec<u8> {
     converted(&[("config.json", config), ("tokenizer.model", tokenizer), ("model.safetensors", weights)])
 }
 
-/// GGUF files of dense decoders and of models with other parts, of several kinds of vocabularies, of blocks, and of
-/// blocks as two tensors.
+/// GGUF files of dense decoders and of models with other parts, with several kinds of vocabularies, and with quantized
+/// blocks stored whole or as two tensors.
 pub fn ggufs() -> Vec<Vec<u8>> {
     let mut files = MODELS.map(tiny_gguf).to_vec();
     files.push(sentencepiece_gguf());

@@ -25,7 +25,7 @@ use std::ops::{Add, Div, Mul, Sub};
 /// Lanes of the widest vector.
 pub(crate) const LANES_MAX: usize = 16;
 
-/// The number of each lane.
+/// The index of each lane.
 pub(crate) static LANE_NUMBERS: [f32; LANES_MAX] =
     [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
 
@@ -37,7 +37,7 @@ pub(crate) trait Lanes:
     const LANES: usize;
     /// A condition in each lane.
     type Mask: Copy;
-    /// Places of lanes.
+    /// An order of lanes, for [`Lanes::packed`].
     type Order: Copy;
 
     fn splat(number: f32) -> Self;
@@ -77,9 +77,9 @@ pub(crate) trait Lanes:
     fn any(mask: Self::Mask) -> bool;
     /// `self` where the condition holds, `other` elsewhere.
     fn or_else(self, mask: Self::Mask, other: Self) -> Self;
-    /// How [`Lanes::packed`] moves lanes, and the number of lanes in the mask.
+    /// The order for [`Lanes::packed`] that moves the lanes of the mask to the front, and their number.
     fn order(mask: Self::Mask) -> (Self::Order, usize);
-    /// The lanes of the mask of an order, from the first lane on. Others follow.
+    /// Moves the lanes of the mask to the front, in order. The contents of the other lanes are unspecified.
     fn packed(self, order: Self::Order) -> Self;
 
     /// `other` where the condition holds.

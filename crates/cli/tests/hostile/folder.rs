@@ -149,7 +149,7 @@ impl Folder {
         self.put(name, bytes);
     }
 
-    /// The bytes of a file, for files that a change may be made in.
+    /// The bytes of a file that a change can be applied to.
     pub fn bytes(&self, name: &str) -> Vec<u8> {
         let json = match name {
             "config.json" => Some(&self.config),
@@ -165,13 +165,13 @@ impl Folder {
         }
     }
 
-    /// A JSON file that is taken apart.
+    /// A JSON file that is stored as a parsed value.
     pub fn json(&mut self, name: &str) -> &mut Value {
         match name {
             "config.json" => &mut self.config,
             "tokenizer.json" => &mut self.tokenizer,
             "tokenizer_config.json" => &mut self.tokenizer_config,
-            _ => panic!("{name} is not taken apart"),
+            _ => panic!("{name} is not stored as JSON"),
         }
     }
 

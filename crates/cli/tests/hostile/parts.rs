@@ -5,8 +5,8 @@
 //!                        └─▶ model/ ────── convert ──┘
 //! ```
 //!
-//! A table for each part is in `parts/`, one row for each file. `docs/hostile-input.md` counts the rows. The parts of
-//! vocabularies are also given to `tokenize`.
+//! A table for each part is in `parts/`, one row for each file. `docs/hostile-input.md` counts the rows. Vocabulary
+//! cases also run `tokenize`.
 
 mod attention;
 mod encoder;
@@ -83,9 +83,9 @@ pub enum Change {
     Cut(&'static str, usize),
     /// Replaces a line of a text file. Lines count from 1, and the line after the last one is added.
     Line(&'static str, usize, &'static str),
-    /// Sets what a JSON pointer leads to in `tokenizer.json` or `tokenizer_config.json`.
+    /// Sets the value at a JSON pointer in `tokenizer.json` or `tokenizer_config.json`.
     Json(&'static str, &'static str, &'static str),
-    /// Removes what a JSON pointer leads to.
+    /// Removes the value at a JSON pointer.
     NoJson(&'static str, &'static str),
     /// Replaces a piece of `tokenizer.model`: its text, score and type.
     Piece(usize, &'static [u8], f32, u64),
@@ -109,7 +109,7 @@ pub enum Given {
     F32s(&'static [f32]),
     Bools(&'static [bool]),
     Texts(&'static [&'static str]),
-    /// An array with an item type, a count that may be false, and the bytes of the items.
+    /// Item type, declared count (may be wrong) and item bytes of an array.
     Array(u32, u64, &'static [u8]),
 }
 

@@ -339,7 +339,7 @@ fn an_encoder_writes_vectors() {
     trueup(&[&run[..], &["-n", "0", "-q"]].concat()).exits(0);
 }
 
-/// The vectors that `run` writes are those of transformers.
+/// `run` writes the same embeddings as transformers.
 #[test]
 fn vectors_of_an_encoder_are_those_of_transformers() {
     let scratch = Scratch::new();

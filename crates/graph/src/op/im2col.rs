@@ -17,7 +17,7 @@ use trueup_blocks::DType;
 pub struct Im2Col {
     /// The kernel of the convolution and how it slides.
     pub window: Window,
-    /// Whether the input is one-dimensional; the second axis of the window is then ignored.
+    /// Whether the input is one-dimensional. The window must then be a [`Window::line`].
     pub lines: bool,
 }
 

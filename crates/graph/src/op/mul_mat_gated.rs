@@ -107,7 +107,7 @@ const BLOCKS: [(DType, (i32, i32), f64); 4] = [
     (DType::Q5_1, (0, 31), 8.0),
 ];
 
-/// Integers that nothing rounds, neither weights and activations nor sums and their product; relu keeps integers exact.
+/// Exact integers: weights, activations, sums and their product are not rounded, and relu keeps them integers.
 fn probes() -> Vec<Case> {
     let op = MulMatGated { gated: Gated::Reglu };
     let ty = |dtype, sizes: [usize; 2]| TensorType::new(dtype, &sizes);
@@ -118,7 +118,7 @@ fn probes() -> Vec<Case> {
             cases.push(Case::probe(op, &[w, w, (ty(DType::F32, [k, n]), Fill::Integers(-4, 4))]));
         }
     }
-    // The sum of 32 codes needs at most 10 bits; times 127, and times 127 times a power of two, it needs 24.
+    // The sum of 32 codes needs at most 10 bits. Two factors of 127 add 14 bits, and the power of two adds none.
     for (dtype, (low, high), power) in BLOCKS {
         for (m, n) in [(9, 1), (31, 5)] {
             let w = |fill| (ty(dtype, [32, m]), fill);

@@ -4,7 +4,7 @@ use crate::shape::{Shape, TensorType};
 use serde::{Deserialize, Serialize};
 use trueup_blocks::DType;
 
-/// Normalizes contiguous elements, without weights:
+/// Normalizes each innermost row, or each group of channels, without weights:
 ///
 /// ```text
 ///  norm         y = (x - mean x) / sqrt(mean (x - mean x)^2 + epsilon)      each innermost row

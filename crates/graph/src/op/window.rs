@@ -22,7 +22,7 @@ pub struct Window {
 const NUMBER_MAX: usize = 1 << 24;
 
 impl Window {
-    /// A window over one-dimensional inputs; the second axis is ignored.
+    /// A window over one-dimensional inputs: size, stride and dilation 1 and padding 0 on the second axis.
     pub const fn line(size: usize, stride: usize, padding: usize, dilation: usize) -> Window {
         Window { size: [size, 1], stride: [stride, 1], padding: [padding, 0], dilation: [dilation, 1] }
     }

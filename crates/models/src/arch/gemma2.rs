@@ -95,8 +95,8 @@ pub(super) fn with_reader_scale(spec: ModelSpec, layers: usize) -> ModelSpec {
     })
 }
 
-/// Sets the factor for queries that corrects a scale, `1 / sqrt(query_pre_attn_scalar)`, which GGUF readers do not
-/// compute.
+/// Sets the factor that is applied to queries if the model's scale, `1 / sqrt(query_pre_attn_scalar)`, is not the one
+/// that GGUF readers compute.
 pub(super) fn with_scale_of_queries(mut spec: ModelSpec, config: &mut Config) -> ModelSpec {
     let scalar = config.positive_or("query_pre_attn_scalar", 256.0);
     let scale = spec.attention(0).map_or(1.0, |attention| attention.scale);

@@ -52,7 +52,7 @@ pub(crate) struct Attention {
     /// The stem of the output matrix.
     pub output: &'static str,
     /// Whether the prefix of a text attends bidirectionally (prefix LM). Scores are then divided by `layer + 1` before
-    /// the mask and multiplied by it afterwards.
+    /// the mask is added, and multiplied by `layer + 1` afterwards.
     pub has_prefix: bool,
     /// Whether every token attends to the whole text. Keys and values are then used directly, without a cache.
     pub is_bidirectional: bool,

@@ -24,7 +24,7 @@ use trueup_graph::{Input, Shape, TensorType, ValueId};
 /// The state space of one layer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct StateSpace {
-    /// Inputs and outputs of the scan per token.
+    /// Number of inputs, and of outputs, of the scan per token.
     pub inner_size: usize,
     /// State elements per channel.
     pub state_size: usize,

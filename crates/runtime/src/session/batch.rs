@@ -269,7 +269,7 @@ fn bucket_of(distance: usize, count: usize, buckets: Buckets) -> usize {
     (exact + (share * (count - exact) as f32) as usize).min(count - 1)
 }
 
-/// The prefix of each entry's text: the tokens that its sequence holds, and the tokens that this batch appends.
+/// For each entry, the prefix of its text. The text is what the sequence holds, followed by what this batch appends.
 fn divisions(entries: &[Entry], held: &[Vec<u32>], prefix: &Prefix) -> Vec<Division> {
     let of = |sequence: usize| {
         let new = entries.iter().filter(move |entry| entry.sequence == sequence).map(|entry| entry.token);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use trueup_blocks::DType;
 use trueup_graph::{Input, Origin, StateKind, TensorType, ValueId};
 
-/// Weights leave one byte in `FREE_SHARE` of the free memory unused.
+/// Weights leave 1/`FREE_SHARE` of the free memory unused.
 const FREE_SHARE: u64 = 16;
 
 /// A plan whose tensors lie in buffers.
@@ -64,9 +64,9 @@ impl Buffers {
         })
     }
 
-    /// Checks that the memory which a plan still needs is free on each device that reports its free memory. Weights of
+    /// Checks that the memory that a plan still needs is free on each device that reports its free memory. Weights of
     /// layers that do not fit stay in the mapped file if the device can compute from it. `largest` returns the largest
-    /// plans expected later. Returns an error if even this does not fit.
+    /// plans expected later. Returns an error if the plan does not fit even with mapped weights.
     pub fn expect_room(&self, plan: &Plan, largest: &dyn Fn() -> Vec<Plan>, weights: &Weights) -> Result<()> {
         let uses = WeightUses::new(plan.graph());
         for (index, device) in weights.devices().iter().enumerate() {
@@ -217,8 +217,9 @@ fn input_bytes(plan: &Plan, device: usize) -> usize {
     values.filter(|value| matches!(value.origin, Origin::Input(_))).map(|value| value.ty.bytes()).sum()
 }
 
-/// Additional bytes that the largest plans need on device `index`: intermediate results and scratch memory in excess of
-/// `beside`, plus the growth of the cache compared with `plan`. The plans share their memory for intermediate results.
+/// Additional bytes that the largest plans need on device `index`: intermediate results and scratch memory, less the
+/// `beside` bytes already counted for `plan`, plus the growth of the cache compared with `plan`. The plans share their
+/// memory for intermediate results.
 fn later_bytes(plan: &Plan, largest: &[Plan], index: usize, beside: u64) -> u64 {
     let cache = |plan: &Plan| {
         let states = plan.held(index).map(|id| plan.graph().value(id)).filter(|value| value.origin.is_state());

@@ -25,8 +25,8 @@ pub(super) struct Division {
 }
 
 impl Division {
-    /// Finds the prefix of a text with these token IDs, which are all that exist when a token is computed. A mark after
-    /// the end also counts, as in the published program.
+    /// Finds the prefix in `ids`, the tokens of the text so far. A mark after the end also counts, as in the published
+    /// program.
     pub fn new(prefix: &Prefix, ids: impl Iterator<Item = u32> + Clone) -> Division {
         let place = |id: u32| ids.clone().position(|other| other == id);
         let end = prefix.end_in(ids.clone());
@@ -36,8 +36,8 @@ impl Division {
         Division { end, mark: end.map_or(0, mark_of) }
     }
 
-    /// How many of `same` common tokens have the same results in both texts, which have the same prefix length and
-    /// mark. A prefix is reused completely or not at all, because its tokens attend to each other.
+    /// How many of the first `same` tokens, which are common to two texts with this prefix, have the same results in
+    /// both. A prefix is reused completely or not at all, because its tokens attend to each other.
     pub fn common(&self, same: usize) -> usize {
         if self.end.is_none_or(|end| end < same) { same } else { 0 }
     }

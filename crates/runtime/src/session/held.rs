@@ -29,10 +29,10 @@ impl Session {
         self.expected[sequence] = len;
     }
 
-    /// Length of the prefix of `text` that the sequence has already computed identically. At most `text.len() - 1`,
-    /// because the logits of the last token are needed. 0 if the states cannot be rolled back that far (see
-    /// [`Session::truncate`]). In a prefix LM, the prefix is reused only if it is identical to its end, and a later
-    /// token only if its positions and mask are unchanged.
+    /// Number of leading tokens of `text` that the sequence has already computed with the same result. At most
+    /// `text.len() - 1`, because the logits of the last token are needed. 0 if the states cannot be rolled back that
+    /// far (see [`Session::truncate`]). The prefix of a prefix LM is reused only as a whole, and a later token only if
+    /// its positions and mask are unchanged.
     pub fn common(&self, sequence: usize, text: &[u32]) -> usize {
         let same = self.tokens(sequence).iter().zip(text).take_while(|(a, b)| a == b).count();
         let same = same.min(text.len().saturating_sub(1));

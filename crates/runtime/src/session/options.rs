@@ -34,7 +34,7 @@ pub struct SessionOptions {
     pub kv: Option<DType>,
     /// The type of activations. `None`: f64 on a device that computes in f64, else f32.
     pub activation: Option<DType>,
-    /// Maximum tokens per computation. Longer batches are split, except prompts of models that attend bidirectionally.
+    /// Maximum tokens per computation. Longer batches are split, except texts of encoders and prompts of prefix LMs.
     pub prompt_chunk: usize,
     /// Positions that layers with a sliding window keep in addition to the window. A sequence can be truncated to
     /// `rewind` tokens below its longest length so far without being computed again. If the context exceeds the window

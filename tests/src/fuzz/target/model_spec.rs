@@ -15,7 +15,7 @@ const TENSORS: usize = 300;
 /// Positions of the cache that a graph is built for.
 const CONTEXT_MAX: usize = 64;
 
-/// Configs of dense decoders and of models with other parts, and rotations that no fixture has.
+/// Configs of dense decoders and of models with other parts, and tiny configs with RoPE scaling or a sliding window.
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut configs: Vec<Map<String, Value>> = MODELS.map(tiny_config).to_vec();
     let mut scaled = tiny_config("llama3");
@@ -74,7 +74,8 @@ pub fn graph_of(spec: &ModelSpec, path: &Path) -> Result<Answer, String> {
         (spec.layer_count(), spec.vocabulary_size(), spec.context_length(), spec.window(), epsilon)
     };
     law(numbers(&read) == numbers(spec), "numbers change when they are written and read")?;
-    // The first model may store parameters that the second one has as a tensor or in other weights.
+    // The model from `config.json` may have parameters that the GGUF file stores as a tensor or folds into weights, so
+    // only models that were read from GGUF keys are compared.
     let mut again = Metadata::default();
     read.write_metadata(&mut again);
     let read_again = ModelSpec::from_metadata(spec.architecture(), &again, &tensors, path);

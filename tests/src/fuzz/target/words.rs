@@ -1,4 +1,4 @@
-//! Names and texts that changed inputs get.
+//! Dictionaries: names and texts that mutations insert into inputs.
 
 /// Names in descriptions of models.
 pub const MODEL_WORDS: &[&str] = &[
@@ -330,7 +330,7 @@ pub const TEMPLATE_WORDS: &[&str] = &[
     "{%-",
 ];
 
-/// Names in files about runs.
+/// Names in reports, gate files and repro files.
 pub const REPORT_WORDS: &[&str] = &[
     "mul_mat",
     "rms_norm",
@@ -400,11 +400,11 @@ pub const REPORT_WORDS: &[&str] = &[
     "**********a",
 ];
 
-/// Lines of files of ranks.
+/// Parts of lines in rank files.
 pub const RANKS_WORDS: &[&str] =
     &["YQ==", "YWI=", "YWE=", "/w==", "====", "YQ", "0", "1", "259", "260", "4294967295", "-1", "\n", "\r\n", " "];
 
-/// Letters that tokenizers treat apart.
+/// Texts that tokenizers treat specially.
 pub const TEXT_WORDS: &[&str] = &[
     "the",
     " ",

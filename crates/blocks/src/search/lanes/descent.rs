@@ -124,12 +124,12 @@ fn better_code<V: Lanes>(
     (new.or_else(is_better, code), sums, is_better)
 }
 
-/// The groups that need more sweeps, packed together: groups that have settled occupy no lanes. Row i holds element i
+/// The groups that need more sweeps, packed together: groups that have converged occupy no lanes. Row i holds element i
 /// of each group.
 ///
 /// ```text
 ///          group 3   group 4   group 11   ...
-///  row 0  │ x[0]    │ x[0]    │ x[0]    │         and the same of their codes
+///  row 0  │ x[0]    │ x[0]    │ x[0]    │         codes: the same layout
 ///  row 1  │ x[1]    │ x[1]    │ x[1]    │
 /// ```
 pub(crate) struct Unsettled<const LEN: usize, const ROOM: usize> {
@@ -149,8 +149,8 @@ impl<const LEN: usize, const ROOM: usize> Unsettled<LEN, ROOM> {
         Unsettled { weights: rows, codes: rows, products: row, squares: row, numbers: row, count: 0 }
     }
 
-    /// Adds the groups of a vector that the last sweep changed, of its first `filled` groups. `numbers` are the numbers
-    /// of all of its groups.
+    /// Adds those of the first `filled` groups of a vector that the last sweep changed. `numbers` holds the number of
+    /// each group.
     #[inline(always)]
     pub fn add<V: Lanes>(&mut self, filled: usize, numbers: V, weights: &Columns<V, LEN>, group: &Descent<V, LEN>) {
         let is_filled = V::load(&LANE_NUMBERS).is_below(V::splat(filled as f32));
@@ -169,8 +169,9 @@ impl<const LEN: usize, const ROOM: usize> Unsettled<LEN, ROOM> {
         self.count += count;
     }
 
-    /// The remaining sweeps, until each group has settled or had all of its sweeps. Errors count by the squares of the
-    /// weights. `found` gets the number of a group and its scale after each sweep. `N` vectors are swept at once.
+    /// Runs the remaining sweeps until each group has converged or reached the limit. The error of each weight is
+    /// weighted by its square. Calls `found` with the number and the scale of each group after each of its sweeps. `N`
+    /// vectors are swept at once.
     #[inline(always)]
     pub fn settle<V: Lanes, const N: usize>(&mut self, levels: i32, mut found: impl FnMut(usize, f32)) {
         const { assert!(ROOM.is_multiple_of(V::LANES * N)) };

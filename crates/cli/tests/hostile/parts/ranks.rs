@@ -178,20 +178,12 @@ const FOLDERS: &[Row] = &[
         Line(MODEL, 385, "IG5k 384"),
         "one token with ID 384, found \"<|endoftext|>\" in tokenizer_config.json and \"Ġnd\" in tokenizer.model",
     ),
-    (
-        GLM4,
-        NoFile(CONFIG),
-        "found byte ranks, and no file lists GLM-4's tokens [gMASK] and <sop>; put the tokenizer.json",
-    ),
-    (
-        GLM4,
-        NoJson(CONFIG, "/added_tokens_decoder/386"),
-        "found byte ranks, and no file lists GLM-4's tokens [gMASK] and",
-    ),
+    (GLM4, NoFile(CONFIG), "found byte ranks without a file that lists [gMASK] and <sop>; put the tokenizer.json"),
+    (GLM4, NoJson(CONFIG, "/added_tokens_decoder/386"), "found byte ranks without a file that lists [gMASK] and <sop>"),
     (
         GLM4,
         Json(CONFIG, "/added_tokens_decoder/388/content", "\"<SOP>\""),
-        "found byte ranks, and no file lists GLM-4's tokens [gMASK] and <sop>; put the tokenizer.json of the model",
+        "found byte ranks without a file that lists [gMASK] and <sop>; put the tokenizer.json of the model",
     ),
     (
         GLM4,
@@ -220,7 +212,7 @@ const FOLDERS: &[Row] = &[
     (
         LLAMA,
         Fixture(MODEL, GLM4_RANKS),
-        "expected a SentencePiece model or the byte ranks of GLM-4, found byte ranks, and no file lists",
+        "expected a SentencePiece model or the byte ranks of GLM-4, found byte ranks without a file that lists",
     ),
     (
         LLAMA,

@@ -12,7 +12,7 @@ pub const PART: Part =
     Part { name: "unigram vocabularies", files: FILES, folders: FOLDERS, calls: &[Call::Tokenize, Call::Run] };
 
 const T5: &str = "encoder-decoders/t5";
-/// Its vocabulary is a SentencePiece model of 330 pieces alone, in a model with 384 rows.
+/// Its only vocabulary is a SentencePiece model of 330 pieces; the embedding has 384 rows.
 const PIECES: &str = "models/llama-linear + tokenizers/unigram/tokenizer.model";
 
 const JSON: &str = "tokenizer.json";
@@ -54,7 +54,7 @@ const FILES: &[Row] = &[
     (T5, Key(SCORES, I32s(&[0, -1])), "key tokenizer.ggml.scores: expected an array of f32, found array of i32"),
     (T5, Key(SCORES, Texts(&["-1"])), "key tokenizer.ggml.scores: expected an array of f32, found array of string"),
     (T5, Key(SCORES, Array(gguf::F32, 1 << 62, b"")), "expected 4611686018427387904 items of at least 4 bytes, found"),
-    (T5, Item(SCORES, 7, F32(f32::NAN)), "token 7: expected a finite score, found NaN; the vocabulary is damaged"),
+    (T5, Item(SCORES, 7, F32(f32::NAN)), "token 7: expected a finite score, found NaN; the vocabulary may be damaged"),
     (T5, Item(SCORES, 335, F32(f32::INFINITY)), "token 335: expected a finite score, found inf"),
     (T5, Item(SCORES, 0, F32(f32::NEG_INFINITY)), "token 0: expected a finite score, found -inf"),
     (T5, Key(TYPES, I32s(&[3])), "tokenizer.ggml.token_type: expected 336 entries, one per token, found 1"),

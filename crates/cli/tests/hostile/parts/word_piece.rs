@@ -10,7 +10,7 @@ pub const PART: Part =
     Part { name: "WordPiece vocabularies", files: FILES, folders: FOLDERS, calls: &[Call::Tokenize, Call::Embed] };
 
 const BERT: &str = "encoders/bert";
-/// Its vocabulary is `vocab.txt` alone: 400 lines for 400 rows.
+/// Its only vocabulary is `vocab.txt`: 400 lines for 400 embedding rows.
 const CASED: &str = "encoders/bert-cased";
 
 const JSON: &str = "tokenizer.json";
@@ -105,7 +105,7 @@ const FILES: &[Row] = &[
     (
         BERT,
         Key(ADDED, Text(r#"[{"id": 400, "content": "[NEW]"}]"#)),
-        "added token [NEW]: expected a token ID from 0 to 399, found 400; the vocabulary is damaged",
+        "added token [NEW]: expected a token ID from 0 to 399, found 400; the vocabulary may be damaged",
     ),
     (
         BERT,
