@@ -133,20 +133,24 @@ fn better_code<V: Lanes>(
 ///  row 1  │ x[1]    │ x[1]    │ x[1]    │
 /// ```
 pub(crate) struct Unsettled<const LEN: usize, const ROOM: usize> {
-    weights: [[f32; ROOM]; LEN],
-    codes: [[f32; ROOM]; LEN],
-    products: [f32; ROOM],
-    squares: [f32; ROOM],
-    /// The numbers of the groups.
-    numbers: [f32; ROOM],
+    /// Rows of weights, rows of codes, then [`PRODUCTS`], [`SQUARES`] and [`NUMBERS`]. Empty until a group is added.
+    rows: Vec<[f32; ROOM]>,
     count: usize,
 }
 
+/// Rows after the weights and the codes: the sums of products and of squares, and the numbers of the groups.
+const PRODUCTS: usize = 0;
+const SQUARES: usize = 1;
+const NUMBERS: usize = 2;
+
 impl<const LEN: usize, const ROOM: usize> Unsettled<LEN, ROOM> {
-    #[inline(always)]
     pub fn new() -> Unsettled<LEN, ROOM> {
-        let (rows, row) = ([[0.0; ROOM]; LEN], [0.0; ROOM]);
-        Unsettled { weights: rows, codes: rows, products: row, squares: row, numbers: row, count: 0 }
+        Unsettled { rows: Vec::new(), count: 0 }
+    }
+
+    #[cold]
+    fn allocate(&mut self) {
+        self.rows.resize(2 * LEN + NUMBERS + 1, [0.0; ROOM]);
     }
 
     /// Adds those of the first `filled` groups of a vector that the last sweep changed. `numbers` holds the number of
@@ -159,13 +163,16 @@ impl<const LEN: usize, const ROOM: usize> Unsettled<LEN, ROOM> {
         if count == 0 {
             return;
         }
-        for i in 0..LEN {
-            weights[i].packed(order).write(&mut self.weights[i][place..]);
-            group.codes[i].packed(order).write(&mut self.codes[i][place..]);
+        if self.rows.is_empty() {
+            self.allocate();
         }
-        group.sums.0.packed(order).write(&mut self.products[place..]);
-        group.sums.1.packed(order).write(&mut self.squares[place..]);
-        numbers.packed(order).write(&mut self.numbers[place..]);
+        for i in 0..LEN {
+            weights[i].packed(order).write(&mut self.rows[i][place..]);
+            group.codes[i].packed(order).write(&mut self.rows[LEN + i][place..]);
+        }
+        group.sums.0.packed(order).write(&mut self.rows[2 * LEN + PRODUCTS][place..]);
+        group.sums.1.packed(order).write(&mut self.rows[2 * LEN + SQUARES][place..]);
+        numbers.packed(order).write(&mut self.rows[2 * LEN + NUMBERS][place..]);
         self.count += count;
     }
 
@@ -185,12 +192,14 @@ impl<const LEN: usize, const ROOM: usize> Unsettled<LEN, ROOM> {
                 for n in 0..N {
                     let place = first + n * V::LANES;
                     for i in 0..LEN {
-                        weights[n][i] = V::load(&self.weights[i][place..]);
-                        swept[n].codes[i] = V::load(&self.codes[i][place..]);
+                        weights[n][i] = V::load(&self.rows[i][place..]);
+                        swept[n].codes[i] = V::load(&self.rows[LEN + i][place..]);
                     }
                     write_squares(&weights[n], &mut counts[n]);
-                    swept[n].sums = (V::load(&self.products[place..]), V::load(&self.squares[place..]));
-                    numbers[n] = V::load(&self.numbers[place..]);
+                    let [products, squares, of_groups] =
+                        [PRODUCTS, SQUARES, NUMBERS].map(|row| &self.rows[2 * LEN + row][place..]);
+                    swept[n].sums = (V::load(products), V::load(squares));
+                    numbers[n] = V::load(of_groups);
                 }
                 sweep(levels, weights.each_ref(), counts.each_ref(), &mut swept);
                 for n in 0..N {
