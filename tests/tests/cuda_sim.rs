@@ -11,8 +11,8 @@
 //!  --sanitize   in a process with the address and undefined behaviour sanitizers, which end it where a kernel touches what is not its own
 //! ```
 //!
-//! `scripts/cuda_sim.sh` builds the simulator beside the tests; without a C++ compiler that is said, and nothing is
-//! tested.
+//! Two processes share the tests. `scripts/cuda_sim.sh` builds the simulator in the directory of the tests. Without a
+//! C++ compiler, the tests are skipped with a message.
 #![allow(clippy::print_stdout, clippy::exit, reason = "a runner of its own reports by printing")]
 
 #[path = "cuda_sim/cards.rs"]
@@ -39,7 +39,7 @@ mod transfers;
 mod wide;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, exit};
+use std::process::{Child, Command, Stdio, exit};
 use std::sync::Arc;
 use trueup::blocks::DType;
 use trueup::quantize::Layout;
@@ -79,7 +79,6 @@ fn main() {
         sanitized();
     }
     let (all, seed) = arguments();
-    let one_of = if all { 1 } else { ONE_OF };
     generations::child(seed);
     if !has(BUILT) && !build() {
         return;
@@ -94,33 +93,69 @@ fn main() {
         let only = all_fixtures().into_iter().filter(|fixture| fixture.name == model);
         return finish(&models(&device, only.map(|fixture| (fixture, &VERIFIED_TYPES[..], &[true, false][..]))));
     }
-    let mut faults = operators(&*device, "the fast ways", &Selection::default(), one_of, seed);
+    if has(REST) {
+        return finish(&rest(&device, all, seed));
+    }
+    let other = start_rest();
+    let mut faults = first(&device, &name, all, seed);
+    faults.extend(finish_rest(other));
+    finish(&faults);
+}
+
+/// Operators, memory and the verdict on fixtures.
+fn first(device: &Arc<dyn Device>, name: &str, all: bool, seed: u64) -> Vec<String> {
+    let one_of = if all { 1 } else { ONE_OF };
+    let mut faults = operators(&**device, "the fast ways", &Selection::default(), one_of, seed);
     let products = Selection::new(Some("get_rows|mul_mat.*"), None).unwrap_or_else(|error| panic!("{error}"));
     for (ways, options) in [
         ("--no-repack", DeviceOptions { repack: false, ..DeviceOptions::default() }),
         ("--matmul dequantize", DeviceOptions { linear: Linear::Dequantize, ..DeviceOptions::default() }),
     ] {
-        let device = open_device(&name, &options).unwrap_or_else(|error| panic!("{error}"));
+        let device = open_device(name, &options).unwrap_or_else(|error| panic!("{error}"));
         faults.extend(operators(&*device, ways, &products, one_of, seed));
     }
-    faults.extend(edges::edges(&*device));
-    faults.extend(roof(&*device));
-    faults.extend(transfers::transfers(&*device));
-    faults.extend(products::products(&*device));
+    faults.extend(edges::edges(&**device));
+    faults.extend(roof(&**device));
+    faults.extend(transfers::transfers(&**device));
+    faults.extend(products::products(&**device));
     faults.extend(plans::plans(&CARD));
-    faults.extend(models(&device, cases(all)));
+    faults.extend(models(device, cases(all)));
     if all {
-        faults.extend(published(&device));
+        faults.extend(published(device));
     }
-    faults.extend(wide::wide(&device, all, seed));
-    faults.extend(caches("cuda-sim, simulated", &device));
+    faults
+}
+
+/// The other tests, which take about as long.
+fn rest(device: &Arc<dyn Device>, all: bool, seed: u64) -> Vec<String> {
+    let mut faults = wide::wide(device, all, seed);
+    faults.extend(caches("cuda-sim, simulated", device));
     faults.extend(groups::groups(&CARD));
     faults.extend(launches::launches(&CARD));
     faults.extend(generations::generations(seed));
     faults.extend(with_model(|model| {
         [replay::replay(model, &CARD), cards::cards(model, CARDS), gathered::gathered(model, CARDS)].concat()
     }));
-    finish(&faults);
+    faults
+}
+
+/// Asks for [`rest`] alone.
+const REST: &str = "--rest";
+
+/// Starts [`rest`] in another process, with the arguments of this one.
+fn start_rest() -> Child {
+    let program = std::env::current_exe().expect("the test's own path");
+    let arguments = std::env::args().skip(1).filter(|argument| argument != BUILT);
+    let mut command = Command::new(program);
+    command.args(arguments).args([BUILT, REST]).stdin(Stdio::null()).stdout(Stdio::piped());
+    command.spawn().expect("the test starts again")
+}
+
+/// Waits for the other process and prints what it said; a fault if it failed.
+fn finish_rest(child: Child) -> Option<String> {
+    let output = child.wait_with_output().expect("the output of a process");
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    (!output.status.success()).then(|| format!("the other process: {}", output.status))
 }
 
 fn finish(faults: &[String]) {
