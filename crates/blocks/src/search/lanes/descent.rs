@@ -156,6 +156,7 @@ impl<const LEN: usize, const ROOM: usize> Unsettled<LEN, ROOM> {
     /// Adds those of the first `filled` groups of a vector that the last sweep changed. `numbers` holds the number of
     /// each group.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop, reason = "rows of weights and rows of codes")]
     pub fn add<V: Lanes>(&mut self, filled: usize, numbers: V, weights: &Columns<V, LEN>, group: &Descent<V, LEN>) {
         let is_filled = V::load(&LANE_NUMBERS).is_below(V::splat(filled as f32));
         let (order, count) = V::order(V::both(group.has_changed, is_filled));
@@ -180,6 +181,7 @@ impl<const LEN: usize, const ROOM: usize> Unsettled<LEN, ROOM> {
     /// weighted by its square. Calls `found` with the number and the scale of each group after each of its sweeps. `N`
     /// vectors are swept at once.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop, reason = "rows of weights and rows of codes")]
     pub fn settle<V: Lanes, const N: usize>(&mut self, levels: i32, mut found: impl FnMut(usize, f32)) {
         const { assert!(ROOM.is_multiple_of(V::LANES * N)) };
         let zero = V::splat(0.0);
