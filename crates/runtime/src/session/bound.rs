@@ -80,8 +80,8 @@ impl Buffers {
                 Origin::Input(_) => true,
                 Origin::Weight | Origin::Node(_) => false,
             });
-            let beside = arena.saturating_add(self.missing_scratch(plan, index, &**device));
-            let others = others.fold(beside, |sum, value| sum.saturating_add(taken(value.ty.bytes())));
+            let counted = arena.saturating_add(self.missing_scratch(plan, index, &**device));
+            let others = others.fold(counted, |sum, value| sum.saturating_add(taken(value.ty.bytes())));
             let missing = || {
                 let of_file = held().filter(|value| value.origin == Origin::Weight);
                 of_file.filter(|value| !weights.is_uploaded(index, &value.name))
@@ -97,7 +97,7 @@ impl Buffers {
                 gathered
                     .map(|value| (value.name.as_str(), value.ty))
                     .try_for_each(|weight| weights.leave(index, weight))?;
-                let later = later_bytes(plan, &largest(), index, beside);
+                let later = later_bytes(plan, &largest(), index, counted);
                 let kept_free = others.saturating_add(later).saturating_add(free / FREE_SHARE);
                 weights.place(index, &to_place, free.saturating_sub(kept_free))?;
             }
@@ -218,9 +218,9 @@ fn input_bytes(plan: &Plan, device: usize) -> usize {
 }
 
 /// Additional bytes that the largest plans need on device `index`: intermediate results and scratch memory, less the
-/// `beside` bytes already counted for `plan`, plus the growth of the cache compared with `plan`. The plans share their
+/// `counted` bytes of `plan` itself, plus the growth of the cache compared with `plan`. The plans share their
 /// memory for intermediate results.
-fn later_bytes(plan: &Plan, largest: &[Plan], index: usize, beside: u64) -> u64 {
+fn later_bytes(plan: &Plan, largest: &[Plan], index: usize, counted: u64) -> u64 {
     let cache = |plan: &Plan| {
         let states = plan.held(index).map(|id| plan.graph().value(id)).filter(|value| value.origin.is_state());
         states.map(|value| value.ty.bytes() as u64).fold(0, u64::saturating_add)
@@ -228,7 +228,7 @@ fn later_bytes(plan: &Plan, largest: &[Plan], index: usize, beside: u64) -> u64 
     let most = |bytes: &dyn Fn(&Plan) -> u64| largest.iter().map(bytes).max().unwrap_or(0);
     let results =
         most(&|plan| plan.arena_bytes(index) as u64).saturating_add(most(&|plan| plan.scratch_bytes(index) as u64));
-    results.saturating_sub(beside).saturating_add(most(&cache).saturating_sub(cache(plan)))
+    results.saturating_sub(counted).saturating_add(most(&cache).saturating_sub(cache(plan)))
 }
 
 fn alloc(device: &dyn Device, ty: &TensorType, usage: Usage) -> Result<Tensor> {
