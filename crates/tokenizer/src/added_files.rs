@@ -30,12 +30,14 @@ pub(crate) struct Listed {
     pub tokens: Vec<AddedToken>,
     /// The file they are from.
     file: &'static str,
+    /// Tokens that the file lists again with a larger ID, each with both IDs. They are not in `tokens`.
+    repeated: Vec<String>,
 }
 
 impl Listed {
     /// No tokens.
     pub(crate) fn none() -> Listed {
-        Listed { tokens: Vec::new(), file: ADDED }
+        Listed { tokens: Vec::new(), file: ADDED, repeated: Vec::new() }
     }
 
     /// Reads the lists.
@@ -53,7 +55,22 @@ impl Listed {
             None => (plain_tokens(files), ADDED),
         };
         tokens.sort_by_key(|added| added.id);
-        Listed { tokens, file }
+        // A text that is listed again keeps its first ID and gets the last flags, as in transformers.
+        let (mut first, mut repeated) = (HashMap::<String, usize>::new(), Vec::new());
+        let mut unique: Vec<AddedToken> = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            match first.get(&token.content).and_then(|place| unique.get_mut(*place)) {
+                Some(earlier) => {
+                    repeated.push(format!("\"{}\" ({}, used: {})", quote(&token.content), token.id, earlier.id));
+                    *earlier = AddedToken { id: earlier.id, ..token };
+                }
+                None => {
+                    first.insert(token.content.clone(), unique.len());
+                    unique.push(token);
+                }
+            }
+        }
+        Listed { tokens: unique, file, repeated }
     }
 }
 
@@ -113,6 +130,10 @@ pub(crate) fn merge(
 ) -> Result<()> {
     note_unused_file(parts, &listed_tokens, files, notes);
     let file = listed_tokens.file;
+    if !listed_tokens.repeated.is_empty() {
+        let tokens = listed(&listed_tokens.repeated, ", ");
+        notes.push(format!("{file} gives tokens a second ID; the smaller one is used, as in transformers: {tokens}"));
+    }
     let mut ids: HashMap<String, u32> =
         ids_by_text(&parts.tokens).into_iter().map(|(text, id)| (text.to_owned(), id)).collect();
     let beyond = std::mem::take(&mut target.beyond);

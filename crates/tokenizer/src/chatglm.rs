@@ -1,11 +1,11 @@
-//! What ChatGLM2, ChatGLM3 and GLM-4 put around their vocabularies: tokens that no piece is, two of them before every
-//! text, and prompts.
+//! Vocabularies of ChatGLM2, ChatGLM3 and GLM-4: special tokens that no file lists, two tokens before every text, and
+//! chat templates.
 //!
 //! ```text
 //! pieces of tokenizer.model | [MASK] [gMASK] [sMASK] <sop> <eop> | ...      before every text: [gMASK] <sop>
 //! ```
 //!
-//! GLM-4 has the same two before every text, and bytes with ranks instead of pieces.
+//! GLM-4 also puts these two tokens before every text, but its `tokenizer.model` contains byte ranks instead of pieces.
 
 use crate::added_files::Listed;
 use crate::pre_tokenizer_names::{self, Known};
@@ -14,35 +14,34 @@ use crate::vocabulary::{AddedToken, Parts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
-use trueup_formats::{Error, Result, TokenizerFiles};
+use trueup_formats::{Error, Result, TokenizerFiles, quote};
 
 /// The class that `tokenizer_config.json` names.
 const CLASS: &str = "ChatGLMTokenizer";
-/// Tokens right behind the pieces, in the order of their ids; the program of the tokenizer has them, not its files. It
-/// calls the last two `sop` and `eop` and never looks for them in texts, where such letters are words; GLM-4's names
-/// are none.
-const BEHIND: [&str; 5] = ["[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"];
-/// Before every text: the first token by its name, the second by one of its two names, for files may list it as its
-/// program calls it.
+/// Special tokens that follow the pieces, by ID. They are defined in the tokenizer's Python code, not in its files. The
+/// code calls the last two `sop` and `eop` and does not search texts for them. GLM-4's names are used here, because
+/// `sop` and `eop` are ordinary words in texts.
+const AFTER_PIECES: [&str; 5] = ["[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"];
+/// Names of the two tokens before every text. Some files list the second one by the name that the Python code uses.
 const BEFORE: [&[&str]; 2] = [&["[gMASK]"], &["<sop>", "sop"]];
-/// Prompts where no file has a template: rounds are counted from 1.
+/// Chat template of ChatGLM2 if no file has one. Rounds are counted from 1.
 const TEMPLATE: &str = "{{ '[gMASK]<sop>' }}{% set rounds = namespace(count=0) %}{% for message in messages %}{% if message['role'] == 'user' %}\
     {% set rounds.count = rounds.count + 1 %}{{ '[Round ' ~ rounds.count ~ ']\\n\\n问：' ~ message['content'] ~ '\\n\\n答：' }}\
     {% elif message['role'] == 'assistant' %}{{ message['content'] ~ '\\n\\n' }}\
     {% else %}{{ raise_exception('this model supports only the roles user and assistant') }}{% endif %}{% endfor %}";
 
-/// Prompts of GLM-4 where no file has a template.
+/// Chat template of GLM-4 if no file has one.
 const RANKED_TEMPLATE: &str = "{{ '[gMASK]<sop>' }}{% for message in messages %}{{ '<|' ~ message['role'] ~ '|>\\n' ~ message['content'] }}{% endfor %}\
     {% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
-/// Prompts of ChatGLM3 where no file has a template; its program calls the second token before a text `sop`.
+/// Chat template of ChatGLM3 if no file has one. Its Python code calls the second token before a text `sop`.
 const TURNS_TEMPLATE: &str = "{{ '[gMASK]sop' }}{% for message in messages %}{{ '<|' ~ message['role'] ~ '|>\\n ' ~ message['content'] }}{% endfor %}\
     {% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
-/// The token before what a user says, which ChatGLM3 and GLM-4 have.
+/// The token before a user's message in ChatGLM3 and GLM-4.
 const USER: &str = "<|user|>";
-/// Where FastLLM has the first of the tokens behind the pieces, whatever a file says.
-const FLM_BEHIND: usize = 64_789;
-/// The tokens behind those, of ChatGLM3: in `.flm` files that have no entries for them a prompt names them by their
-/// ids.
+/// The ID that FastLLM gives to the first of [`AFTER_PIECES`], whatever a file contains.
+const FLM_AFTER_PIECES: usize = 64_789;
+/// The tokens of ChatGLM3 that follow [`AFTER_PIECES`]. Prompts of `.flm` files without entries for them name them by
+/// ID.
 const TURNS: [&str; 4] = ["<|system|>", USER, "<|assistant|>", "<|observation|>"];
 
 /// GGUF's name for the pre-tokenizer of GLM-4.
@@ -52,21 +51,23 @@ pub(crate) const CUT_WITHOUT_MERGES: &str = "glm4";
 /// What errors call GLM-4's file of ranks.
 const RANKED: &str = "tokenizer.model";
 
-/// Whether the files are of such a tokenizer.
+/// Whether the files belong to a tokenizer of this family.
 pub(crate) fn is_here(files: &TokenizerFiles) -> bool {
     let config = files.tokenizer_config.as_ref().filter(|_| files.tokenizer_model.is_some());
     let class = config.and_then(|config| config.get("tokenizer_class")).and_then(Value::as_str);
     class == Some(CLASS) || is_ranked(files)
 }
 
-/// Whether the files are of GLM-4, whose `tokenizer.model` is a file of ranks.
+/// Whether the files belong to GLM-4, whose `tokenizer.model` is a rank file.
 fn is_ranked(files: &TokenizerFiles) -> bool {
     files.tokenizer_json.is_none() && files.tokenizer_model.as_deref().is_some_and(is_ranks)
 }
 
-/// Builds the parts of GLM-4's vocabulary without the tokens behind its ranks. A file of ranks says neither how text is
-/// cut nor what stands behind it; that it is GLM-4's is told by the tokens that the small files list. Fails where they
-/// do not list the two that stand before every text.
+/// Builds the parts of GLM-4's vocabulary without its special tokens. A rank file contains neither a pre-tokenizer nor
+/// special tokens; the tokens that `tokenizer_config.json` lists identify GLM-4.
+///
+/// # Errors
+/// The two tokens before every text are not listed, or ranks are missing before the first listed token.
 pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> Result<Parts> {
     let listed = Listed::read(files).tokens;
     let is_listed = |names: &&[&str]| listed.iter().any(|token| names.contains(&token.content.as_str()));
@@ -77,21 +78,36 @@ pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> 
             added_tokens_decoder is enough";
         return Err(Error::new(path, problem).at(RANKED).help(help));
     }
-    ranked::parts(file, RANKED, CUT, path)
+    let parts = ranked::parts(file, RANKED, CUT, path)?;
+    let count = parts.tokens.len();
+    // A token listed at the ID of a rank is reported when the tokens are merged.
+    match listed.first() {
+        Some(first) if usize::try_from(first.id).is_ok_and(|id| id > count) => {
+            let problem = format!(
+                "expected {} ranks, because the first listed special token, \"{}\", has ID {}, found {count}",
+                first.id,
+                quote(&first.content),
+                first.id
+            );
+            let help = "the file is truncated or belongs to another model; download it again";
+            Err(Error::new(path, problem).at(RANKED).help(help))
+        }
+        Some(_) | None => Ok(parts),
+    }
 }
 
-/// Whether a name splits text as GLM-4 does.
+/// Whether a pre-tokenizer splits text as GLM-4 does.
 pub(crate) fn splits_like(known: &Known) -> bool {
     pre_tokenizer_names::by_name(CUT).is_some_and(|own| own.splits_like(known))
 }
 
-/// Whether a vocabulary is of this family: `[gMASK]` is among the tokens that were added.
+/// Whether a vocabulary is of this family: `[gMASK]` is one of its added tokens.
 pub(crate) fn is_of(parts: &Parts) -> bool {
     parts.added.iter().any(|token| token.content == "[gMASK]")
 }
 
-/// The tokens behind so many pieces, where the files do not list them.
-pub(crate) fn behind(pieces: usize, listed: &[AddedToken]) -> Vec<AddedToken> {
+/// The special tokens that follow `pieces` pieces, or none if the files list them.
+pub(crate) fn after_pieces(pieces: usize, listed: &[AddedToken]) -> Vec<AddedToken> {
     let first = u32::try_from(pieces).unwrap_or(u32::MAX);
     let is_listed = |name: &str| listed.iter().any(|token| token.content == name);
     if is_listed("[gMASK]") {
@@ -106,33 +122,33 @@ pub(crate) fn behind(pieces: usize, listed: &[AddedToken]) -> Vec<AddedToken> {
         normalized: false,
         special: true,
     };
-    (0u32..).zip(&BEHIND).map(token).collect()
+    (0u32..).zip(&AFTER_PIECES).map(token).collect()
 }
 
-/// Puts its two tokens before every text.
+/// Puts the two tokens of this family before every text.
 pub(crate) fn put_before(parts: &mut Parts) {
-    // Among added tokens alone: a piece may have such letters too.
+    // Only added tokens count, because a piece can have the same text.
     let id = |name: &&str| parts.added.iter().find(|token| token.content == *name).map(|token| token.id);
     let found: Option<Vec<u32>> = BEFORE.iter().map(|names| names.iter().find_map(id)).collect();
     parts.prefix = found.unwrap_or_default();
 }
 
-/// Puts the tokens of the program behind the pieces of a `.flm` file, which has no entries for them; `named` are the
-/// ids that its prompts name. Not where the model has fewer rows.
+/// Adds the special tokens to the pieces of a `.flm` file, which has no entries for them, if the model has rows for
+/// them. `named` are the IDs that the file's prompts name.
 pub(crate) fn put_program_tokens(parts: &mut Parts, vocab_size: Option<usize>, named: &BTreeSet<u32>) {
-    let behind: Vec<String> = BEHIND.iter().chain(&TURNS).map(|name| (*name).to_owned()).collect();
+    let names: Vec<String> = AFTER_PIECES.iter().chain(&TURNS).map(|name| (*name).to_owned()).collect();
     let has_turns = named
         .iter()
         .filter_map(|id| usize::try_from(*id).ok())
-        .any(|id| id.checked_sub(FLM_BEHIND).is_some_and(|place| (BEHIND.len()..behind.len()).contains(&place)));
-    let count = if has_turns { behind.len() } else { BEHIND.len() };
-    let has_room = vocab_size.is_some_and(|size| size >= FLM_BEHIND.saturating_add(count));
-    if has_room && !is_of(parts) {
-        put_at(parts, (FLM_BEHIND..).zip(behind).take(count));
+        .any(|id| id.checked_sub(FLM_AFTER_PIECES).is_some_and(|at| (AFTER_PIECES.len()..names.len()).contains(&at)));
+    let count = if has_turns { names.len() } else { AFTER_PIECES.len() };
+    let has_rows = vocab_size.is_some_and(|size| size >= FLM_AFTER_PIECES.saturating_add(count));
+    if has_rows && !is_of(parts) {
+        put_at(parts, (FLM_AFTER_PIECES..).zip(names).take(count));
     }
 }
 
-/// How a conversation becomes text.
+/// The chat template if no file has one.
 pub(crate) fn template(parts: &Parts) -> String {
     let has_turns = parts.added.iter().any(|token| token.content == USER);
     match (parts.decoder.byte_level, has_turns) {
@@ -155,7 +171,7 @@ mod tests {
 
     fn prefix(added: &[AddedToken]) -> Vec<u32> {
         let token = |text: &str| Token { text: text.to_owned(), score: 0.0, kind: TokenKind::Normal };
-        // A piece has the letters of the second token's other name.
+        // A piece has the other name of the second token as its text.
         let pieces = ["sop", "[gMASK]"].map(token).to_vec();
         let mut parts = sentencepiece_parts(pieces, true, false, Decoder::sentencepiece(true));
         parts.added.extend_from_slice(added);
@@ -164,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_of_glm4_where_its_tokens_are_listed() {
+    fn rank_files_belong_to_glm4_if_its_tokens_are_listed() {
         let ranks: String = (0..=255u8).map(|byte| format!("{} {byte}\n", STANDARD.encode([byte]))).collect();
         let listed = |names: &[&str]| {
             let token =
@@ -187,14 +203,14 @@ mod tests {
     }
 
     #[test]
-    fn two_tokens_that_were_added_stand_before_a_text() {
-        let own = behind(2, &[]);
+    fn two_added_tokens_are_put_before_a_text() {
+        let own = after_pieces(2, &[]);
         assert_eq!(own.iter().map(|token| token.id).collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
         assert_eq!(prefix(&own), [3, 5]);
         let mut listed = own;
         listed[3].content = "sop".to_owned();
         assert_eq!(prefix(&listed), [3, 5]);
-        assert!(behind(2, &listed).is_empty());
+        assert!(after_pieces(2, &listed).is_empty());
         assert!(prefix(&listed[..3]).is_empty());
     }
 }

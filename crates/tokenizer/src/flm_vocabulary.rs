@@ -144,7 +144,7 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
     } else if kind == QWEN && family == Family::Ranked {
         let start = file.value(QWEN_START).and_then(|text| text.parse::<usize>().ok());
         let first = start.and_then(|start| start.checked_sub(1)).unwrap_or(parts.tokens.len());
-        ranked::put_behind_ranks(&mut parts, first, model.vocab_size);
+        ranked::put_after_ranks(&mut parts, first, model.vocab_size);
     }
     rounds::find_whole(&mut parts, named);
     Ok(parts)

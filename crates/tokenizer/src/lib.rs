@@ -48,6 +48,7 @@ mod merge;
 mod merge_order;
 mod normalizer;
 mod pattern;
+mod placement;
 mod pre_tokenizer;
 pub mod pre_tokenizer_names;
 mod ranked;

@@ -1,15 +1,15 @@
-//! Vocabularies of bytes with ranks: what is merged first has the smaller rank, and a rank is an id.
+//! Rank files: byte-level vocabularies in which the rank of a token is its ID and the order of its merge.
 //!
 //! ```text
-//! IQ== 0      the bytes in base64, their rank
+//! IQ== 0      the bytes of the token in base64, and its rank
 //! Ig== 1
 //! ```
 //!
-//! Qwen's first file is called `qwen.tiktoken`, and its program puts tokens behind the ranks; GLM-4's is called
-//! `tokenizer.model`, and other files list what stands behind (`chatglm.rs`).
+//! Qwen's file is named `qwen.tiktoken`, and Qwen's Python code defines the special tokens. GLM-4's file is named
+//! `tokenizer.model`, and `tokenizer_config.json` lists the special tokens (`chatglm.rs`).
 //!
-//! The file keeps what a merge makes, not what it is made of: the two parts are those that the merges before it leave
-//! of its text.
+//! The file contains the result of each merge, not its two parts. Applying the earlier merges to the text of a token
+//! leaves exactly these two parts.
 
 use crate::byte_alphabet;
 use crate::decoder::Decoder;
@@ -19,6 +19,7 @@ use crate::pre_tokenizer_names::{self, Known};
 use crate::vocabulary::{AddedToken, Algorithm, Merge, Parts, Special, TOKENS_MAX, Token, TokenKind, padding_token};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::{Error, RankFile, Result, TokenizerFiles, quote};
@@ -27,32 +28,33 @@ use trueup_formats::{Error, RankFile, Result, TokenizerFiles, quote};
 const QWEN: &str = "qwen.tiktoken";
 /// What to do about a file that cannot be read.
 const DAMAGED: &str = "the file is damaged or is not a rank file; download it again";
-/// The longest first line of such a file that is looked at, in bytes.
+/// Bytes of the first line that are read to recognize a rank file.
 const FIRST_LINE_MAX: usize = 256;
-/// How Qwen cuts text, as GGUF calls it.
+/// GGUF's name for Qwen's pre-tokenizer.
 const CUT: &str = "qwen2";
-/// Tokens of the tokenizer's program behind the ranks.
-const BEHIND: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
-/// So many more have no meaning of their own.
+/// Qwen's special tokens, which follow the ranks.
+const AFTER_RANKS: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+/// Number of reserved tokens that follow them.
 const EXTRAS: u32 = 205;
-/// The one that ends a turn.
+/// The token at the end of a turn.
 const END_OF_TURN: &str = "<|im_end|>";
-/// Prompts where no file has a template.
+/// The special tokens at which generation can end.
+const ENDS: [&str; 2] = ["<|endoftext|>", END_OF_TURN];
+/// The chat template if no file has one.
 pub(crate) const TEMPLATE: &str = "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}\
     {{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}\
     {{ '<|im_start|>' ~ message['role'] ~ '\\n' ~ message['content'] ~ '<|im_end|>\\n' }}{% endfor %}\
     {% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 
-/// Whether bytes are such a file: its first line is base64 and a 0, where a model of sentencepiece begins with the end
-/// of a line.
+/// Whether a file is a rank file: its first line is base64 and a 0. A SentencePiece model starts with a line feed.
 pub(crate) fn is_ranks(file: &[u8]) -> bool {
     let line = file.iter().take(FIRST_LINE_MAX).take_while(|byte| **byte != b'\n').copied().collect::<Vec<u8>>();
     let bytes = line.trim_ascii_end().strip_suffix(b" 0");
     bytes.is_some_and(|bytes| !bytes.is_empty() && STANDARD.decode(bytes).is_ok())
 }
 
-/// Fails if a rank file has the name of another model's, whose added tokens are not known. A file that the user gave is
-/// taken as Qwen's.
+/// Fails if a rank file does not have the name of Qwen's, because its special tokens are unknown. A file that the user
+/// passed is read as Qwen's.
 pub(crate) fn check_name(ranks: &RankFile, files: &TokenizerFiles, path: &Path) -> Result<()> {
     if ranks.name == QWEN || files.is_replaced {
         return Ok(());
@@ -62,27 +64,48 @@ pub(crate) fn check_name(ranks: &RankFile, files: &TokenizerFiles, path: &Path) 
 }
 
 /// Builds the parts of Qwen's vocabulary; `path` is the model that errors name.
-pub(crate) fn qwen_parts(file: &[u8], path: &Path) -> Result<Parts> {
+///
+/// # Errors
+/// The rank file is damaged, or it has more or fewer ranks than `generation_config.json` requires: the ID of the end of
+/// generation is not that of a special token that ends it.
+pub(crate) fn qwen_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> Result<Parts> {
     let mut parts = parts(file, QWEN, CUT, path)?;
-    let first = parts.tokens.len();
-    put_behind_ranks(&mut parts, first, None);
-    Ok(parts)
+    let count = parts.tokens.len();
+    put_after_ranks(&mut parts, count, None);
+    let ends: Vec<u32> =
+        parts.added.iter().filter(|added| ENDS.contains(&added.content.as_str())).map(|added| added.id).collect();
+    let config = files.generation_config.as_ref().filter(|_| !files.is_replaced);
+    let ids = config.and_then(|config| config.get("eos_token_id"));
+    let ids = ids.map_or(&[][..], |ids| ids.as_array().map_or(std::slice::from_ref(ids), Vec::as_slice));
+    let is_end = |id: u64| ends.iter().any(|end| u64::from(*end) == id);
+    match ids.iter().filter_map(Value::as_u64).find(|id| !is_end(*id)) {
+        Some(id) => {
+            let expected = ENDS.iter().zip(&ends).map(|(text, id)| format!("{id} ({text})"));
+            let problem = format!(
+                "expected {}, because {QWEN} has {count} ranks, found {id}",
+                expected.collect::<Vec<_>>().join(" or ")
+            );
+            let help = "the rank file is truncated or belongs to another model; download it again";
+            Err(Error::new(path, problem).at("generation_config.json, eos_token_id").help(help))
+        }
+        None => Ok(parts),
+    }
 }
 
-/// Completes Qwen's vocabulary, whose ranks end before id `first`: puts the tokens of its program behind them, as far
-/// as the model has rows for them and no other token stands there.
-pub(crate) fn put_behind_ranks(parts: &mut Parts, first: usize, vocab_size: Option<usize>) {
+/// Completes Qwen's vocabulary, whose ranks end before ID `first`: adds the special tokens that follow them, if the
+/// model has rows for them and the rows have no other token.
+pub(crate) fn put_after_ranks(parts: &mut Parts, first: usize, vocab_size: Option<usize>) {
     let extras = (0..EXTRAS).map(|number| format!("<|extra_{number}|>"));
-    let behind = BEHIND.iter().map(|text| (*text).to_owned()).chain(extras);
-    let room = vocab_size.unwrap_or(usize::MAX).saturating_sub(first);
-    let tokens = (first..).zip(behind.take(room));
+    let texts = AFTER_RANKS.iter().map(|text| (*text).to_owned()).chain(extras);
+    let rows = vocab_size.unwrap_or(usize::MAX).saturating_sub(first);
+    let tokens = (first..).zip(texts.take(rows));
     put_at(parts, tokens);
     parts.normalizer = Some(Normalizer::NFC);
     let end = parts.added.iter().find(|added| added.content == END_OF_TURN);
     parts.special.end_of_turn = end.map(|added| added.id).or(parts.special.end_of_turn);
 }
 
-/// Puts tokens that steer the model at their ids, but where another token stands already.
+/// Adds control tokens at their IDs, except at IDs that have another token.
 pub(crate) fn put_at(parts: &mut Parts, tokens: impl Iterator<Item = (usize, String)>) {
     for (place, content) in tokens.take_while(|(place, _)| *place < TOKENS_MAX) {
         while parts.tokens.len() <= place {
@@ -96,7 +119,8 @@ pub(crate) fn put_at(parts: &mut Parts, tokens: impl Iterator<Item = (usize, Str
     }
 }
 
-/// The tokens of a file that errors call `place`, cut as GGUF calls `cut`; nothing stands behind the ranks.
+/// The tokens of a rank file, which errors call `place`, without special tokens. `cut` is GGUF's name for the
+/// pre-tokenizer.
 pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<Parts> {
     let tokens: Vec<Token> =
         read(file, place, path)?.iter().map(|bytes| normal(byte_alphabet::encode_bytes(bytes))).collect();
@@ -114,8 +138,8 @@ pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<
         return Err(Error::new(path, problem).at(place).help(DAMAGED));
     }
     let known = pre_tokenizer_names::by_name(cut);
-    // Each token is what merges make of its text, so that words which are tokens need no rule of their own; a cut whose
-    // name says one keeps it.
+    // Merging the text of a token gives that token, so a word that is a token needs no separate rule. A pre-tokenizer
+    // that has the rule keeps it.
     let ignore_merges = known.is_some_and(|known| known.ignore_merges);
     Ok(Parts {
         algorithm: Algorithm::Merges { merges, byte_fallback: false, fuse_unknown: false, ignore_merges },
@@ -131,7 +155,7 @@ pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<
     })
 }
 
-/// How a conversation becomes text for Qwen, where nothing else is its tokenizer.
+/// Qwen's chat template, if the rank file is the only tokenizer file.
 pub(crate) fn qwen_template(files: &TokenizerFiles) -> Option<String> {
     let is_here = files.tiktoken.is_some() && files.tokenizer_json.is_none() && files.tokenizer_model.is_none();
     is_here.then(|| TEMPLATE.to_owned())
@@ -141,7 +165,7 @@ fn normal(text: String) -> Token {
     Token { text, score: 0.0, kind: TokenKind::Normal }
 }
 
-/// The bytes of all tokens, in the order of their ranks, which begin at 0 and leave none out; no two have the same.
+/// The bytes of all tokens by rank. Fails if ranks do not start at 0, if one is missing, or if a token is repeated.
 fn read(file: &[u8], place: &str, path: &Path) -> Result<Vec<Vec<u8>>> {
     let mut tokens: Vec<Vec<u8>> = Vec::new();
     let mut ranks: HashMap<Vec<u8>, usize> = HashMap::new();
@@ -177,14 +201,15 @@ fn read(file: &[u8], place: &str, path: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(tokens)
 }
 
-/// The first byte without a token, of those that UTF-8 has. Text with that byte could not be encoded.
+/// The first byte that occurs in UTF-8 and has no token. Text with that byte could not be encoded.
 fn missing_byte(tokens: &[Token]) -> Option<u8> {
     let texts: HashSet<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
     let mut bytes = (0..=0xF4u8).filter(|byte| !matches!(byte, 0xC0 | 0xC1));
     bytes.find(|byte| !texts.contains(byte_alphabet::encode_bytes(&[*byte]).as_str()))
 }
 
-/// The merges that make the tokens of `ranks`, in their order; and the first one that those before it do not lead to.
+/// The merges that produce the tokens `ranks`, in order; and the text of the first token that the earlier merges do not
+/// reduce to two parts.
 pub(crate) fn merges(tokens: &[Token], ranks: &[u32]) -> (Vec<Merge>, Option<String>) {
     let text = |id: u32| usize::try_from(id).ok().and_then(|id| tokens.get(id)).map_or("", |token| token.text.as_str());
     let bases = tokens.iter().zip(0u32..).filter(|(token, _)| token.text.chars().nth(1).is_none());
@@ -217,6 +242,7 @@ pub(crate) fn merges(tokens: &[Token], ranks: &[u32]) -> (Vec<Merge>, Option<Str
 mod tests {
     use super::*;
     use crate::vocabulary::Vocabulary;
+    use serde_json::json;
     use trueup_formats::gguf::Metadata;
 
     fn file(tokens: &[&[u8]]) -> Vec<u8> {
@@ -224,7 +250,11 @@ mod tests {
         tokens.iter().enumerate().map(line).collect::<String>().into_bytes()
     }
 
-    /// All bytes by their values, then these tokens.
+    fn read_qwen(file: &[u8]) -> Result<Parts> {
+        qwen_parts(file, &TokenizerFiles::default(), Path::new("m"))
+    }
+
+    /// A rank file with all bytes, then these tokens.
     fn after_bytes(tokens: &[&[u8]]) -> Vec<u8> {
         let bytes: Vec<[u8; 1]> = (0..=255u8).map(|byte| [byte]).collect();
         let all: Vec<&[u8]> = bytes.iter().map(|byte| byte.as_slice()).chain(tokens.iter().copied()).collect();
@@ -233,7 +263,7 @@ mod tests {
 
     #[test]
     fn ranks_become_merges() {
-        let parts = qwen_parts(&after_bytes(&[b"ab", b"abab"]), Path::new("m")).expect("a vocabulary");
+        let parts = read_qwen(&after_bytes(&[b"ab", b"abab"])).expect("a vocabulary");
         let Algorithm::Merges { merges, .. } = &parts.algorithm else { panic!("{:?}", parts.algorithm) };
         let merged: Vec<[u32; 3]> = merges.iter().map(|merge| [merge.left, merge.right, merge.result]).collect();
         assert_eq!(merged, [[97, 98, 256], [256, 256, 257]]);
@@ -243,16 +273,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_ranks_is_told_from_sentencepiece() {
+    fn rank_files_are_recognized() {
         assert!(is_ranks(b"IQ== 0\nIg== 1\n") && is_ranks(b"IQ== 0\r\n"));
         let others: [&[u8]; 6] = [b"", b" 0\n", b"\n\x0e\n\x05<unk>", b"IQ== 1\n", b"!! 0\n", &[b'A'; 300]];
         assert!(others.iter().all(|file| !is_ranks(file)));
     }
 
-    /// GGUF wants merges of such a vocabulary, and there are none.
+    /// GGUF requires merges for such a vocabulary, and a vocabulary that only decodes has none.
     #[test]
-    fn what_only_decodes_is_written_so_that_it_is_read() {
-        let mut parts = qwen_parts(&after_bytes(&[b"ab"]), Path::new("m")).expect("a vocabulary");
+    fn vocabularies_that_only_decode_are_written_and_read() {
+        let mut parts = read_qwen(&after_bytes(&[b"ab"])).expect("a vocabulary");
         parts.algorithm = Algorithm::DecodeOnly { reason: "no order".to_owned() };
         let mut metadata = Metadata::default();
         Vocabulary::new(parts, Path::new("m")).and_then(|own| own.write_metadata(&mut metadata)).expect("keys");
@@ -261,8 +291,27 @@ mod tests {
     }
 
     #[test]
-    fn lies_are_told() {
-        let said = |file: &[u8]| qwen_parts(file, Path::new("m")).map(drop).expect_err("a fault").to_string();
+    fn ends_of_generation_are_special_tokens() {
+        let read = |eos: Value| {
+            let generation_config = json!({"eos_token_id": eos}).as_object().cloned();
+            let files = TokenizerFiles { generation_config, ..TokenizerFiles::default() };
+            qwen_parts(&after_bytes(&[b"ab"]), &files, Path::new("m")).map(drop)
+        };
+        for eos in [json!(257), json!([259, 257]), json!([]), json!(null)] {
+            read(eos.clone()).unwrap_or_else(|error| panic!("{eos}: {error}"));
+        }
+        for (eos, found) in [(json!(256), 256), (json!(258), 258), (json!([257, 4000]), 4000)] {
+            let error = read(eos).expect_err("a fault").to_string();
+            let expected = format!(
+                "expected 257 (<|endoftext|>) or 259 (<|im_end|>), because qwen.tiktoken has 257 ranks, found {found}"
+            );
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn faults_are_reported() {
+        let said = |file: &[u8]| read_qwen(file).map(drop).expect_err("a fault").to_string();
         assert!(said(b"\n").contains("qwen.tiktoken: expected base64 text and a rank on each line, found no line"));
         assert!(said(&file(&[b"a", b"b"])).contains("a token for each byte of UTF-8, found none for 0x00"));
         assert!(said(b"YQ==\n").contains("expected base64 text and a rank"), "{}", said(b"YQ==\n"));

@@ -78,7 +78,7 @@ impl Vocabulary {
             chatglm1::parts(bytes, files, model.vocab_size, path)?
         } else if let Some(ranks) = &files.tiktoken {
             ranked::check_name(ranks, files, path)?;
-            ranked::qwen_parts(&ranks.bytes, path)?
+            ranked::qwen_parts(&ranks.bytes, files, path)?
         } else if let Some(two_files) = two_files {
             from_vocab_json(two_files, files, model, path, &mut names, &mut notes.conflicts)?
         } else if let Some(bytes) = &files.vocab_txt {
@@ -216,11 +216,12 @@ fn from_tokenizer_json(
     path: &Path,
     notes: &mut Notes,
 ) -> Result<Parts> {
-    let tokenizer_json::Read { mut parts, beyond } = {
+    let tokenizer_json::Read { mut parts, beyond, conflict } = {
         let file = files.replacement.as_deref().unwrap_or(path);
         tokenizer_json::read(bytes, model.vocab_size, file, &mut notes.others)?
     };
     let notes = &mut notes.conflicts;
+    notes.extend(conflict);
     if let Some((text, id, other)) = files.vocab_json.as_deref().and_then(|bytes| first_difference(bytes, &parts)) {
         let other = other.map_or_else(|| "none".to_owned(), |other| other.to_string());
         notes.push(format!(
@@ -273,7 +274,8 @@ fn from_vocab_json<'f>(
 ) -> Result<Parts> {
     let class = vocab_json::class(files, model, path, notes)?;
     *names = SpecialNames::of(files).with_defaults(class.defaults);
-    let tokenizer_json::Read { mut parts, beyond } = vocab_json::read(two_files, class, files, model.vocab_size, path)?;
+    let tokenizer_json::Read { mut parts, beyond, .. } =
+        vocab_json::read(two_files, class, files, model.vocab_size, path)?;
     let target = Target {
         file: vocab_json::VOCABULARY,
         vocab_size: model.vocab_size,
@@ -297,7 +299,7 @@ fn from_vocab_txt<'f>(
     notes: &mut Vec<String>,
 ) -> Result<Parts> {
     *names = SpecialNames::of(files).with_defaults(vocab_txt::DEFAULTS);
-    let tokenizer_json::Read { mut parts, beyond } = vocab_txt::read(bytes, files, model.vocab_size, path)?;
+    let tokenizer_json::Read { mut parts, beyond, .. } = vocab_txt::read(bytes, files, model.vocab_size, path)?;
     let target = Target {
         file: vocab_txt::VOCABULARY,
         vocab_size: model.vocab_size,
@@ -338,9 +340,9 @@ fn from_tokenizer_model(
         by_text: false,
     };
     if chatglm::is_here(files) {
-        // Its program knows more tokens, and names them itself.
+        // The tokenizer's Python code defines more tokens and all roles.
         let mut listed = if files.is_replaced { Listed::none() } else { Listed::read(files) };
-        listed.tokens.extend(chatglm::behind(parts.tokens.len(), &listed.tokens));
+        listed.tokens.extend(chatglm::after_pieces(parts.tokens.len(), &listed.tokens));
         merge(&mut parts, listed, (files, &SpecialNames::none()), target, &mut notes.conflicts)?;
     } else if sentinels::is_here(files, model) {
         let (mut listed, names) = match files.is_replaced {

@@ -12,16 +12,15 @@
 use crate::decoder::{Continuation, Decoder, DecoderJson};
 use crate::json_components::{ModelKind, Outline, Section, UnknownKeys, check};
 use crate::normalizer::Normalizer;
+use crate::placement::{Entries, Placed, mark_kinds, place_tokens};
 use crate::pre_tokenizer::{self, PreTokenizer};
 use crate::unigram::UnigramRule;
-use crate::vocabulary::{
-    AddedToken, Algorithm, Merge, Parts, Special, Token, TokenKind, byte_of, ids_max, padding_token, resolve_merges,
-};
+use crate::vocabulary::{AddedToken, Algorithm, Merge, Parts, Special, Token, TokenKind, resolve_merges};
 use crate::word_piece::{CHARS_DEFAULT, CHARS_MAX, CONTINUATION};
 use serde::de::{self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::error::Category;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use trueup_formats::{Error, Result, json, quote};
@@ -59,6 +58,8 @@ pub(crate) struct Read {
     pub parts: Parts,
     /// Added tokens that no row of the embedding has, with their ids. They are not in the vocabulary.
     pub beyond: Vec<(u32, String)>,
+    /// A note about tokens to which the file gives several IDs.
+    pub conflict: Option<String>,
 }
 
 #[derive(serde::Deserialize)]
@@ -179,9 +180,8 @@ impl<'de> Deserialize<'de> for MergeJson {
                 }
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<MergeJson, A::Error> {
-                let (Some(left), Some(right)) = (list.next_element()?, list.next_element()?) else {
-                    return Err(de::Error::invalid_length(0, &self));
-                };
+                let Some(left) = list.next_element()? else { return Err(de::Error::invalid_length(0, &self)) };
+                let Some(right) = list.next_element()? else { return Err(de::Error::invalid_length(1, &self)) };
                 match list.next_element::<IgnoredAny>()? {
                     None => Ok(MergeJson(left, right)),
                     Some(_) => Err(de::Error::invalid_length(3, &self)),
@@ -210,8 +210,10 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
     let (vocab, scores) =
         entries(model.vocab, is_unigram).map_err(|problem| error("model.vocab", problem.to_owned()).help(DAMAGED))?;
     let byte_level = pre_tokenizer::is_byte_level(components.pre_tokenizer.as_ref());
-    let Placed { mut tokens, added, beyond } = place_tokens(vocab, file.added_tokens, vocab_size)
+    let placed = place_tokens(vocab, file.added_tokens, vocab_size)
         .map_err(|problem| error("model.vocab", problem).help("pass the tokenizer of this model with --tokenizer"))?;
+    let conflict = placed.conflict();
+    let Placed { mut tokens, added, beyond, .. } = placed;
     mark_kinds(&mut tokens, &added, model.byte_fallback);
     let pairs = model.merges.as_deref().unwrap_or_default();
     let merges = resolve_merges(&tokens, pairs.iter().map(|pair| (pair.0.as_str(), pair.1.as_str())))
@@ -220,6 +222,7 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
         ModelKind::Unigram => {
             unknown_id(model.unk_id, scores.len()).map_err(|problem| error("model.unk_id", problem))?
         }
+        // Without this token, only texts with unknown words are refused, as in the tokenizers library.
         ModelKind::WordPiece => unknown_token(model.unk_token.as_deref().or(Some("[UNK]")), &tokens).unwrap_or(None),
         ModelKind::Merges => {
             unknown_token(model.unk_token.as_deref(), &tokens).map_err(|problem| error("model.unk_token", problem))?
@@ -252,7 +255,7 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
     let special = Special { unknown, ..Special::default() };
     let parts =
         components.parts(tokens, added, algorithm, special).map_err(|(place, problem)| error(place, problem))?;
-    Ok(Read { parts, beyond })
+    Ok(Read { parts, beyond, conflict })
 }
 
 /// The error for a file that is damaged, or that is not a tokenizer.json.
@@ -396,9 +399,6 @@ fn model_kind(model: &ModelJson) -> std::result::Result<ModelKind, String> {
     Ok(ModelKind::Merges)
 }
 
-/// Tokens with ids.
-type Entries = Vec<(String, u32)>;
-
 /// Tokens with their ids, and scores by id where the model has them.
 fn entries(vocab: Option<VocabJson>, is_unigram: bool) -> std::result::Result<(Entries, Vec<f64>), &'static str> {
     match (vocab, is_unigram) {
@@ -429,92 +429,6 @@ fn unknown_id(id: Option<u32>, count: usize) -> std::result::Result<Option<u32>,
 #[allow(clippy::as_conversions)]
 fn rounded(score: f64) -> f32 {
     score as f32
-}
-
-/// Tokens at their ids.
-struct Placed {
-    tokens: Vec<Token>,
-    added: Vec<AddedToken>,
-    /// Added tokens that no row of the embedding has.
-    beyond: Vec<(u32, String)>,
-}
-
-/// Puts every token at its id, added tokens too; ids without a token get padding. An added token whose text is in the
-/// vocabulary has the id it has there. An added token without a row in the embedding is left out.
-fn place_tokens(
-    vocab: Entries,
-    added: Vec<AddedToken>,
-    vocab_size: Option<usize>,
-) -> std::result::Result<Placed, String> {
-    let ids_max = ids_max(vocab_size, vocab.len().saturating_add(added.len()));
-    let is_beyond = |id: u32| vocab_size.is_some() && usize::try_from(id).map_or(true, |id| id >= ids_max);
-    let added_texts: HashSet<&str> = added.iter().map(|token| token.content.as_str()).collect();
-    let mut texts: Vec<Option<String>> = Vec::new();
-    let mut ids: HashMap<String, u32> = HashMap::with_capacity(vocab.len());
-    let mut beyond = Vec::new();
-    for (text, id) in vocab {
-        if let Some(other) = ids.insert(text.clone(), id) {
-            return Err(format!("expected each token once, found \"{}\" with the IDs {other} and {id}", quote(&text)));
-        }
-        if !is_beyond(id) || !added_texts.contains(text.as_str()) {
-            place(&mut texts, text, id, ids_max)?;
-        }
-    }
-    let mut placed = Vec::with_capacity(added.len());
-    for mut token in added {
-        if token.content.is_empty() {
-            return Err(format!("expected text for the added token {}, found none", token.id));
-        }
-        let known = ids.get(&token.content).copied();
-        token.id = known.unwrap_or(token.id);
-        if is_beyond(token.id) {
-            beyond.push((token.id, token.content));
-            continue;
-        }
-        if known.is_none() {
-            place(&mut texts, token.content.clone(), token.id, ids_max)?;
-            ids.insert(token.content.clone(), token.id);
-        }
-        placed.push(token);
-    }
-    placed.sort_by_key(|token| token.id);
-    placed.dedup_by_key(|token| token.id);
-    let tokens = texts.into_iter().enumerate().map(|(id, text)| match text {
-        Some(text) => Token { text, score: 0.0, kind: TokenKind::Normal },
-        None => padding_token(id),
-    });
-    Ok(Placed { tokens: tokens.collect(), added: placed, beyond })
-}
-
-fn place(texts: &mut Vec<Option<String>>, text: String, id: u32, ids_max: usize) -> std::result::Result<(), String> {
-    let index = usize::try_from(id).unwrap_or(usize::MAX);
-    if index >= ids_max {
-        return Err(format!("expected IDs below {ids_max}, found {id} for the token \"{}\"", quote(&text)));
-    }
-    if texts.len() <= index {
-        texts.resize(index.saturating_add(1), None);
-    }
-    let Some(slot) = texts.get_mut(index) else { return Ok(()) };
-    match slot {
-        Some(other) => {
-            Err(format!("expected one token with ID {id}, found \"{}\" and \"{}\"", quote(other), quote(&text)))
-        }
-        None => {
-            *slot = Some(text);
-            Ok(())
-        }
-    }
-}
-
-fn mark_kinds(tokens: &mut [Token], added: &[AddedToken], byte_fallback: bool) {
-    for token in tokens.iter_mut().filter(|token| byte_fallback && byte_of(&token.text).is_some()) {
-        token.kind = TokenKind::Byte;
-    }
-    for added in added {
-        if let Some(token) = usize::try_from(added.id).ok().and_then(|id| tokens.get_mut(id)) {
-            token.kind = if added.special { TokenKind::Control } else { TokenKind::UserDefined };
-        }
-    }
 }
 
 fn unknown_token(text: Option<&str>, tokens: &[Token]) -> std::result::Result<Option<u32>, String> {

@@ -106,11 +106,11 @@ pub(crate) fn read(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usiz
         // The tokens are set below.
         "model": {"type": "WordPiece", "vocab": {UNKNOWN: 0}},
     });
-    let Read { mut parts, beyond } =
+    let Read { mut parts, beyond, conflict } =
         tokenizer_json::read(file.to_string().as_bytes(), vocab_size, path, &mut Vec::new())?;
     parts.special.unknown = (0u32..).zip(&tokens).find(|(_, token)| token.text == UNKNOWN).map(|(id, _)| id);
     parts.tokens = tokens;
-    Ok(Read { parts, beyond })
+    Ok(Read { parts, beyond, conflict })
 }
 
 /// The tokens, one for each line. A file with more lines than the embedding has rows is refused before any is stored.

@@ -23,6 +23,7 @@ pub(super) const RULES: &[&Rule] = &[
     &TOKEN_TYPE,
     &SCORE,
     &TOKEN_REPEATED,
+    &TOKEN_EMPTY,
     &MERGE,
 ];
 
@@ -80,6 +81,11 @@ static TOKEN_REPEATED: Rule = Rule::warning(
     "text is always encoded with one of them; the model may have been trained with the other",
     "compare the vocabulary with that of the original model",
 );
+static TOKEN_EMPTY: Rule = Rule::note(
+    "token-empty",
+    "text is never encoded with this token, and programs decode it differently",
+    "compare the vocabulary with that of the original model",
+);
 static MERGE: Rule = Rule::error(
     "merge-unknown",
     "the pair is never merged: text gets other tokens than in training",
@@ -101,7 +107,7 @@ pub(super) fn look(patient: &Patient, findings: &mut Findings) {
         look_at_lists(patient, metadata, findings);
         look_at_merges(patient, metadata, findings);
     }
-    look_at_repeated(patient, findings);
+    look_at_texts(patient, findings);
     look_at_padding(patient, findings);
     let vocabulary = match (&patient.vocabulary, &patient.tokenizer) {
         (None, _) if patient.is_tokenizer_unread() => return,
@@ -172,12 +178,18 @@ fn look_at_lists(patient: &Patient, metadata: &Metadata, findings: &mut Findings
     }
 }
 
-/// Texts that several tokens have, but for those that stand for nothing.
-fn look_at_repeated(patient: &Patient, findings: &mut Findings) {
+/// Texts that several tokens have, and tokens without text, except unused tokens.
+fn look_at_texts(patient: &Patient, findings: &mut Findings) {
     let Some(vocabulary) = patient.valid_vocabulary() else { return };
     let mut seen: HashMap<&str, usize> = HashMap::new();
     let key = if patient.metadata().is_some() { TOKENS } else { "vocabulary" };
-    for (id, token) in vocabulary.tokens().iter().enumerate().filter(|(_, token)| token.kind != TokenKind::Unused) {
+    let used = || vocabulary.tokens().iter().enumerate().filter(|(_, token)| token.kind != TokenKind::Unused);
+    let mut empty = used().filter(|(_, token)| token.text.is_empty()).map(|(id, _)| id as u64);
+    if let Some(first) = empty.next() {
+        let place = Place::file(&patient.path).key(key).element(vec![first]);
+        findings.add_many(&TOKEN_EMPTY, place, format!("token {first} is empty"), empty.count() as u64);
+    }
+    for (id, token) in used().filter(|(_, token)| !token.text.is_empty()) {
         if let Some(first) = seen.insert(&token.text, id) {
             let problem = format!("token {id} is \"{}\", the same as token {first}", quote(&token.text));
             findings.add(&TOKEN_REPEATED, Place::file(&patient.path).key(key).element(vec![id as u64]), problem);

@@ -175,6 +175,9 @@ fn conflicts_are_noted_by_token_and_file() {
         ("prefix-space-absent", &["add_prefix_space is false in tokenizer_config.json"]),
         ("beyond-embedding", &["omitted because the embedding has only 404 rows", "\"[X]\""]),
         ("class-config-class", &["no file gives an id to the special token \"<|endoftext|>\""]),
+        ("decoder-repeats", &["tokenizer_config.json gives tokens a second ID", "\"[ASK]\" (404, used: 403)"]),
+        ("pieces-decoder-repeats", &["tokenizer_config.json gives tokens a second ID", "\"[ASK]\" (419, used: 418)"]),
+        ("list-repeats", &["added tokens a second ID", "\"[ASK]\" (404, used: 403), \"[/INST]\" (405, used: 401)"]),
         ("metaspace-legacy", &[]),
     ];
     for (name, words) in table {

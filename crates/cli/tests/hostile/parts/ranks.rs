@@ -150,7 +150,22 @@ const FOLDERS: &[Row] = &[
         Json(CONFIG, "/chat_template", "7"),
         "chat_template: expected a string, a list of objects with string fields",
     ),
-    (QWEN, File(GENERATION, r#"{"eos_token_id": 592}"#), "eos_token_id: expected a token ID from 0 to 591, found 592"),
+    (
+        QWEN,
+        Cut(RANKS, 3501),
+        "expected 379 (<|endoftext|>) or 381 (<|im_end|>), because qwen.tiktoken has 379 ranks, found 380",
+    ),
+    (
+        QWEN,
+        Line(RANKS, 381, "IG5k 380"),
+        "expected 381 (<|endoftext|>) or 383 (<|im_end|>), because qwen.tiktoken has 381 ranks",
+    ),
+    (
+        QWEN,
+        File(GENERATION, r#"{"eos_token_id": 592}"#),
+        "generation_config.json, eos_token_id: expected 380 (<|endoftext|>)",
+    ),
+    (QWEN, File(GENERATION, r#"{"eos_token_id": [380, 381]}"#), "because qwen.tiktoken has 380 ranks, found 381"),
     (QWEN, File(GENERATION, r#"{"eos_token_id": -2}"#), "eos_token_id in generation_config.json: expected a token ID"),
     (QWEN, File(GENERATION, r#"{"eos_token_id": "<|endoftext|>"}"#), "expected a token ID, found \"<|endoftext|>\""),
     (QWEN, File(GENERATION, "[]"), "generation_config.json: expected a JSON object, found an array"),
@@ -162,6 +177,16 @@ const FOLDERS: &[Row] = &[
     ),
     (GLM4, Cut(MODEL, 2000), "tokenizer.model, token 234: expected base64 text and a rank, found "),
     (GLM4, Cut(MODEL, 2005), "tokenizer.model: expected a token for each byte of UTF-8, found none for 0x"),
+    (
+        GLM4,
+        Cut(MODEL, 3553),
+        "expected 384 ranks, because the first listed special token, \"<|endoftext|>\", has ID 384, found 383",
+    ),
+    (
+        GLM4,
+        Cut(MODEL, 2194),
+        "expected 384 ranks, because the first listed special token, \"<|endoftext|>\", has ID 384, found 256",
+    ),
     (
         GLM4,
         Line(MODEL, 1, "IQ== 1"),

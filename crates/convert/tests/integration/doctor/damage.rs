@@ -155,6 +155,7 @@ pub const CASES: &[Case] = &[
     case("token-type-unknown", &["tokenizer.ggml.token_type", "99", "element [0]"], gguf_files::types_of_99),
     case("score-not-finite", &["tokenizer.ggml.scores", "NaN", "element [300]"], gguf_files::score),
     case("token-repeated", &["tokenizer.ggml.tokens", "token 301", "token 300"], gguf_files::token_repeated),
+    case("token-empty", &["tokenizer.ggml.tokens", "token 300 is empty"], gguf_files::tokens_empty),
     case("merge-unknown", &["tokenizer.ggml.merges", "zzz"], gguf_files::merge),
     case("role-outside-vocabulary", &["tokenizer.ggml.eos_token_id", "400"], gguf_files::end_outside),
     case("role-outside-vocabulary", &["generation_config.json", "pad_token_id", "7000"], folders::padding_outside),

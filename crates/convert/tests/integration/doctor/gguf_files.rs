@@ -412,12 +412,21 @@ pub fn default_pre(scratch: &Scratch) -> PathBuf {
 }
 
 pub fn token_repeated(scratch: &Scratch) -> PathBuf {
+    with_tokens(scratch, |tokens| tokens[301] = tokens[300].clone())
+}
+
+pub fn tokens_empty(scratch: &Scratch) -> PathBuf {
+    with_tokens(scratch, |tokens| tokens[300..303].iter_mut().for_each(String::clear))
+}
+
+/// A model with other tokens, and without merges.
+fn with_tokens(scratch: &Scratch, change: impl FnOnce(&mut [String])) -> PathBuf {
     let path = scratch.fixture("qwen2");
     let mut tokens = {
         let model = Gguf::open(&path).expect("a model");
         model.metadata().strings("tokenizer.ggml.tokens").expect("tokens").to_vec()
     };
-    tokens[301] = tokens[300].clone();
+    change(&mut tokens);
     let items: Vec<u8> = tokens.iter().flat_map(|token| string(token.as_bytes())).collect();
     rewrite(&path, |g| {
         g.set("tokenizer.ggml.tokens", ARRAY, &array(STRING, tokens.len() as u64, &items));
