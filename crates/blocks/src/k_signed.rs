@@ -5,8 +5,8 @@ use crate::decoder::K_LEN;
 use crate::f16;
 use crate::k_lanes::{self, BLOCKS_MAX, Batch, BatchImportance, Importance};
 use crate::parts::multiples;
-use crate::search::lanes::{self, Columns, LANES_MAX, Lanes, Unsettled};
-use crate::search::{nearest, nearest_quotients, peak, squares, sum_of_squares};
+use crate::search::lanes::{self, Columns, LANES_MAX, Lanes, Swept};
+use crate::search::{descent, nearest, nearest_quotients, peak, squares, sum_of_squares};
 
 /// Groups of a block.
 pub(crate) const GROUPS: usize = 16;
@@ -27,13 +27,12 @@ pub(crate) trait Format<const BYTES: usize> {
     /// How much the error of each weight counts when importance is given.
     fn counts(weights: &[f32; GROUP], importance: &[f32; GROUP], square_sum: f32) -> [f32; GROUP];
 
-    /// [`Format::search`] of several groups: the scales. Groups that need more sweeps are added to `unsettled`.
+    /// [`Format::search`] of several groups, with at most `sweeps` sweeps over the codes.
     fn search_lanes<V: Lanes>(
-        batches: &[Batch<GROUP>; VECTORS],
+        sweeps: usize,
         weights: [&Columns<V, GROUP>; VECTORS],
         counts: [&Columns<V, GROUP>; VECTORS],
-        unsettled: &mut Unsettled<GROUP, GROUPS_OF_BATCH>,
-    ) -> [V; VECTORS];
+    ) -> Swept<V, VECTORS>;
 
     /// [`Format::search_weighted`] of several groups: the scales.
     #[inline(always)]
@@ -79,8 +78,6 @@ pub(crate) trait Format<const BYTES: usize> {
 pub(crate) const VECTORS: usize = 4;
 /// Blocks per batch in [`encode_lanes`].
 const BATCH_BLOCKS: usize = 16;
-/// Groups per batch in [`encode_lanes`].
-pub(crate) const GROUPS_OF_BATCH: usize = BATCH_BLOCKS * GROUPS;
 
 /// What the search finds in a block.
 #[derive(Clone, Copy)]
@@ -135,16 +132,17 @@ pub(crate) fn encode_weighted<F: Format<BYTES>, const BYTES: usize>(
 #[inline(always)]
 pub(crate) fn encode_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize>(weights: &[f32], bytes: &mut [u8]) {
     let (sources, blocks) = whole_blocks(weights.as_chunks::<K_LEN>(), bytes.as_chunks_mut::<BYTES>());
-    let mut unsettled = Unsettled::new();
     for (weights, blocks) in sources.chunks(BATCH_BLOCKS).zip(blocks.chunks_mut(BATCH_BLOCKS)) {
-        let mut found = [Found::NOTHING; BATCH_BLOCKS];
+        let (mut found, mut unsettled) = ([Found::NOTHING; BATCH_BLOCKS], Unsettled::default());
         for batches in Batch::all::<V, VECTORS, GROUPS, GROUP>(weights) {
-            let squares = |_: &Batch<'_, GROUP>, columns: &Columns<V, GROUP>, counts: &mut Columns<V, GROUP>| {
-                lanes::write_squares(columns, counts);
-            };
-            search_lanes::<F, V, BYTES>(&batches, squares, Some(&mut unsettled), &mut found);
+            let swept = search_lanes::<F, V, BYTES, false>(
+                &batches,
+                |_, columns, counts| lanes::write_squares(columns, counts),
+                &mut found,
+            );
+            unsettled.add(&batches, &swept.changes);
         }
-        unsettled.settle::<V, VECTORS>(F::LEVELS, |group, scale| found[group / GROUPS].scales[group % GROUPS] = scale);
+        search_unsettled::<F, V, BYTES>(weights.as_flattened(), &unsettled, &mut found);
         let peaks = peaks_lanes::<V>(&found);
         for ((weights, (found, peak)), block) in weights.iter().zip(found.iter().zip(peaks)).zip(blocks) {
             write_lanes::<F, BYTES>(F::header(found, peak), weights, block, |_, weights| {
@@ -163,7 +161,8 @@ fn peaks_lanes<V: Lanes>(found: &[Found; BATCH_BLOCKS]) -> [f32; BATCH_BLOCKS] {
         for (scales, found) in scales.iter_mut().zip(found) {
             *scales = found.scales;
         }
-        lanes::peak(&lanes::columns::<V, GROUPS>(&scales[..V::LANES])).write(peaks);
+        let found = lanes::peak(&lanes::columns::<V, GROUPS>(&scales[..V::LANES]));
+        peaks.copy_from_slice(&found.store()[..V::LANES]);
     }
     peaks
 }
@@ -183,7 +182,7 @@ pub(crate) fn encode_weighted_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usi
             let counts = |batch: &Batch<'_, GROUP>, columns: &Columns<V, GROUP>, counts: &mut Columns<V, GROUP>| {
                 *counts = F::counts_lanes::<V>(&importance, batch, columns);
             };
-            search_lanes::<F, V, BYTES>(&batches, counts, None, &mut found);
+            search_lanes::<F, V, BYTES, true>(&batches, counts, &mut found);
         }
         let headers = F::weighted_headers_lanes::<V>(&found[..weights.len()]);
         for (number, ((weights, header), block)) in weights.iter().zip(headers).zip(blocks).enumerate() {
@@ -226,17 +225,42 @@ fn codes_of_group(
     codes
 }
 
-/// Searches the groups of batches, and stores what is found in their blocks. Without importance, the groups that need
-/// more sweeps are added to `unsettled`.
+/// Indices of the groups that had not settled after the first sweep.
+struct Unsettled {
+    groups: [u16; BATCH_BLOCKS * GROUPS],
+    count: usize,
+}
+
+impl Default for Unsettled {
+    #[inline(always)]
+    fn default() -> Unsettled {
+        Unsettled { groups: [0; BATCH_BLOCKS * GROUPS], count: 0 }
+    }
+}
+
+impl Unsettled {
+    /// Adds the groups of batches whose codes the sweep changed.
+    #[inline(always)]
+    fn add<V: Lanes>(&mut self, batches: &[Batch<GROUP>; VECTORS], changes: &[V; VECTORS]) {
+        for (batch, changes) in batches.iter().zip(changes) {
+            let changes = changes.store();
+            for (group, change) in (batch.first..).zip(&changes[..batch.groups.len()]) {
+                self.groups[self.count] = group as u16;
+                self.count += usize::from(*change > 0.0);
+            }
+        }
+    }
+}
+
+/// Searches the groups of batches with one sweep, and stores what is found in their blocks.
 ///
 /// The search is not an argument, because a large function is not inlined if it is called through one.
 #[inline(always)]
-fn search_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize>(
+fn search_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize, const IS_WEIGHTED: bool>(
     batches: &[Batch<GROUP>; VECTORS],
     counts: impl Fn(&Batch<GROUP>, &Columns<V, GROUP>, &mut Columns<V, GROUP>),
-    unsettled: Option<&mut Unsettled<GROUP, GROUPS_OF_BATCH>>,
     found: &mut [Found],
-) {
+) -> Swept<V, VECTORS> {
     let mut columns = [[V::splat(0.0); GROUP]; VECTORS];
     let mut columns_counts = [[V::splat(0.0); GROUP]; VECTORS];
     for ((batch, columns), of_columns) in batches.iter().zip(&mut columns).zip(&mut columns_counts) {
@@ -244,15 +268,48 @@ fn search_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize>(
         counts(batch, columns, of_columns);
     }
     let (weights, counts) = (columns.each_ref(), columns_counts.each_ref());
-    let scales = match unsettled {
-        Some(unsettled) => F::search_lanes(batches, weights, counts, unsettled),
-        None => F::search_weighted_lanes(weights, counts),
+    let swept = if IS_WEIGHTED {
+        Swept { scales: F::search_weighted_lanes(weights, counts), changes: [V::splat(0.0); VECTORS] }
+    } else {
+        F::search_lanes(1, weights, counts)
     };
     for (n, (batch, counts)) in batches.iter().zip(&columns_counts).enumerate() {
-        let (sums, scales) = (lanes::sum(counts).store(), scales[n].store());
+        let (sums, scales) = (lanes::sum(counts).store(), swept.scales[n].store());
         for (lane, (block, group)) in batch.places::<GROUPS>().enumerate() {
             found[block].scales[group] = scales[lane];
             found[block].counts[group] = sums[lane];
+        }
+    }
+    swept
+}
+
+/// Repeats the search, with all sweeps, for the groups that had not settled after one sweep. Packing them together
+/// keeps settled groups from occupying lanes.
+#[inline(always)]
+fn search_unsettled<F: Format<BYTES>, V: Lanes, const BYTES: usize>(
+    weights: &[f32],
+    unsettled: &Unsettled,
+    found: &mut [Found],
+) {
+    let groups = weights.as_chunks::<GROUP>().0;
+    for numbers in unsettled.groups[..unsettled.count].chunks(VECTORS * V::LANES) {
+        let mut rows = [[0.0; GROUP]; VECTORS * LANES_MAX];
+        for (row, number) in rows.iter_mut().zip(numbers) {
+            *row = groups[usize::from(*number)];
+        }
+        let mut columns = [[V::splat(0.0); GROUP]; VECTORS];
+        let mut counts = [[V::splat(0.0); GROUP]; VECTORS];
+        for (n, rows) in rows[..numbers.len()].chunks(V::LANES).enumerate() {
+            lanes::read_columns(rows, &mut columns[n]);
+            lanes::write_squares(&columns[n], &mut counts[n]);
+        }
+        let swept = F::search_lanes(descent::SWEEPS, columns.each_ref(), counts.each_ref());
+        for (n, numbers) in numbers.chunks(V::LANES).enumerate() {
+            let scales = swept.scales[n].store();
+            for (lane, number) in numbers.iter().enumerate() {
+                let (block, group) = (usize::from(*number) / GROUPS, usize::from(*number) % GROUPS);
+                found[block].scales[group] = scales[lane];
+            }
         }
     }
 }

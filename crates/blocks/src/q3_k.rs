@@ -14,10 +14,10 @@ use crate::decoder::K_LEN;
 #[cfg(test)]
 use crate::decoder::{Term, two_bits};
 use crate::k_lanes::{BLOCKS_MAX, Batch, BatchImportance};
-use crate::k_signed::{self, Format, Found, GROUP, GROUPS, GROUPS_OF_BATCH, Header, VECTORS};
+use crate::k_signed::{self, Format, Found, GROUP, GROUPS, Header, VECTORS};
 use crate::packing::{pack_single_bits, pack_two_bits};
 use crate::parts::{self, Parts, all_two_bits, multiples, put_single_bits, sixteen_steps};
-use crate::search::lanes::{self, Columns, LANE_NUMBERS, Lanes, Unsettled};
+use crate::search::lanes::{self, Columns, Lanes, Swept};
 use crate::search::{descent, importance_of, nearest, signed};
 use crate::{Block, DType, f16};
 
@@ -128,19 +128,11 @@ impl Format<BYTES> for Q3K {
 
     #[inline(always)]
     fn search_lanes<V: Lanes>(
-        batches: &[Batch<GROUP>; VECTORS],
+        sweeps: usize,
         weights: [&Columns<V, GROUP>; VECTORS],
         counts: [&Columns<V, GROUP>; VECTORS],
-        unsettled: &mut Unsettled<GROUP, GROUPS_OF_BATCH>,
-    ) -> [V; VECTORS] {
-        let groups = lanes::descent(LEVELS, weights, counts);
-        let mut scales = [V::splat(0.0); VECTORS];
-        for (n, batch) in batches.iter().enumerate() {
-            scales[n] = groups[n].scale();
-            let numbers = V::splat(batch.first as f32) + V::load(&LANE_NUMBERS);
-            unsettled.add(batch.groups.len(), numbers, weights[n], &groups[n]);
-        }
-        scales
+    ) -> Swept<V, VECTORS> {
+        lanes::descent(LEVELS, sweeps, weights, counts)
     }
 
     #[inline(always)]

@@ -14,10 +14,10 @@ use crate::decoder::K_LEN;
 #[cfg(test)]
 use crate::decoder::{Term, two_bits};
 use crate::k_lanes::{Batch, BatchImportance};
-use crate::k_signed::{self, Format, Found, GROUP, GROUPS_OF_BATCH, Header, VECTORS};
+use crate::k_signed::{self, Format, Found, GROUP, Header, VECTORS};
 use crate::packing::{pack_nibbles, pack_two_bits};
 use crate::parts::{self, Parts, all_nibbles, all_two_bits, multiples};
-use crate::search::lanes::{Columns, Lanes, Unsettled};
+use crate::search::lanes::{Columns, Lanes, Swept};
 use crate::search::{TINY, nearest, peak, signed};
 use crate::{Block, DType, f16};
 
@@ -113,12 +113,11 @@ impl Format<BYTES> for Q6K {
 
     #[inline(always)]
     fn search_lanes<V: Lanes>(
-        _: &[Batch<GROUP>; VECTORS],
+        _: usize,
         weights: [&Columns<V, GROUP>; VECTORS],
         counts: [&Columns<V, GROUP>; VECTORS],
-        _: &mut Unsettled<GROUP, GROUPS_OF_BATCH>,
-    ) -> [V; VECTORS] {
-        Self::search_weighted_lanes(weights, counts)
+    ) -> Swept<V, VECTORS> {
+        Swept { scales: Self::search_weighted_lanes(weights, counts), changes: [V::splat(0.0); VECTORS] }
     }
 
     #[inline(always)]

@@ -33,7 +33,6 @@ operators! {
 impl Lanes for Avx2 {
     const LANES: usize = 8;
     type Mask = __m256;
-    type Order = __m256i;
 
     #[inline(always)]
     fn splat(number: f32) -> Avx2 {
@@ -54,13 +53,6 @@ impl Lanes for Avx2 {
         // SAFETY: the type is used only where AVX2 was found; the array holds the 32 bytes that are written.
         unsafe { _mm256_storeu_ps(numbers.as_mut_ptr(), self.0) }
         numbers
-    }
-
-    #[inline(always)]
-    fn write(self, numbers: &mut [f32]) {
-        let numbers: &mut [f32; 8] = numbers.first_chunk_mut().expect("a number for each lane");
-        // SAFETY: the type is used only where AVX2 was found; the array holds the 32 bytes that are written.
-        unsafe { _mm256_storeu_ps(numbers.as_mut_ptr(), self.0) }
     }
 
     #[inline(always)]
@@ -128,12 +120,6 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn only_first(a: __m256, b: __m256) -> __m256 {
-        // SAFETY: the type is used only where AVX2 was found.
-        unsafe { _mm256_andnot_ps(b, a) }
-    }
-
-    #[inline(always)]
     fn either(a: __m256, b: __m256) -> __m256 {
         // SAFETY: the type is used only where AVX2 was found.
         unsafe { _mm256_or_ps(a, b) }
@@ -155,24 +141,5 @@ impl Lanes for Avx2 {
     fn or_else(self, mask: __m256, other: Avx2) -> Avx2 {
         // SAFETY: the type is used only where AVX2 was found.
         Avx2(unsafe { _mm256_blendv_ps(other.0, self.0, mask) })
-    }
-
-    #[inline(always)]
-    fn order(mask: __m256) -> (__m256i, usize) {
-        // SAFETY: the type is used only where AVX2 was found.
-        let bits = unsafe { _mm256_movemask_ps(mask) };
-        let (mut places, mut count) = ([0; 8], 0);
-        for lane in 0..8 {
-            places[count] = lane;
-            count += (bits >> lane & 1) as usize;
-        }
-        // SAFETY: the type is used only where AVX2 was found; the array holds the 32 bytes that are read.
-        (unsafe { _mm256_loadu_si256(places.as_ptr().cast()) }, count)
-    }
-
-    #[inline(always)]
-    fn packed(self, order: __m256i) -> Avx2 {
-        // SAFETY: the type is used only where AVX2 was found.
-        Avx2(unsafe { _mm256_permutevar8x32_ps(self.0, order) })
     }
 }

@@ -49,7 +49,6 @@ operators! {
 impl Lanes for Avx512 {
     const LANES: usize = 16;
     type Mask = __mmask16;
-    type Order = __mmask16;
 
     #[inline(always)]
     fn splat(number: f32) -> Avx512 {
@@ -70,13 +69,6 @@ impl Lanes for Avx512 {
         // SAFETY: the type is used only where AVX-512 was found; the array holds the 64 bytes that are written.
         unsafe { _mm512_storeu_ps(numbers.as_mut_ptr(), self.0) }
         numbers
-    }
-
-    #[inline(always)]
-    fn write(self, numbers: &mut [f32]) {
-        let numbers: &mut [f32; LANES_MAX] = numbers.first_chunk_mut().expect("a number for each lane");
-        // SAFETY: the type is used only where AVX-512 was found; the array holds the 64 bytes that are written.
-        unsafe { _mm512_storeu_ps(numbers.as_mut_ptr(), self.0) }
     }
 
     #[inline(always)]
@@ -158,11 +150,6 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn only_first(a: __mmask16, b: __mmask16) -> __mmask16 {
-        a & !b
-    }
-
-    #[inline(always)]
     fn either(a: __mmask16, b: __mmask16) -> __mmask16 {
         a | b
     }
@@ -181,16 +168,5 @@ impl Lanes for Avx512 {
     fn or_else(self, mask: __mmask16, other: Avx512) -> Avx512 {
         // SAFETY: the type is used only where AVX-512 was found.
         Avx512(unsafe { _mm512_mask_blend_ps(mask, other.0, self.0) })
-    }
-
-    #[inline(always)]
-    fn order(mask: __mmask16) -> (__mmask16, usize) {
-        (mask, mask.count_ones() as usize)
-    }
-
-    #[inline(always)]
-    fn packed(self, order: __mmask16) -> Avx512 {
-        // SAFETY: the type is used only where AVX-512 was found.
-        Avx512(unsafe { _mm512_maskz_compress_ps(order, self.0) })
     }
 }

@@ -33,7 +33,6 @@ operators! {
 impl Lanes for Neon {
     const LANES: usize = 4;
     type Mask = uint32x4_t;
-    type Order = uint8x16_t;
 
     #[inline(always)]
     fn splat(number: f32) -> Neon {
@@ -54,13 +53,6 @@ impl Lanes for Neon {
         // SAFETY: every aarch64 processor has NEON; the array holds the 16 bytes that are written.
         unsafe { vst1q_f32(numbers.as_mut_ptr(), self.0) }
         numbers
-    }
-
-    #[inline(always)]
-    fn write(self, numbers: &mut [f32]) {
-        let numbers: &mut [f32; 4] = numbers.first_chunk_mut().expect("a number for each lane");
-        // SAFETY: every aarch64 processor has NEON; the array holds the 16 bytes that are written.
-        unsafe { vst1q_f32(numbers.as_mut_ptr(), self.0) }
     }
 
     #[inline(always)]
@@ -123,12 +115,6 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    fn only_first(a: uint32x4_t, b: uint32x4_t) -> uint32x4_t {
-        // SAFETY: every aarch64 processor has NEON.
-        unsafe { vbicq_u32(a, b) }
-    }
-
-    #[inline(always)]
     fn either(a: uint32x4_t, b: uint32x4_t) -> uint32x4_t {
         // SAFETY: every aarch64 processor has NEON.
         unsafe { vorrq_u32(a, b) }
@@ -150,25 +136,5 @@ impl Lanes for Neon {
     fn or_else(self, mask: uint32x4_t, other: Neon) -> Neon {
         // SAFETY: every aarch64 processor has NEON.
         Neon(unsafe { vbslq_f32(mask, self.0, other.0) })
-    }
-
-    #[inline(always)]
-    fn order(mask: uint32x4_t) -> (uint8x16_t, usize) {
-        let mut lanes = [0; 4];
-        // SAFETY: every aarch64 processor has NEON; the array holds the 16 bytes that are written.
-        unsafe { vst1q_u32(lanes.as_mut_ptr(), mask) }
-        let (mut bytes, mut count) = ([[0u8; 4]; 4], 0);
-        for (lane, is_taken) in lanes.into_iter().enumerate() {
-            bytes[count] = std::array::from_fn(|byte| (4 * lane + byte) as u8);
-            count += (is_taken & 1) as usize;
-        }
-        // SAFETY: every aarch64 processor has NEON; the arrays hold the 16 bytes that are read.
-        (unsafe { vld1q_u8(bytes.as_ptr().cast()) }, count)
-    }
-
-    #[inline(always)]
-    fn packed(self, order: uint8x16_t) -> Neon {
-        // SAFETY: every aarch64 processor has NEON.
-        Neon(unsafe { vreinterpretq_f32_u8(vqtbl1q_u8(vreinterpretq_u8_f32(self.0), order)) })
     }
 }

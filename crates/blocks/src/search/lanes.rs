@@ -15,7 +15,7 @@ mod signed;
 
 pub(crate) use affine::affine;
 pub(crate) use codebook::codebook;
-pub(crate) use descent::{Unsettled, descent};
+pub(crate) use descent::{Swept, descent};
 pub(crate) use nested::nested;
 pub(crate) use signed::{peak, signed};
 
@@ -25,10 +25,6 @@ use std::ops::{Add, Div, Mul, Sub};
 /// Lanes of the widest vector.
 pub(crate) const LANES_MAX: usize = 16;
 
-/// The index of each lane.
-pub(crate) static LANE_NUMBERS: [f32; LANES_MAX] =
-    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
-
 /// A vector of f32. Each operation is that of the scalar rule in each lane, rounded once.
 pub(crate) trait Lanes:
     Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
@@ -37,16 +33,12 @@ pub(crate) trait Lanes:
     const LANES: usize;
     /// A condition in each lane.
     type Mask: Copy;
-    /// An order of lanes, for [`Lanes::packed`].
-    type Order: Copy;
 
     fn splat(number: f32) -> Self;
     /// The first [`Lanes::LANES`] numbers; panics if there are fewer.
     fn load(numbers: &[f32]) -> Self;
     /// The lanes, followed by zeros.
     fn store(self) -> [f32; LANES_MAX];
-    /// Writes the first [`Lanes::LANES`] numbers; panics if there are fewer.
-    fn write(self, numbers: &mut [f32]);
     /// The lanes of both, alternating: first those of the lower halves, then those of the upper halves.
     fn zip(self, other: Self) -> (Self, Self);
     fn sqrt(self) -> Self;
@@ -70,17 +62,11 @@ pub(crate) trait Lanes:
     fn is_below(self, other: Self) -> Self::Mask;
     fn is_equal(self, other: Self) -> Self::Mask;
     fn both(a: Self::Mask, b: Self::Mask) -> Self::Mask;
-    /// Where the first holds and the second does not.
-    fn only_first(a: Self::Mask, b: Self::Mask) -> Self::Mask;
     fn either(a: Self::Mask, b: Self::Mask) -> Self::Mask;
     fn all(mask: Self::Mask) -> bool;
     fn any(mask: Self::Mask) -> bool;
     /// `self` where the condition holds, `other` elsewhere.
     fn or_else(self, mask: Self::Mask, other: Self) -> Self;
-    /// The order for [`Lanes::packed`] that moves the lanes of the mask to the front, and their number.
-    fn order(mask: Self::Mask) -> (Self::Order, usize);
-    /// Moves the lanes of the mask to the front, in order. The contents of the other lanes are unspecified.
-    fn packed(self, order: Self::Order) -> Self;
 
     /// `other` where the condition holds.
     #[inline(always)]
@@ -303,7 +289,6 @@ mod tests {
         zip_alternates_the_lanes_of_both = check_zip;
         operations_equal_those_of_numbers = check_operations;
         conditions_select_lanes = check_conditions;
-        lanes_of_a_mask_are_moved_to_the_front = check_packed;
         integers_are_nearest_and_limited = check_nearest;
         limits_of_small_numbers_change_no_code = check_limits;
         integers_from_a_table_are_nearest_and_limited = check_table;
@@ -367,24 +352,6 @@ mod tests {
             assert!(V::any(vector.is_equal(one)) && !V::all(vector.is_equal(zero)), "lane {lane}");
         }
         assert!(!V::any(zero.is_equal(one)) && V::all(zero.is_equal(zero)));
-    }
-
-    fn check_packed<V: Lanes>() {
-        let vector = V::load(&LANE_NUMBERS);
-        for bits in 0..1_u32 << V::LANES {
-            let is_taken = |lane: usize| bits >> lane & 1 == 1;
-            let marks: [f32; LANES_MAX] = std::array::from_fn(|lane| f32::from(u8::from(is_taken(lane))));
-            let mask = V::splat(0.0).is_below(V::load(&marks));
-            let (order, count) = V::order(mask);
-            let expected: Vec<f32> = (0..V::LANES).filter(|lane| is_taken(*lane)).map(|lane| lane as f32).collect();
-            assert_eq!(count, expected.len(), "lanes {bits:b}");
-            let mut written = vec![-1.0; V::LANES + 1];
-            vector.packed(order).write(&mut written);
-            assert_eq!((&written[..count], written[V::LANES]), (&expected[..], -1.0), "lanes {bits:b}");
-            let upper = V::splat(7.5).is_below(V::load(&LANE_NUMBERS));
-            let (_, count) = V::order(V::only_first(mask, upper));
-            assert_eq!(count, expected.iter().filter(|lane| **lane <= 7.5).count(), "lower lanes of {bits:b}");
-        }
     }
 
     fn check_zip<V: Lanes>() {
