@@ -37,6 +37,7 @@ impl Block for Bf16 {
         decode_rows(bytes, weights);
     }
 
+    #[inline(always)]
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
         decode_blocks::<BYTES, 1, f64>(bytes, weights, |element, [weight]| *weight = widen(*element).into());
     }

@@ -5,7 +5,9 @@
 //! ```
 
 use crate::DType;
+#[cfg(test)]
 use crate::codec::decode_blocks;
+use crate::codec::whole_blocks;
 
 /// Declares a test that `decode_exact` of a format agrees with a rule for one block, by default its `terms`.
 macro_rules! exact_test {
@@ -94,11 +96,33 @@ pub(crate) fn decode_scaled<const BYTES: usize, const LEN: usize>(
     weights: &mut [f64],
     read: impl Fn(&[u8; BYTES]) -> (f32, [i8; LEN]),
 ) {
-    decode_blocks(bytes, weights, |block, weights: &mut [f64; LEN]| {
+    // Loops instead of closures, which are not inlined into the variants of `Codec::decode_exact`.
+    let (blocks, targets) = whole_blocks(bytes.as_chunks::<BYTES>(), weights.as_chunks_mut::<LEN>());
+    for (block, weights) in blocks.iter().zip(targets) {
         let (scale, codes) = read(block);
         let scale = f64::from(scale);
-        weights.iter_mut().zip(&codes).for_each(|(weight, code)| *weight = scale * f64::from(*code));
-    });
+        for (weight, code) in weights.iter_mut().zip(codes) {
+            *weight = scale * f64::from(code);
+        }
+    }
+}
+
+/// Decodes whole blocks of a scale, a minimum and codes exactly: scales and minima are f16, so their sums are exact in
+/// f64.
+#[inline(always)]
+pub(crate) fn decode_affine<const BYTES: usize, const LEN: usize, C: Copy + Into<f64>>(
+    bytes: &[u8],
+    weights: &mut [f64],
+    read: impl Fn(&[u8; BYTES]) -> (f32, f32, [C; LEN]),
+) {
+    let (blocks, targets) = whole_blocks(bytes.as_chunks::<BYTES>(), weights.as_chunks_mut::<LEN>());
+    for (block, weights) in blocks.iter().zip(targets) {
+        let (scale, minimum, codes) = read(block);
+        let (scale, minimum) = (f64::from(scale), f64::from(minimum));
+        for (weight, code) in weights.iter_mut().zip(codes) {
+            *weight = scale * code.into() + minimum;
+        }
+    }
 }
 
 /// The elements of a block as devices decode them: without rounding for a scale and codes, because a product of 11 and

@@ -37,6 +37,7 @@ impl Block for F16 {
         decode_rows(bytes, weights);
     }
 
+    #[inline(always)]
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
         const CHUNK: usize = 64;
         assert_eq!(bytes.len(), BYTES * weights.len(), "source and target differ in blocks");

@@ -22,6 +22,7 @@ impl Block for F32 {
         decode_blocks::<BYTES, 1, f32>(bytes, weights, |element, [weight]| *weight = f32::from_le_bytes(*element));
     }
 
+    #[inline(always)]
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
         decode_blocks::<BYTES, 1, f64>(bytes, weights, |element, [weight]| {
             *weight = f32::from_le_bytes(*element).into()

@@ -24,6 +24,7 @@ impl Block for F64 {
         });
     }
 
+    #[inline(always)]
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
         decode_blocks::<BYTES, 1, f64>(bytes, weights, |element, [weight]| *weight = f64::from_le_bytes(*element));
     }

@@ -40,6 +40,7 @@ impl Block for Iq4Xs {
         decode_rows(bytes, weights);
     }
 
+    #[inline(always)]
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
         parts::decode_exact::<BYTES, K_LEN, GROUPS, GROUP>(bytes, weights, parts);
     }

@@ -30,6 +30,7 @@ impl Block for Mxfp4 {
         decode_rows(bytes, weights);
     }
 
+    #[inline(always)]
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
         parts::decode_exact::<BYTES, LEN, 1, LEN>(bytes, weights, parts);
     }

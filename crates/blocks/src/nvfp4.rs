@@ -34,6 +34,7 @@ impl Block for Nvfp4 {
         decode_rows(bytes, weights);
     }
 
+    #[inline(always)]
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
         parts::decode_exact::<BYTES, LEN, GROUPS, GROUP>(bytes, weights, parts);
     }

@@ -8,7 +8,7 @@
 //! The first product of a term's rule, scale * step, is the same for all elements of a part, and so is its minimum,
 //! low * offset.
 
-use crate::codec::decode_blocks;
+use crate::codec::{decode_blocks, whole_blocks};
 use crate::decoder::K_LEN;
 
 /// A block of `LEN` elements in `PARTS` parts of equal length.
@@ -60,7 +60,9 @@ pub(crate) fn decode_exact<const BYTES: usize, const LEN: usize, const PARTS: us
     parts: impl Fn(&[u8; BYTES]) -> Parts<LEN, PARTS>,
 ) {
     const { assert!(PARTS * PART == LEN) };
-    decode_blocks(bytes, weights, |block: &[u8; BYTES], weights: &mut [f64; LEN]| {
+    // A loop instead of a closure, which is not inlined into the variants of `Codec::decode_exact`.
+    let (blocks, targets) = whole_blocks(bytes.as_chunks::<BYTES>(), weights.as_chunks_mut::<LEN>());
+    for (block, weights) in blocks.iter().zip(targets) {
         let Parts { scales, minima, codes } = parts(block);
         let minima = minima.unwrap_or([0.0; PARTS]);
         let (codes, _) = codes.as_chunks::<PART>();
@@ -71,7 +73,7 @@ pub(crate) fn decode_exact<const BYTES: usize, const LEN: usize, const PARTS: us
                 *weight = scale * f64::from(code) - minimum;
             }
         }
-    });
+    }
 }
 
 /// `scale` times each of the integers.

@@ -33,6 +33,7 @@ impl Block for Q2K {
         decode_rows(bytes, weights);
     }
 
+    #[inline(always)]
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
         parts::decode_exact::<BYTES, K_LEN, 16, 16>(bytes, weights, parts);
     }

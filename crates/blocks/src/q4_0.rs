@@ -31,6 +31,7 @@ impl Block for Q4_0 {
         decode_rows(bytes, weights);
     }
 
+    #[inline(always)]
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
         decoder::decode_scaled(bytes, weights, read);
     }

@@ -10,6 +10,7 @@
 //! weight = d * code + m. The smallest weight lands on code 0, the largest on 15.
 
 use crate::codec::{decode_blocks, encode_blocks};
+use crate::decoder;
 use crate::k_affine::weighted_tries;
 use crate::scale::{LEN, extremes, reciprocal, truncate};
 use crate::search::affine;
@@ -31,14 +32,9 @@ impl Block for Q4_1 {
         decode_rows(bytes, weights);
     }
 
+    #[inline(always)]
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
-        decode_blocks(bytes, weights, |block: &[u8; BYTES], weights: &mut [f64; LEN]| {
-            let (scale, low, codes) = read(block);
-            weights
-                .iter_mut()
-                .zip(codes)
-                .for_each(|(weight, code)| *weight = f64::from(scale) * f64::from(code) + f64::from(low));
-        });
+        decoder::decode_affine(bytes, weights, read);
     }
 
     fn encode(weights: &[f32], bytes: &mut [u8]) {

@@ -34,6 +34,7 @@ impl Block for Q4K {
         decode_rows(bytes, weights);
     }
 
+    #[inline(always)]
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
         parts::decode_exact::<BYTES, K_LEN, 8, 32>(bytes, weights, parts);
     }

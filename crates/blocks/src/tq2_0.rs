@@ -31,6 +31,7 @@ impl Block for Tq2_0 {
         decode_rows(bytes, weights);
     }
 
+    #[inline(always)]
     fn decode_exact(bytes: &[u8], weights: &mut [f64]) {
         parts::decode_exact::<BYTES, K_LEN, 1, K_LEN>(bytes, weights, parts);
     }
