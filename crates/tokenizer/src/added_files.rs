@@ -8,6 +8,7 @@
 //! merged into the vocabulary of tokenizer.json, tokenizer.model or vocab.json:
 //!   text is known, same id      flags are taken over
 //!   text is known, other id     the vocabulary's id is used, with a note
+//!   text is listed twice        the smaller id is used, with a note
 //!   text is new, id is free     the token is added
 //!   text is new, id is taken    an error that names both tokens
 //!   id is beyond the embedding  the token is left out with a note
@@ -30,8 +31,8 @@ pub(crate) struct Listed {
     pub tokens: Vec<AddedToken>,
     /// The file they are from.
     file: &'static str,
-    /// Tokens that the file lists again with a larger ID, each with both IDs. They are not in `tokens`.
-    repeated: Vec<String>,
+    /// Tokens that the file lists again with a larger ID, and that ID. They are not in `tokens`.
+    repeated: Vec<(String, u32)>,
 }
 
 impl Listed {
@@ -55,14 +56,15 @@ impl Listed {
             None => (plain_tokens(files), ADDED),
         };
         tokens.sort_by_key(|added| added.id);
-        // A text that is listed again keeps its first ID and gets the last flags, as in transformers.
+        // A token that is listed again keeps its first ID and gets the last flags, but remains special, as in the fast
+        // tokenizers of transformers.
         let (mut first, mut repeated) = (HashMap::<String, usize>::new(), Vec::new());
         let mut unique: Vec<AddedToken> = Vec::with_capacity(tokens.len());
         for token in tokens {
             match first.get(&token.content).and_then(|place| unique.get_mut(*place)) {
                 Some(earlier) => {
-                    repeated.push(format!("\"{}\" ({}, used: {})", quote(&token.content), token.id, earlier.id));
-                    *earlier = AddedToken { id: earlier.id, ..token };
+                    repeated.push((token.content.clone(), token.id));
+                    *earlier = AddedToken { id: earlier.id, special: earlier.special || token.special, ..token };
                 }
                 None => {
                     first.insert(token.content.clone(), unique.len());
@@ -130,10 +132,6 @@ pub(crate) fn merge(
 ) -> Result<()> {
     note_unused_file(parts, &listed_tokens, files, notes);
     let file = listed_tokens.file;
-    if !listed_tokens.repeated.is_empty() {
-        let tokens = listed(&listed_tokens.repeated, ", ");
-        notes.push(format!("{file} gives tokens a second ID; the smaller one is used, as in transformers: {tokens}"));
-    }
     let mut ids: HashMap<String, u32> =
         ids_by_text(&parts.tokens).into_iter().map(|(text, id)| (text.to_owned(), id)).collect();
     let beyond = std::mem::take(&mut target.beyond);
@@ -141,6 +139,7 @@ pub(crate) fn merge(
     for token in listed_tokens.tokens {
         merging.put(token, file, notes)?;
     }
+    notes.extend(merging.repeated_note(&listed_tokens.repeated, file));
     for token in names.tokens() {
         let role = ["bos_token", "eos_token"].into_iter().find(|role| names.role(role) == Some(token.content.as_str()));
         if let Some(role) = role.filter(|_| merging.lacks(&token.content) && !target.makes_ends) {
@@ -275,6 +274,17 @@ impl<'m> Merging<'m> {
         self.ids.insert(token.content.clone(), token.id);
         self.set(token);
         Ok(())
+    }
+
+    /// A note about tokens that `file` lists again with an ID that is not used.
+    fn repeated_note(&self, repeated: &[(String, u32)], file: &str) -> Option<String> {
+        let used = |(content, id): &(String, u32)| {
+            let used = self.ids.get(content).filter(|used| *used != id)?;
+            Some(format!("\"{}\" ({id}, used: {used})", quote(content)))
+        };
+        let tokens: Vec<String> = repeated.iter().filter_map(used).collect();
+        let tokens = (!tokens.is_empty()).then(|| listed(&tokens, ", "));
+        tokens.map(|tokens| format!("{file} gives tokens a second ID, which is not used: {tokens}"))
     }
 
     /// Merges a token that only a role names: it has the id that the vocabulary gives it, or else the next free one.

@@ -59,12 +59,12 @@ pub(crate) fn is_here(files: &TokenizerFiles) -> bool {
 }
 
 /// Whether the files belong to GLM-4, whose `tokenizer.model` is a rank file.
-fn is_ranked(files: &TokenizerFiles) -> bool {
+pub(crate) fn is_ranked(files: &TokenizerFiles) -> bool {
     files.tokenizer_json.is_none() && files.tokenizer_model.as_deref().is_some_and(is_ranks)
 }
 
 /// Builds the parts of GLM-4's vocabulary without its special tokens. A rank file contains neither a pre-tokenizer nor
-/// special tokens; the tokens that `tokenizer_config.json` lists identify GLM-4.
+/// special tokens; the added tokens that other files list identify GLM-4.
 ///
 /// # Errors
 /// The two tokens before every text are not listed, or ranks are missing before the first listed token.
@@ -90,7 +90,8 @@ pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> 
                 first.id
             );
             let help = "the file is truncated or belongs to another model; download it again";
-            Err(Error::new(path, problem).at(RANKED).help(help))
+            let file = files.replacement.as_deref().unwrap_or(path);
+            Err(Error::new(file, problem).at(RANKED).help(help))
         }
         Some(_) | None => Ok(parts),
     }

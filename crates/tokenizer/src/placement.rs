@@ -29,7 +29,7 @@ impl Placed {
     pub(crate) fn conflict(&self) -> Option<String> {
         (!self.renumbered.is_empty()).then(|| {
             format!(
-                "tokenizer.json gives added tokens a second ID; the first one is used, as in transformers: {}",
+                "tokenizer.json gives added tokens a second ID; the first one is used: {}",
                 listed(&self.renumbered, ", ")
             )
         })
@@ -61,7 +61,7 @@ pub(crate) fn place_tokens(
             place(&mut texts, text, id, ids_max)?;
         }
     }
-    let (mut placed, mut beyond, mut renumbered) = (BTreeMap::new(), Vec::new(), Vec::new());
+    let (mut placed, mut beyond, mut renumbered) = (BTreeMap::new(), HashMap::<String, u32>::new(), Vec::new());
     for mut token in added {
         if token.content.is_empty() {
             return Err(format!("expected text for the added token {}, found none", token.id));
@@ -72,16 +72,20 @@ pub(crate) fn place_tokens(
             token.id = used;
         }
         if is_beyond(token.id) {
-            beyond.push((token.id, token.content));
+            beyond.entry(token.content).or_insert(token.id);
             continue;
         }
+        beyond.remove(&token.content);
         if known.is_none() {
             place(&mut texts, token.content.clone(), token.id, ids_max)?;
             ids.insert(token.content.clone(), token.id);
         }
-        // Listed again, a token gets the later flags.
+        // A token that is listed again gets the later flags, but remains special, as in the tokenizers library.
+        token.special |= placed.get(&token.id).is_some_and(|earlier: &AddedToken| earlier.special);
         placed.insert(token.id, token);
     }
+    let mut beyond: Vec<(u32, String)> = beyond.into_iter().map(|(text, id)| (id, text)).collect();
+    beyond.sort();
     let tokens = texts.into_iter().enumerate().map(|(id, text)| match text {
         Some(text) => Token { text, score: 0.0, kind: TokenKind::Normal },
         None => padding_token(id),
@@ -139,6 +143,12 @@ mod tests {
         assert_eq!(placed.added.iter().map(|token| token.id).collect::<Vec<_>>(), [1, 4]);
         let conflict = placed.conflict().expect("a conflict");
         assert!(conflict.ends_with(r#": "<s>" (7, used: 1), "</s>" (5, used: 4)"#), "{conflict}");
+        let twice = vec![added(3, "</s>"), added(4, "</s>"), added(9, "<x>"), added(2, "<x>")];
+        let placed = place_tokens(vocab.clone(), twice, Some(3)).expect("a vocabulary");
+        assert_eq!(placed.beyond, [(3, "</s>".to_owned())], "a token is listed once, and not if it has a row");
+        let plain = AddedToken { special: false, rstrip: true, ..added(4, "</s>") };
+        let placed = place_tokens(vocab.clone(), vec![added(3, "</s>"), plain], None).expect("a vocabulary");
+        assert!(matches!(&placed.added[..], [AddedToken { id: 3, special: true, rstrip: true, .. }]));
         let placed = place_tokens(vocab, vec![added(1, "<s>"), added(4, "</s>")], None).expect("a vocabulary");
         assert_eq!(placed.conflict(), None);
     }

@@ -22,7 +22,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use trueup_formats::{Error, RankFile, Result, TokenizerFiles, quote};
+use trueup_formats::{Error, RankFile, Result, TokenizerFiles, listed, quote};
 
 /// What errors call Qwen's file.
 const QWEN: &str = "qwen.tiktoken";
@@ -38,7 +38,7 @@ const AFTER_RANKS: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 const EXTRAS: u32 = 205;
 /// The token at the end of a turn.
 const END_OF_TURN: &str = "<|im_end|>";
-/// The special tokens at which generation can end.
+/// The special tokens that end generation. `<|im_start|>` can be an additional stop token.
 const ENDS: [&str; 2] = ["<|endoftext|>", END_OF_TURN];
 /// The chat template if no file has one.
 pub(crate) const TEMPLATE: &str = "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}\
@@ -72,24 +72,30 @@ pub(crate) fn qwen_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> Re
     let mut parts = parts(file, QWEN, CUT, path)?;
     let count = parts.tokens.len();
     put_after_ranks(&mut parts, count, None);
-    let ends: Vec<u32> =
-        parts.added.iter().filter(|added| ENDS.contains(&added.content.as_str())).map(|added| added.id).collect();
-    let config = files.generation_config.as_ref().filter(|_| !files.is_replaced);
-    let ids = config.and_then(|config| config.get("eos_token_id"));
+    check_ends(&parts, count, files, path)?;
+    Ok(parts)
+}
+
+/// Compares the number of ranks with `generation_config.json`: the IDs in `eos_token_id` must be those of
+/// [`AFTER_RANKS`], and one of them must be in [`ENDS`].
+fn check_ends(parts: &Parts, count: usize, files: &TokenizerFiles, path: &Path) -> Result<()> {
+    let Some(config) = files.generation_config.as_ref().filter(|_| !files.is_replaced) else { return Ok(()) };
+    let ids = config.get("eos_token_id");
     let ids = ids.map_or(&[][..], |ids| ids.as_array().map_or(std::slice::from_ref(ids), Vec::as_slice));
-    let is_end = |id: u64| ends.iter().any(|end| u64::from(*end) == id);
-    match ids.iter().filter_map(Value::as_u64).find(|id| !is_end(*id)) {
-        Some(id) => {
-            let expected = ENDS.iter().zip(&ends).map(|(text, id)| format!("{id} ({text})"));
-            let problem = format!(
-                "expected {}, because {QWEN} has {count} ranks, found {id}",
-                expected.collect::<Vec<_>>().join(" or ")
-            );
-            let help = "the rank file is truncated or belongs to another model; download it again";
-            Err(Error::new(path, problem).at("generation_config.json, eos_token_id").help(help))
-        }
-        None => Ok(parts),
+    let ids: Vec<u64> = ids.iter().filter_map(Value::as_u64).collect();
+    let place = |id: u64| usize::try_from(id).ok().and_then(|id| id.checked_sub(count));
+    let text = |id: &u64| place(*id).and_then(|place| AFTER_RANKS.get(place));
+    let has_end = ids.iter().filter_map(text).any(|text| ENDS.contains(text));
+    if ids.is_empty() || (has_end && ids.iter().all(|id| text(id).is_some())) {
+        return Ok(());
     }
+    let ends = parts.added.iter().filter(|added| ENDS.contains(&added.content.as_str()));
+    let ends: Vec<String> = ends.map(|added| format!("{} ({})", added.id, added.content)).collect();
+    let found: Vec<String> = ids.iter().map(u64::to_string).collect();
+    let problem =
+        format!("expected {}, because {QWEN} has {count} ranks, found {}", ends.join(" or "), listed(&found, ", "));
+    let help = "the rank file is truncated or belongs to another model; download it again";
+    Err(Error::new(path, problem).at("generation_config.json, eos_token_id").help(help))
 }
 
 /// Completes Qwen's vocabulary, whose ranks end before ID `first`: adds the special tokens that follow them, if the
@@ -292,15 +298,19 @@ mod tests {
 
     #[test]
     fn ends_of_generation_are_special_tokens() {
-        let read = |eos: Value| {
+        let read_with = |eos: Value, is_replaced: bool| {
             let generation_config = json!({"eos_token_id": eos}).as_object().cloned();
-            let files = TokenizerFiles { generation_config, ..TokenizerFiles::default() };
+            let files = TokenizerFiles { generation_config, is_replaced, ..TokenizerFiles::default() };
             qwen_parts(&after_bytes(&[b"ab"]), &files, Path::new("m")).map(drop)
         };
-        for eos in [json!(257), json!([259, 257]), json!([]), json!(null)] {
+        let read = |eos: Value| read_with(eos, false);
+        for eos in [json!(257), json!([259, 257]), json!([259, 258]), json!([]), json!(null)] {
             read(eos.clone()).unwrap_or_else(|error| panic!("{eos}: {error}"));
         }
-        for (eos, found) in [(json!(256), 256), (json!(258), 258), (json!([257, 4000]), 4000)] {
+        read_with(json!(256), true).expect("the IDs belong to the tokenizer that is replaced");
+        for (eos, found) in
+            [(json!(256), "256"), (json!(258), "258"), (json!([257, 256]), "257, 256"), (json!([260, 259]), "260, 259")]
+        {
             let error = read(eos).expect_err("a fault").to_string();
             let expected = format!(
                 "expected 257 (<|endoftext|>) or 259 (<|im_end|>), because qwen.tiktoken has 257 ranks, found {found}"

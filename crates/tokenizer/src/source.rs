@@ -341,7 +341,8 @@ fn from_tokenizer_model(
     };
     if chatglm::is_here(files) {
         // The tokenizer's Python code defines more tokens and all roles.
-        let mut listed = if files.is_replaced { Listed::none() } else { Listed::read(files) };
+        let is_own = files.is_replaced && !chatglm::is_ranked(files);
+        let mut listed = if is_own { Listed::none() } else { Listed::read(files) };
         listed.tokens.extend(chatglm::after_pieces(parts.tokens.len(), &listed.tokens));
         merge(&mut parts, listed, (files, &SpecialNames::none()), target, &mut notes.conflicts)?;
     } else if sentinels::is_here(files, model) {

@@ -161,6 +161,14 @@ fn what_is_met_often_is_listed_a_few_times_and_counted() {
 }
 
 #[test]
+fn empty_tokens_are_counted_and_not_reported_as_repeated() {
+    let diagnosis = look(&gguf_files::tokens_empty(&Scratch::new()));
+    let found: Vec<(&str, u64)> = diagnosis.findings.iter().map(|finding| (finding.name, finding.more)).collect();
+    assert!(found.contains(&("token-empty", 2)), "{found:?}");
+    assert!(!found.iter().any(|(name, _)| *name == "token-repeated"), "{found:?}");
+}
+
+#[test]
 fn no_byte_is_read_for_two_tensors_and_faults_are_counted_by_kind() {
     let scratch = Scratch::new();
     let healthy = look(&scratch.fixture("qwen2"));

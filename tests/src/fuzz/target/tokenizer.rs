@@ -94,9 +94,12 @@ pub fn model(input: &[u8], folder: &Path) -> Result<Answer, String> {
     from_files(&TokenizerFiles { tokenizer_model: Some(input.to_vec()), ..TokenizerFiles::default() }, folder)
 }
 
-/// GLM-4's `tokenizer.model`, a file of ranks, under a `tokenizer_config.json` that lists what stands behind the ranks.
+/// GLM-4's `tokenizer.model`, a rank file, with a `tokenizer_config.json` that lists special tokens after the ranks.
 pub fn ranks(input: &[u8], folder: &Path) -> Result<Answer, String> {
-    let listed = json!({"added_tokens_decoder": {"300": {"content": "[gMASK]", "special": true}, "302": {"content": "<sop>", "special": true}}});
+    let count = input.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).count();
+    let token = |content: &str| json!({"content": content, "special": true});
+    let listed =
+        json!({"added_tokens_decoder": {count.to_string(): token("[gMASK]"), (count + 2).to_string(): token("<sop>")}});
     let tokenizer_config = listed.as_object().cloned();
     from_files(
         &TokenizerFiles { tokenizer_model: Some(input.to_vec()), tokenizer_config, ..TokenizerFiles::default() },
