@@ -85,7 +85,7 @@ def cases(fixtures):
     for name, keys in (("null-space", {}), ("legacy-null-space", {"legacy": True}), ("not-legacy-null-space", {"legacy": False}), ("null-legacy", {"legacy": None})):
         keys = keys if "legacy" in keys and keys["legacy"] is None else {**keys, "add_prefix_space": None}
         yield dict(name=f"pieces-{name}", base="llama2", keep="tokenizer.model", remove=["tokenizer.json"], texts=pieces, set={config: {"": {**whole, **keys}}})
-    # One text with two IDs. The list of tokenizer.json also gives a token of the vocabulary a second ID.
+    # A text with two IDs. In `list-repeats`, tokenizer.json also gives a second ID to a token of the vocabulary.
     repeated = {str(mistral): token("[ASK]"), str(mistral + 1): token("[ASK]", rstrip=True)}
     yield dict(name="decoder-repeats", base="mistral", texts=["a [ASK] b[ASK]"], set={config: {"/added_tokens_decoder": repeated}, "config.json": wide})
     yield dict(name="pieces-decoder-repeats", base="llama2", keep="tokenizer.model", remove=["tokenizer.json"], texts=["a [ASK] b[ASK]"], set={

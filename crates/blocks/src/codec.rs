@@ -1,4 +1,4 @@
-//! The contract of a block format, its form as a table of functions, and the walk over the blocks of a row.
+//! The trait of a block format, its functions as a table entry, and the loops over the blocks of a row.
 //!
 //! ```text
 //!  bytes    │ block 0 (BYTES) │ block 1 (BYTES) │ ... │      n blocks, nothing between them
@@ -8,50 +8,48 @@
 use crate::DType;
 use multiversion::multiversion;
 
-/// One block format: what a file of this crate provides. Slices hold whole blocks, as in [`Codec`].
+/// A block format. Each one is implemented in a separate file. Slices hold whole blocks, as in [`Codec`].
 pub trait Block {
     /// The type whose bytes this format describes.
     const DTYPE: DType;
 
-    /// Elements as f32, by the rule of the format.
+    /// Decodes elements to f32 by the rule of the format.
     fn decode(bytes: &[u8], weights: &mut [f32]);
 
-    /// Elements as the exact numbers that the bytes stand for.
+    /// Decodes elements to the exact numbers that the bytes represent.
     fn decode_exact(bytes: &[u8], weights: &mut [f64]);
 
-    /// Bytes from finite elements, by the reference rule of the format.
+    /// Encodes finite elements by the reference rule of the format.
     fn encode(weights: &[f32], bytes: &mut [u8]);
 
     /// Whether [`encode_weighted`](Block::encode_weighted) depends on the importance.
     const USES_IMPORTANCE: bool = false;
 
-    /// Bytes from finite elements of whole rows, by the reference rule of the format for columns of different
-    /// importance. `importance` holds one finite number, 0 or more, for each column of a row, and `weights` one row or
-    /// several. Formats without such a rule ignore the importance.
+    /// Encodes whole rows of finite elements by the reference rule of the format for columns of different importance.
+    /// `importance` holds a finite number of at least 0 for each column, and `weights` holds one or more rows. Formats
+    /// without such a rule ignore the importance.
     fn encode_weighted(weights: &[f32], importance: &[f32], bytes: &mut [u8]) {
         assert_whole_rows(weights, importance);
         Self::encode(weights, bytes);
     }
 }
 
-/// How one block format is read and written. Every function takes whole blocks: `bytes` holds `n` blocks of
-/// [`DType::block_bytes`] bytes and `weights` their `n` times [`DType::block_len`] elements; a slice that does not fit
-/// panics.
+/// The functions of one block format. They take whole blocks: `bytes` holds `n` blocks of [`DType::block_bytes`] bytes,
+/// and `weights` holds `n` times [`DType::block_len`] elements. They panic if a slice has another length.
 #[derive(Clone, Copy, Debug)]
 pub struct Codec {
     /// The type whose bytes these functions read and write.
     pub dtype: DType,
-    /// Elements as f32, by the rule of the format.
+    /// Decodes elements to f32 by the rule of the format.
     pub decode: fn(bytes: &[u8], weights: &mut [f32]),
-    /// Elements as the exact numbers that the bytes stand for, without an f32 rounding of sums like `d * q + m`.
+    /// Decodes elements to the exact numbers that the bytes represent. Sums like `d * q + m` are not rounded to f32.
     pub decode_exact: fn(bytes: &[u8], weights: &mut [f64]),
-    /// Bytes from finite elements, by the reference rule of the format.
+    /// Encodes finite elements by the reference rule of the format.
     pub encode: fn(weights: &[f32], bytes: &mut [u8]),
-    /// Bytes from finite elements of whole rows, by the reference rule of the format for columns of different
-    /// importance. `importance` holds one finite number, 0 or more, for each column of a row, and `weights` one row or
-    /// several.
+    /// Encodes whole rows of finite elements by the reference rule of the format for columns of different importance.
+    /// `importance` holds a finite number of at least 0 for each column, and `weights` holds one or more rows.
     pub encode_weighted: fn(weights: &[f32], importance: &[f32], bytes: &mut [u8]),
-    /// Whether `encode_weighted` depends on the importance; otherwise it writes the bytes of `encode`.
+    /// Whether `encode_weighted` depends on the importance; otherwise it writes the same bytes as `encode`.
     pub uses_importance: bool,
 }
 
@@ -69,13 +67,14 @@ impl Codec {
     }
 }
 
-/// [`Block::decode_exact`] compiled for two instruction sets, which changes no bit. AVX-512 is slower for K types.
+/// [`Block::decode_exact`], compiled for the baseline and, on x86-64, for AVX2. Both variants give the same bits. There
+/// is no AVX-512 variant, because it is slower for K types.
 #[multiversion(targets("x86_64+avx2"))]
 fn decode_exact<B: Block>(bytes: &[u8], weights: &mut [f64]) {
     B::decode_exact(bytes, weights);
 }
 
-/// The list of formats: one entry a format, from which [`DType::codec`] comes.
+/// Declares the list of formats, one entry per format, and [`DType::codec`], which searches the list.
 macro_rules! codecs {
     ($($file:ident :: $Block:ident),+ $(,)?) => {
         $(pub use $file::$Block;)+
@@ -135,7 +134,7 @@ pub(crate) fn encode_blocks_weighted<const BYTES: usize, const LEN: usize>(
     }
 }
 
-/// Weights that an importance per column is for are whole rows.
+/// Panics unless `weights` holds whole rows, with one number of `importance` per column.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn assert_whole_rows(weights: &[f32], importance: &[f32]) {
@@ -143,7 +142,7 @@ pub(crate) fn assert_whole_rows(weights: &[f32], importance: &[f32]) {
     assert!(rest == 0, "the weights end inside a row, {rest} elements over");
 }
 
-/// The two sides of a walk, which must hold the same number of blocks and nothing more.
+/// Returns the blocks of both sides. Panics if a side ends inside a block or if the numbers of blocks differ.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn whole_blocks<'s, 't, S, T>(
@@ -187,7 +186,7 @@ mod tests {
             DType::Tq2_0,
         ];
         assert_eq!(listed, expected);
-        assert!(DType::Iq1S.codec().is_none(), "iq1_s is described but not computed with");
+        assert!(DType::Iq1S.codec().is_none(), "iq1_s is described but has no codec");
     }
 
     #[test]

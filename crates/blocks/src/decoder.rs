@@ -1,4 +1,4 @@
-//! Decoding without encoding, and the rule by which most block formats are read.
+//! The decoding half of a codec, and the decoding rule of most block formats.
 //!
 //! ```text
 //!  bytes of a block ──terms──▶ LEN times (scale, step, low, offset, code) ──▶ (scale * step) * code - low * offset
@@ -17,7 +17,7 @@ macro_rules! exact_test {
     ($Format:ident, $rule:expr) => {
         #[cfg(test)]
         #[test]
-        fn exact_elements_are_those_of_the_rule() {
+        fn exact_elements_match_the_rule() {
             let bytes = crate::samples::encoded($Format::DTYPE);
             let count = bytes.len() / $Format::DTYPE.block_bytes() * $Format::DTYPE.block_len();
             let (mut expected, mut found) = (vec![0.0; count], vec![1.0; count]);
@@ -30,25 +30,25 @@ macro_rules! exact_test {
     };
 }
 
-/// How one block format is read. The functions take whole blocks, as those of a [`Codec`](crate::Codec) do.
+/// The decoding functions of one block format. They take whole blocks, as in [`Codec`](crate::Codec).
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder {
     /// The type whose bytes these functions read.
     pub dtype: DType,
-    /// Elements as f32, by the rule of the format.
+    /// Decodes elements to f32 by the rule of the format.
     pub decode: fn(bytes: &[u8], weights: &mut [f32]),
-    /// Elements as the exact numbers that the bytes stand for.
+    /// Decodes elements to the exact numbers that the bytes represent.
     pub decode_exact: fn(bytes: &[u8], weights: &mut [f64]),
 }
 
 impl DType {
-    /// How elements of this type are read; `None` for types that this build only describes.
+    /// The decoder of this type; `None` for types that this build only describes.
     pub fn decoder(self) -> Option<Decoder> {
         self.codec().map(|codec| Decoder { dtype: codec.dtype, decode: codec.decode, decode_exact: codec.decode_exact })
     }
 }
 
-/// What one element stands for: `(scale * step) * code - low * offset`.
+/// The operands of one element, whose value is `(scale * step) * code - low * offset`.
 #[cfg(test)]
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Term {
@@ -58,7 +58,7 @@ pub(crate) struct Term {
     pub step: i8,
     /// The code, in the format's own range.
     pub code: i8,
-    /// The block's scale of minima, 0 where the format has none.
+    /// The block's scale of minima; 0 if the format has none.
     pub low: f32,
     /// The minimum of its part of the block.
     pub offset: i8,
@@ -66,19 +66,19 @@ pub(crate) struct Term {
 
 #[cfg(test)]
 impl Term {
-    /// The rule of all formats here, each operation rounded to f32 by itself.
+    /// The value in f32. Each operation is rounded separately.
     fn rounded(self) -> f32 {
         self.scale * f32::from(self.step) * f32::from(self.code) - self.low * f32::from(self.offset)
     }
 
-    /// The same in f64, without any rounding.
+    /// The value in f64, without rounding.
     pub fn exact(self) -> f64 {
         let product = f64::from(self.scale) * f64::from(self.step) * f64::from(self.code);
         product - f64::from(self.low) * f64::from(self.offset)
     }
 }
 
-/// Elements of whole blocks as f32: the rule by which the faster variants are tested.
+/// Decodes whole blocks to f32, element by element. Tests compare the faster variants with it.
 #[cfg(test)]
 pub(crate) fn decode<const BYTES: usize, const LEN: usize>(
     bytes: &[u8],
@@ -88,15 +88,15 @@ pub(crate) fn decode<const BYTES: usize, const LEN: usize>(
     decode_blocks(bytes, weights, |block, weights| *weights = terms(block).map(Term::rounded));
 }
 
-/// Decodes whole blocks of a scale and codes exactly: each product is exact in f64. References use it, so it shares no
-/// function with devices except `read`.
+/// Decodes whole blocks of a scale and codes exactly: each product is exact in f64. References use it, so it shares
+/// only `read` and [`whole_blocks`] with the decoders of devices.
 #[inline(always)]
 pub(crate) fn decode_scaled<const BYTES: usize, const LEN: usize>(
     bytes: &[u8],
     weights: &mut [f64],
     read: impl Fn(&[u8; BYTES]) -> (f32, [i8; LEN]),
 ) {
-    // Loops instead of closures, which are not inlined into the variants of `Codec::decode_exact`.
+    // Loops, because closures are not inlined into the variants of `codec::decode_exact`.
     let (blocks, targets) = whole_blocks(bytes.as_chunks::<BYTES>(), weights.as_chunks_mut::<LEN>());
     for (block, weights) in blocks.iter().zip(targets) {
         let (scale, codes) = read(block);
@@ -107,8 +107,8 @@ pub(crate) fn decode_scaled<const BYTES: usize, const LEN: usize>(
     }
 }
 
-/// Decodes whole blocks of a scale, a minimum and codes exactly: scales and minima are f16, so their sums are exact in
-/// f64.
+/// Decodes whole blocks of a scale, a minimum and codes exactly: the scale and the minimum are f16 numbers, so
+/// `scale * code + minimum` is exact in f64.
 #[inline(always)]
 pub(crate) fn decode_affine<const BYTES: usize, const LEN: usize, C: Copy + Into<f64>>(
     bytes: &[u8],
@@ -125,8 +125,8 @@ pub(crate) fn decode_affine<const BYTES: usize, const LEN: usize, C: Copy + Into
     }
 }
 
-/// The elements of a block as devices decode them: without rounding for a scale and codes, because a product of 11 and
-/// 8 bits is exact in f32.
+/// The elements of a block as devices decode them. For formats with only a scale and codes they are exact, because a
+/// product of 11 and 8 bits fits into f32.
 #[cfg(test)]
 pub(crate) fn widened<F: crate::Block, const BYTES: usize, const LEN: usize>(block: &[u8; BYTES]) -> [f64; LEN] {
     let mut weights = [0.0; LEN];
@@ -137,15 +137,16 @@ pub(crate) fn widened<F: crate::Block, const BYTES: usize, const LEN: usize>(blo
 /// Elements of one block of the K types.
 pub(crate) const K_LEN: usize = 256;
 
-/// The two bits of element `e` of a K type in 64 bytes: of each 128 elements, byte `e % 32` holds every 32nd, the first
-/// lowest.
+/// The two bits of element `e` of a K type. Each 128 elements take 32 bytes: byte `e % 32` holds every 32nd element,
+/// starting with the lowest bits.
 #[cfg(test)]
 pub(crate) fn two_bits(codes: &[u8; 64], e: usize) -> u8 {
     codes[e / 128 * 32 + e % 32] >> (e % 128 / 32 * 2) & 3
 }
 
-/// The six-bit step and offset of part `part` of eight: those of the first four in the low bits of four bytes each,
-/// those of the last four in nibbles behind them, with their upper two bits above the first four's.
+/// The six-bit step and offset of part `part` of eight. The low six bits of bytes 0 to 3 are the steps of the first
+/// four parts, those of bytes 4 to 7 their offsets. For the last four parts, bytes 8 to 11 hold the low four bits of
+/// the step and of the offset; their upper two bits are the upper two bits of bytes 0 to 3 and 4 to 7.
 #[cfg(test)]
 pub(crate) fn six_bits(packed: &[u8; 12], part: usize) -> (i8, i8) {
     let (step, offset) = if part < 4 {
@@ -157,8 +158,8 @@ pub(crate) fn six_bits(packed: &[u8; 12], part: usize) -> (i8, i8) {
     (step as i8, offset as i8)
 }
 
-/// The nibble of element `e` of a K type: of each 64 elements, byte `e % 32` holds the first 32 low and the last 32
-/// high.
+/// The nibble of element `e` of a K type. Each 64 elements take 32 bytes: the low nibbles hold the first 32 elements,
+/// the high nibbles the last 32.
 #[cfg(test)]
 pub(crate) fn nibble(codes: &[u8; 128], e: usize) -> u8 {
     codes[e / 64 * 32 + e % 32] >> (e % 64 / 32 * 4) & 15

@@ -27,7 +27,8 @@ pub(crate) trait Format<const BYTES: usize> {
     /// How much the error of each weight counts when importance is given.
     fn counts(weights: &[f32; GROUP], importance: &[f32; GROUP], square_sum: f32) -> [f32; GROUP];
 
-    /// [`Format::search`] of several groups, with at most `sweeps` sweeps over the codes.
+    /// [`Format::search`] of several groups, with at most `sweeps` sweeps over the codes. A search without sweeps
+    /// ignores the limit.
     fn search_lanes<V: Lanes>(
         sweeps: usize,
         weights: [&Columns<V, GROUP>; VECTORS],
@@ -225,7 +226,7 @@ fn codes_of_group(
     codes
 }
 
-/// Indices of the groups that had not settled after the first sweep.
+/// Indices of the groups whose codes the first sweep changed, which need more sweeps.
 struct Unsettled {
     groups: [u16; BATCH_BLOCKS * GROUPS],
     count: usize,
@@ -239,7 +240,7 @@ impl Default for Unsettled {
 }
 
 impl Unsettled {
-    /// Adds the groups of batches whose codes the sweep changed.
+    /// Adds the groups in `batches` whose codes the sweep changed.
     #[inline(always)]
     fn add<V: Lanes>(&mut self, batches: &[Batch<GROUP>; VECTORS], changes: &[V; VECTORS]) {
         for (batch, changes) in batches.iter().zip(changes) {
@@ -252,9 +253,11 @@ impl Unsettled {
     }
 }
 
-/// Searches the groups of batches with one sweep, and stores what is found in their blocks.
+/// Searches the groups in `batches`, and stores their scales and counts in `found`. A search with sweeps stops after
+/// the first one.
 ///
-/// The search is not an argument, because a large function is not inlined if it is called through one.
+/// `IS_WEIGHTED` selects the search. The search is not passed as a closure, because a large function is not inlined if
+/// it is called through an argument.
 #[inline(always)]
 fn search_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize, const IS_WEIGHTED: bool>(
     batches: &[Batch<GROUP>; VECTORS],
@@ -283,8 +286,8 @@ fn search_lanes<F: Format<BYTES>, V: Lanes, const BYTES: usize, const IS_WEIGHTE
     swept
 }
 
-/// Repeats the search, with all sweeps, for the groups that had not settled after one sweep. Packing them together
-/// keeps settled groups from occupying lanes.
+/// Repeats the search with all sweeps for the unsettled groups. They are packed together, so that settled groups do not
+/// occupy lanes.
 #[inline(always)]
 fn search_unsettled<F: Format<BYTES>, V: Lanes, const BYTES: usize>(
     weights: &[f32],

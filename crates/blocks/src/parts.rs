@@ -5,8 +5,7 @@
 //!  bytes of a block ──parts──▶ scale and minimum of each part, LEN codes ──▶ scale * code - minimum
 //! ```
 //!
-//! The first product of a term's rule, scale * step, is the same for all elements of a part, and so is its minimum,
-//! low * offset.
+//! All elements of a part have the same `scale * step` and the same minimum, `low * offset`.
 
 use crate::codec::{decode_blocks, whole_blocks};
 use crate::decoder::K_LEN;
@@ -52,7 +51,7 @@ pub(crate) fn decode<const BYTES: usize, const LEN: usize, const PARTS: usize, c
     });
 }
 
-/// Decodes whole blocks exactly: scales and minima are exact in f32, and their products with codes in f64.
+/// Decodes whole blocks exactly: scales and minima are exact in f32, and `scale * code - minimum` is exact in f64.
 #[inline(always)]
 pub(crate) fn decode_exact<const BYTES: usize, const LEN: usize, const PARTS: usize, const PART: usize>(
     bytes: &[u8],
@@ -60,7 +59,7 @@ pub(crate) fn decode_exact<const BYTES: usize, const LEN: usize, const PARTS: us
     parts: impl Fn(&[u8; BYTES]) -> Parts<LEN, PARTS>,
 ) {
     const { assert!(PARTS * PART == LEN) };
-    // A loop instead of a closure, which is not inlined into the variants of `Codec::decode_exact`.
+    // A loop, because a closure is not inlined into the variants of `codec::decode_exact`.
     let (blocks, targets) = whole_blocks(bytes.as_chunks::<BYTES>(), weights.as_chunks_mut::<LEN>());
     for (block, weights) in blocks.iter().zip(targets) {
         let Parts { scales, minima, codes } = parts(block);
@@ -100,8 +99,8 @@ pub(crate) fn all_two_bits(packed: &[u8; K_LEN / 4]) -> [u8; K_LEN] {
     codes
 }
 
-/// The nibble of each element of a K type: of each `2 * RUN` elements, `RUN` bytes hold the first `RUN` low and the
-/// last `RUN` high.
+/// The nibble of each element of a K type. Each `2 * RUN` elements take `RUN` bytes: the low nibbles hold the first
+/// `RUN` elements, the high nibbles the last `RUN`.
 #[inline(always)]
 pub(crate) fn all_nibbles<const RUN: usize>(packed: &[u8; K_LEN / 2]) -> [u8; K_LEN] {
     let mut codes = [0; K_LEN];
@@ -129,7 +128,7 @@ const fn all(byte: u8) -> u32 {
     u32::from_le_bytes([byte; 4])
 }
 
-/// The twelve bytes with six-bit integers as three words, which the next two functions unpack.
+/// The twelve bytes of packed six-bit integers as three words, for the next two functions.
 #[inline(always)]
 fn words(packed: &[u8; 12]) -> [u32; 3] {
     let [a0, a1, a2, a3, b0, b1, b2, b3, c0, c1, c2, c3] = *packed;

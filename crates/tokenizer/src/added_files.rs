@@ -3,15 +3,15 @@
 //! ```text
 //! tokenizer_config.json has added_tokens_decoder ── its tokens and flags; added_tokens.json is not used
 //!                          has none             ── tokens of added_tokens.json; special if a role names them
-//! both                                          ── tokens that only a role names (pad_token ...) get the next free ids
+//! both                                          ── tokens that only a role names (pad_token ...) get the next free IDs
 //!
-//! merged into the vocabulary of tokenizer.json, tokenizer.model or vocab.json:
-//!   text is known, same id      flags are taken over
-//!   text is known, other id     the vocabulary's id is used, with a note
-//!   text is listed twice        the smaller id is used, with a note
-//!   text is new, id is free     the token is added
-//!   text is new, id is taken    an error that names both tokens
-//!   id is beyond the embedding  the token is left out with a note
+//! merged into the vocabulary of tokenizer.json, tokenizer.model, vocab.json or vocab.txt:
+//!   text is known, same ID      the listed flags are used
+//!   text is known, other ID     the vocabulary's ID is used, with a note; for tokenizer.model, the listed ID is used
+//!   text is listed twice        the smaller ID is used, with a note
+//!   text is new, ID is free     the token is added
+//!   text is new, ID is taken    an error that names both tokens
+//!   ID is beyond the embedding  the token is omitted, with a note
 //! ```
 
 use crate::special_names::SpecialNames;
@@ -21,17 +21,17 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::{Error, Result, TokenizerFiles, listed, quote};
 
-/// Names of the files, as messages have them.
+/// Names of the files in messages.
 const CONFIG: &str = "tokenizer_config.json";
 const ADDED: &str = "added_tokens.json";
 
-/// Tokens that the small files list.
+/// Tokens that `tokenizer_config.json` or `added_tokens.json` lists.
 pub(crate) struct Listed {
-    /// By id.
+    /// Tokens by ID.
     pub tokens: Vec<AddedToken>,
-    /// The file they are from.
+    /// The file that lists them.
     file: &'static str,
-    /// Tokens that the file lists again with a larger ID, and that ID. They are not in `tokens`.
+    /// Texts that the file lists again with a larger ID, and this ID. These entries are not in `tokens`.
     repeated: Vec<(String, u32)>,
 }
 
@@ -56,8 +56,8 @@ impl Listed {
             None => (plain_tokens(files), ADDED),
         };
         tokens.sort_by_key(|added| added.id);
-        // A token that is listed again keeps its first ID and gets the last flags, but remains special, as in the fast
-        // tokenizers of transformers.
+        // A token that is listed again keeps its smallest ID and gets the flags of its last entry, but remains special,
+        // as in the fast tokenizers of transformers.
         let (mut first, mut repeated) = (HashMap::<String, usize>::new(), Vec::new());
         let mut unique: Vec<AddedToken> = Vec::with_capacity(tokens.len());
         for token in tokens {
@@ -76,7 +76,7 @@ impl Listed {
     }
 }
 
-/// An entry of `added_tokens_decoder`; flags that are absent have the defaults of transformers.
+/// An entry of `added_tokens_decoder`. Absent flags get the defaults of transformers.
 fn decoder_token(id: &str, entry: &Value) -> Option<AddedToken> {
     let flag = |key: &str| entry.get(key).and_then(Value::as_bool);
     let special = flag("special").unwrap_or(false);
@@ -91,7 +91,7 @@ fn decoder_token(id: &str, entry: &Value) -> Option<AddedToken> {
     })
 }
 
-/// The tokens of `added_tokens.json`, which has no flags: those that a role names are special.
+/// The tokens of `added_tokens.json`, which has no flags. Tokens that a role names are special.
 fn plain_tokens(files: &TokenizerFiles) -> Vec<AddedToken> {
     let names = SpecialNames::of(files).texts();
     let entries = files.added_tokens.iter().flatten();
@@ -99,30 +99,35 @@ fn plain_tokens(files: &TokenizerFiles) -> Vec<AddedToken> {
     entries.filter_map(|(content, value)| Some(plain(id(value)?, content, names.contains(content)))).collect()
 }
 
-/// A token without flags of its own.
+/// A token with default flags.
 pub(crate) fn plain(id: u32, content: &str, special: bool) -> AddedToken {
     let (single_word, lstrip, rstrip) = (false, false, false);
     AddedToken { id, content: content.to_owned(), single_word, lstrip, rstrip, normalized: !special, special }
 }
 
-/// What is known of the vocabulary that tokens are merged into.
+/// Facts about the vocabulary that tokens are merged into.
 pub(crate) struct Target<'t> {
-    /// The file that holds it.
+    /// The file that contains it.
     pub file: &'static str,
     /// Rows of the embedding.
     pub vocab_size: Option<usize>,
     /// The model that errors name.
     pub path: &'t Path,
-    /// Tokens of that file that are left out already because no row of the embedding has their ids.
+    /// Tokens of that file that are already omitted because their IDs have no row in the embedding.
     pub beyond: Vec<(u32, String)>,
-    /// Whether a bos or eos token that no file numbers gets an id. The vocabulary files of some classes do not list it.
+    /// Whether a bos or eos token gets an ID if no file gives it one. The vocabulary files of some classes do not list
+    /// it.
     pub makes_ends: bool,
-    /// Whether a token whose text the vocabulary has keeps the id that it has there, as in the tokenizers library.
-    /// Otherwise its listed id counts.
+    /// Whether a token whose text is in the vocabulary keeps the vocabulary's ID, as in the tokenizers library.
+    /// Otherwise its listed ID is used.
     pub by_text: bool,
 }
 
-/// Merges the tokens of all small files into a vocabulary. Fails on a token whose id belongs to another one.
+/// Merges the listed tokens and the tokens that roles name into a vocabulary.
+///
+/// # Errors
+/// A listed token has the ID of another token or an ID that is too large, or the bos or eos token has no row in the
+/// embedding.
 pub(crate) fn merge(
     parts: &mut Parts,
     listed_tokens: Listed,
@@ -157,7 +162,7 @@ pub(crate) fn merge(
     refuse_beyond_role(&beyond, names, &target)
 }
 
-/// A note for tokens whose ids no row of the embedding has.
+/// A note about tokens whose IDs have no row in the embedding.
 pub(crate) fn beyond_note(beyond: &[(u32, String)], vocab_size: Option<usize>) -> Option<String> {
     let tokens: Vec<String> = beyond.iter().map(|(id, text)| format!("\"{}\" ({id})", quote(text))).collect();
     let rows = vocab_size.unwrap_or(TOKENS_MAX);
@@ -167,7 +172,7 @@ pub(crate) fn beyond_note(beyond: &[(u32, String)], vocab_size: Option<usize>) -
     })
 }
 
-/// Fails when a token that begins or ends texts has no row.
+/// Fails if the bos or eos token has no row in the embedding.
 fn refuse_beyond_role(beyond: &[(u32, String)], names: &SpecialNames<'_>, target: &Target<'_>) -> Result<()> {
     for role in ["bos_token", "eos_token"] {
         let Some(name) = names.role(role) else { continue };
@@ -188,12 +193,12 @@ fn refuse_beyond_role(beyond: &[(u32, String)], names: &SpecialNames<'_>, target
 /// A vocabulary while tokens are merged into it.
 struct Merging<'m> {
     parts: &'m mut Parts,
-    /// By text.
+    /// IDs by text.
     ids: &'m mut HashMap<String, u32>,
     target: &'m Target<'m>,
-    /// Tokens that are left out.
+    /// Omitted tokens.
     beyond: Vec<(u32, String)>,
-    /// Their texts.
+    /// Texts of the omitted tokens.
     beyond_texts: HashSet<String>,
     /// The merged tokens, in order. A later one with the same ID replaces an earlier one.
     merged: Vec<AddedToken>,
@@ -217,7 +222,7 @@ impl<'m> Merging<'m> {
         Merging { parts, ids, target, beyond, beyond_texts, merged: Vec::new(), added_ids, free }
     }
 
-    /// Adds the merged tokens to the vocabulary. Returns the tokens that are left out.
+    /// Adds the merged tokens to the vocabulary. Returns the omitted tokens.
     fn finish(self) -> Vec<(u32, String)> {
         replace_added(&mut self.parts.added, self.merged);
         self.beyond
@@ -287,7 +292,7 @@ impl<'m> Merging<'m> {
         tokens.map(|tokens| format!("{file} gives tokens a second ID, which is not used: {tokens}"))
     }
 
-    /// Merges a token that only a role names: it has the id that the vocabulary gives it, or else the next free one.
+    /// Merges a token that only a role names. It gets the vocabulary's ID for its text, or the next free ID.
     fn put_named(&mut self, token: AddedToken, notes: &mut Vec<String>) {
         if self.is_beyond(&token.content) {
             return;
@@ -311,7 +316,7 @@ impl<'m> Merging<'m> {
         self.set(AddedToken { id, ..token });
     }
 
-    /// Whether no file gives an id to a text.
+    /// Whether no file gives an ID to a text.
     fn lacks(&self, text: &str) -> bool {
         !self.ids.contains_key(text) && !self.is_beyond(text)
     }
@@ -330,14 +335,14 @@ impl<'m> Merging<'m> {
         self.target.vocab_size.unwrap_or(unknown).min(TOKENS_MAX)
     }
 
-    /// Makes room for an index.
+    /// Appends padding tokens up to an index.
     fn fill(&mut self, index: usize) {
         while self.parts.tokens.len() <= index {
             self.parts.tokens.push(padding_token(self.parts.tokens.len()));
         }
     }
 
-    /// Has a token found in texts, with these flags.
+    /// Adds a token to the merged tokens, and sets the text and kind of its entry in the vocabulary if needed.
     fn set(&mut self, token: AddedToken) {
         let index = usize::try_from(token.id).unwrap_or(usize::MAX);
         if let Some(slot) = self.parts.tokens.get_mut(index) {
@@ -357,13 +362,13 @@ fn kind_of(added: &AddedToken) -> TokenKind {
     if added.special { TokenKind::Control } else { TokenKind::UserDefined }
 }
 
-/// The token that an added one stands for.
+/// The vocabulary entry of an added token.
 fn added_entry(added: &AddedToken) -> Token {
     Token { text: added.content.clone(), score: 0.0, kind: kind_of(added) }
 }
 
-/// Names the tokens of `added_tokens.json` that a list in `tokenizer_config.json` replaces and that are lost or have
-/// another id.
+/// Notes the tokens of `added_tokens.json` that are lost or have another ID because the list in `tokenizer_config.json`
+/// is used instead.
 fn note_unused_file(parts: &Parts, listed_tokens: &Listed, files: &TokenizerFiles, notes: &mut Vec<String>) {
     let Some(added) = files.added_tokens.as_ref().filter(|_| listed_tokens.file == CONFIG) else { return };
     let known: HashMap<&str, u32> = ids_by_text(&parts.tokens)
@@ -384,7 +389,7 @@ fn note_unused_file(parts: &Parts, listed_tokens: &Listed, files: &TokenizerFile
     }
 }
 
-/// Names the tokens that the folder's small files list and a tokenizer given with `--tokenizer` lacks.
+/// Notes the listed tokens of the model's directory that the tokenizer passed with `--tokenizer` lacks.
 pub(crate) fn note_replaced(parts: &Parts, files: &TokenizerFiles, notes: &mut Vec<String>) {
     let known: HashSet<&str> = parts.tokens.iter().map(|token| token.text.as_str()).collect();
     let lost = Listed::read(files).tokens.into_iter().filter(|token| !known.contains(token.content.as_str()));

@@ -1,11 +1,11 @@
-//! Vocabularies of ChatGLM2, ChatGLM3 and GLM-4: special tokens that no file lists, two tokens before every text, and
-//! chat templates.
+//! Vocabularies of ChatGLM2, ChatGLM3 and GLM-4: special tokens that files may not list, two tokens before every text,
+//! and chat templates.
 //!
 //! ```text
 //! pieces of tokenizer.model | [MASK] [gMASK] [sMASK] <sop> <eop> | ...      before every text: [gMASK] <sop>
 //! ```
 //!
-//! GLM-4 also puts these two tokens before every text, but its `tokenizer.model` contains byte ranks instead of pieces.
+//! GLM-4 also puts these two tokens before every text, but its `tokenizer.model` is a rank file and has no pieces.
 
 use crate::added_files::Listed;
 use crate::pre_tokenizer_names::{self, Known};
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use trueup_formats::{Error, Result, TokenizerFiles, quote};
 
-/// The class that `tokenizer_config.json` names.
+/// The tokenizer class in `tokenizer_config.json`.
 const CLASS: &str = "ChatGLMTokenizer";
 /// Special tokens that follow the pieces, by ID. They are defined in the tokenizer's Python code, not in its files. The
 /// code calls the last two `sop` and `eop` and does not search texts for them. GLM-4's names are used here, because
@@ -38,17 +38,17 @@ const TURNS_TEMPLATE: &str = "{{ '[gMASK]sop' }}{% for message in messages %}{{ 
     {% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}";
 /// The token before a user's message in ChatGLM3 and GLM-4.
 const USER: &str = "<|user|>";
-/// The ID that FastLLM gives to the first of [`AFTER_PIECES`], whatever a file contains.
+/// The ID that FastLLM gives to the first of [`AFTER_PIECES`] in every file.
 const FLM_AFTER_PIECES: usize = 64_789;
-/// The tokens of ChatGLM3 that follow [`AFTER_PIECES`]. Prompts of `.flm` files without entries for them name them by
-/// ID.
+/// The tokens of ChatGLM3 that follow [`AFTER_PIECES`]. If a `.flm` file has no entries for them, its prompts name them
+/// by ID.
 const TURNS: [&str; 4] = ["<|system|>", USER, "<|assistant|>", "<|observation|>"];
 
 /// GGUF's name for the pre-tokenizer of GLM-4.
 pub(crate) const CUT: &str = "chatglm-bpe";
 /// GGUF's name for the same pre-tokenizer with `ignore_merges`.
 pub(crate) const CUT_WITHOUT_MERGES: &str = "glm4";
-/// What errors call GLM-4's file of ranks.
+/// Name of GLM-4's rank file in errors.
 const RANKED: &str = "tokenizer.model";
 
 /// Whether the files belong to a tokenizer of this family.
@@ -64,10 +64,11 @@ pub(crate) fn is_ranked(files: &TokenizerFiles) -> bool {
 }
 
 /// Builds the parts of GLM-4's vocabulary without its special tokens. A rank file contains neither a pre-tokenizer nor
-/// special tokens; the added tokens that other files list identify GLM-4.
+/// special tokens; GLM-4 is identified by the added tokens in other files.
 ///
 /// # Errors
-/// The two tokens before every text are not listed, or ranks are missing before the first listed token.
+/// The rank file is damaged, the two tokens before every text are not listed, or the ranks end before the first listed
+/// token.
 pub(crate) fn ranked_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> Result<Parts> {
     let listed = Listed::read(files).tokens;
     let is_listed = |names: &&[&str]| listed.iter().any(|token| names.contains(&token.content.as_str()));
@@ -126,7 +127,7 @@ pub(crate) fn after_pieces(pieces: usize, listed: &[AddedToken]) -> Vec<AddedTok
     (0u32..).zip(&AFTER_PIECES).map(token).collect()
 }
 
-/// Puts the two tokens of this family before every text.
+/// Puts the two tokens of this family before every text, or none if one of them is missing.
 pub(crate) fn put_before(parts: &mut Parts) {
     // Only added tokens count, because a piece can have the same text.
     let id = |name: &&str| parts.added.iter().find(|token| token.content == *name).map(|token| token.id);
@@ -134,8 +135,8 @@ pub(crate) fn put_before(parts: &mut Parts) {
     parts.prefix = found.unwrap_or_default();
 }
 
-/// Adds the special tokens to the pieces of a `.flm` file, which has no entries for them, if the model has rows for
-/// them. `named` are the IDs that the file's prompts name.
+/// Adds the special tokens to the pieces of a `.flm` file that has no entries for them, if the embedding has rows for
+/// them. `named` contains the IDs that the file's prompts name.
 pub(crate) fn put_program_tokens(parts: &mut Parts, vocab_size: Option<usize>, named: &BTreeSet<u32>) {
     let names: Vec<String> = AFTER_PIECES.iter().chain(&TURNS).map(|name| (*name).to_owned()).collect();
     let has_turns = named
@@ -172,7 +173,7 @@ mod tests {
 
     fn prefix(added: &[AddedToken]) -> Vec<u32> {
         let token = |text: &str| Token { text: text.to_owned(), score: 0.0, kind: TokenKind::Normal };
-        // A piece has the other name of the second token as its text.
+        // Pieces with the names of these tokens as their texts are not used.
         let pieces = ["sop", "[gMASK]"].map(token).to_vec();
         let mut parts = sentencepiece_parts(pieces, true, false, Decoder::sentencepiece(true));
         parts.added.extend_from_slice(added);

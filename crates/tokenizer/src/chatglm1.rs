@@ -1,9 +1,9 @@
-//! What ChatGLM-6B puts around a sentencepiece vocabulary: ids of images before it, tokens for white space, two tokens
-//! behind every text, and prompts.
+//! Vocabulary of ChatGLM-6B: SentencePiece pieces that follow image IDs, whitespace tokens, two tokens after every
+//! text, and a chat template.
 //!
 //! ```text
-//! ids of ice_text.model     images 0 .. num_image_tokens | pieces       behind every text: [gMASK] <sop>
-//! <n>  <|tab|>  <|blank_7|>                                             a line's end, a tab, seven spaces: 2 to 80 are one token
+//! IDs of ice_text.model     images 0 .. num_image_tokens | pieces       after every text: [gMASK] <sop>
+//! <n>  <|tab|>  <|blank_7|>     a line feed, a tab, seven spaces; a token has 2 to 80 spaces
 //! ```
 
 use crate::decoder::{Decoder, LeadingSpace};
@@ -17,15 +17,15 @@ use std::path::Path;
 use trueup_formats::flm::FlmVocabulary;
 use trueup_formats::{Error, Result, TokenizerFiles};
 
-/// Ids of images before the first piece, where `tokenizer_config.json` does not count them.
+/// Number of image IDs before the first piece, if `tokenizer_config.json` does not specify it.
 const IMAGES: u64 = 20_000;
-/// The most spaces that are one token; one space is none.
+/// Maximum number of spaces in one token; the minimum is 2.
 const SPACES_MAX: usize = 80;
-/// Behind every text: the key that names each token in `tokenizer_config.json`, and its usual name.
+/// The tokens after every text: the key of each token's name in `tokenizer_config.json`, and the default name.
 const BEHIND: [(&str, &str); 2] = [("gmask_token", "[gMASK]"), ("bos_token", "<sop>")];
-/// Pieces that steer the model.
+/// Pieces that become control tokens.
 const STEERING: [&str; 5] = ["[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"];
-/// Prompts: a first question stands alone; with answers before it rounds are counted from 0.
+/// The chat template. A single message is used as is; in longer conversations, rounds are counted from 0.
 const TEMPLATE: &str = "{% if messages|length == 1 %}{{ messages[0]['content'] }}{% else %}{% set rounds = namespace(count=0) %}\
     {% for message in messages %}{% if message['role'] == 'user' %}\
     {{ '[Round ' ~ rounds.count ~ ']\\n问：' ~ message['content'] ~ '\\n答：' }}{% set rounds.count = rounds.count + 1 %}\
@@ -45,7 +45,7 @@ pub(crate) fn parts(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usi
         let problem = format!("expected a number up to {most}, found {found}");
         return Err(Error::new(path, problem)
             .at("tokenizer_config.json, num_image_tokens")
-            .help("get the file of the model again"));
+            .help("download the model's tokenizer_config.json again"));
     };
     let image = |number: usize| Token { text: format!("<image_{number}>"), score: 0.0, kind: TokenKind::Unused };
     parts.tokens = (0..images).map(image).chain(parts.tokens).collect();
@@ -56,13 +56,14 @@ pub(crate) fn parts(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usi
     Ok(parts)
 }
 
-/// Whether a `.flm` file is of such a model, and not of a later one of the family.
+/// Whether a `.flm` file contains ChatGLM-6B and not a later model of the family.
 pub(crate) fn is_in(file: &FlmVocabulary) -> bool {
     file.flag("position_encoding_2d", false) || file.value("inner_hidden_size").is_some_and(|value| value != "None")
 }
 
-/// White space and what steers the model as this vocabulary has it; its other pieces are not looked for in texts. The
-/// mark of sentencepiece stands once, before a text. A character map stays: white space is found before it is applied.
+/// Sets the added tokens of this vocabulary: whitespace tokens, control tokens and user-defined pieces. Other pieces
+/// are not searched for in texts. SentencePiece's space marker is put once, before the whole text. A character map is
+/// kept, because whitespace tokens are found before it is applied.
 pub(crate) fn arrange(parts: &mut Parts) {
     let is_user_defined = |id: u32| {
         let token = usize::try_from(id).ok().and_then(|id| parts.tokens.get(id));
@@ -72,7 +73,7 @@ pub(crate) fn arrange(parts: &mut Parts) {
     let mut seen: HashSet<String> = HashSet::new();
     for (id, token) in (0u32..).zip(&mut parts.tokens) {
         let steers = STEERING.contains(&token.text.as_str());
-        // A text belongs to the first of its tokens, so that these are few, whatever a file lists.
+        // Only the first token with a text is added, which limits the number of added tokens for any file.
         if !(steers || white_space(&token.text).is_some()) || !seen.insert(token.text.clone()) {
             continue;
         }
@@ -100,14 +101,14 @@ pub(crate) fn arrange(parts: &mut Parts) {
     }
 }
 
-/// Has a token found by its text, in the place of what it was found by before.
+/// Adds a token that is found in texts as `content`, and removes its earlier entries.
 fn put(added: &mut Vec<AddedToken>, id: u32, content: String, special: bool) {
     added.retain(|known| known.id != id);
     let (single_word, lstrip, rstrip, normalized) = (false, false, false, false);
     added.push(AddedToken { id, content, single_word, lstrip, rstrip, normalized, special });
 }
 
-/// What a token for white space stands for.
+/// The text that a whitespace token represents.
 fn white_space(text: &str) -> Option<String> {
     match text {
         "<n>" => Some("\n".to_owned()),
@@ -119,7 +120,7 @@ fn white_space(text: &str) -> Option<String> {
     }
 }
 
-/// Puts its two tokens behind every text.
+/// Puts the two tokens of this model after every text.
 pub(crate) fn put_behind(parts: &mut Parts, config: Option<&Map<String, Value>>) {
     let name = |key: &str, usual: &'static str| match config.and_then(|config| config.get(key)) {
         Some(Value::String(name)) => name.clone(),
@@ -131,7 +132,7 @@ pub(crate) fn put_behind(parts: &mut Parts, config: Option<&Map<String, Value>>)
     put_ids_behind(parts, &ids);
 }
 
-/// Puts these tokens behind every text and nothing before it; whatever they are, they steer the model.
+/// Puts these tokens after every text, and none before it. The tokens become control tokens.
 pub(crate) fn put_ids_behind(parts: &mut Parts, ids: &[u32]) {
     for id in ids {
         let Some(token) = usize::try_from(*id).ok().and_then(|place| parts.tokens.get_mut(place)) else { continue };
@@ -142,7 +143,7 @@ pub(crate) fn put_ids_behind(parts: &mut Parts, ids: &[u32]) {
     parts.suffix = ids.to_vec();
 }
 
-/// How rounds of a conversation become text.
+/// The chat template.
 pub(crate) fn template() -> String {
     TEMPLATE.to_owned()
 }
@@ -152,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_for_white_space() {
+    fn whitespace_tokens_are_recognized() {
         assert_eq!(white_space("<n>").as_deref(), Some("\n"));
         assert_eq!(white_space("<|blank_3|>").as_deref(), Some("   "));
         for other in ["<|blank_1|>", "<|blank_81|>", "<|blank_x|>", "<|blank_|>", "n"] {

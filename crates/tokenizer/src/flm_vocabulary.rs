@@ -1,16 +1,15 @@
 //! The vocabulary of a `.flm` file.
 //!
 //! ```text
-//! tokens with scores                           sentencepiece: the best score is merged first; <0x0A> are bytes
-//! tokenizer_byte_as_char                       a byte-level vocabulary: a score of -r is rank r among the merges, a score above 0 is no merge
-//! model_type moss                              the same, in raw bytes
-//! model_type qwen, tokenizer_class ChatGLM4Tokenizer, ..     tokens of raw bytes: rank and id are one
-//! trueup.tokenizer.*                           what the file cannot say otherwise, in files of our own (`gguf_keys.rs`)
+//! tokens with scores            SentencePiece: the best score is merged first; tokens like <0x0A> are bytes
+//! tokenizer_byte_as_char        byte-level: score -r is rank r of the merges; a score above 0 is not a merge
+//! model_type moss               the same, in raw bytes
+//! model_type qwen, tokenizer_class ChatGLM4Tokenizer, ..      raw bytes; the rank of a token is its ID
+//! trueup.tokenizer.*            settings that other keys cannot express, in files that trueup wrote (`gguf_keys.rs`)
 //! ```
 //!
-//! The file keeps what a merge makes, not what it is made of: the two parts are those that the merges before it leave
-//! of its text. It does not keep how text is cut into words before anything is merged either: that follows from the
-//! kind of model.
+//! The file contains the result of each merge, not its two parts. Applying the earlier merges to the text of a token
+//! leaves exactly these two parts. The file does not specify a pre-tokenizer either; it follows from the model type.
 
 use crate::byte_alphabet;
 use crate::chatglm;
@@ -29,43 +28,43 @@ use trueup_formats::flm::{FlmToken, FlmVocabulary};
 use trueup_formats::gguf::Metadata;
 use trueup_formats::{Error, Result, counted, quote};
 
-/// What errors call the place.
+/// Name of the place in errors.
 const PLACE: &str = "vocabulary";
-/// Classes whose tokens are raw bytes, merged in the order of their ids.
+/// Tokenizer classes whose tokens are raw bytes, merged in order of ID.
 const RANKED_CLASSES: [&str; 2] = ["GLM4Tokenizer", RANKED_CLASS];
-/// The one of them that FastLLM asks for.
+/// The class of `RANKED_CLASSES` that FastLLM checks for.
 pub(crate) const RANKED_CLASS: &str = "ChatGLM4Tokenizer";
-/// The kind of model whose tokens are such, whatever the class.
+/// The model type whose tokens are raw bytes with ranks, unless the file has `tokenizer_byte_as_char`.
 pub(crate) const QWEN: &str = "qwen";
-/// The kind of model whose tokens are raw bytes in some files, without ranks.
+/// The model type whose tokens are raw bytes without ranks, unless the file has `tokenizer_byte_as_char`.
 const MOSS: &str = "moss";
-/// Where the first of Qwen's tokens behind its ranks stands: right before the one that this key names.
+/// The key of the ID of Qwen's `<|im_start|>`. The first special token after the ranks precedes it.
 const QWEN_START: &str = "im_start_id";
-/// Kinds of models with byte-level vocabularies, and the name of how they cut text.
+/// Model types with byte-level vocabularies, and the names of their pre-tokenizers.
 const CUTS: [(&str, &str); 4] = [("qwen2", "qwen2"), (QWEN, "qwen2"), ("llama", "llama-bpe"), (CHATGLM, "glm4")];
-/// The kind of model whose texts begin with two tokens.
+/// The model type whose texts start with two tokens.
 const CHATGLM: &str = "chatglm";
-/// Kinds of models with vocabularies of sentencepiece whose texts begin with no token.
+/// Model types with SentencePiece vocabularies and without a bos token before texts.
 const WITHOUT_BOS: [&str; 1] = ["baichuan"];
-/// Cuts text where the kind of model says nothing.
+/// The pre-tokenizer of all other model types.
 const CUT_OF_OTHERS: &str = "gpt-2";
-/// The key of the token that stands for what is not known.
+/// The key of the unknown token's ID.
 pub(crate) const UNKNOWN_ID: &str = "unk_token_id";
-/// The key of the one that stands for text to be guessed.
+/// The key of the mask token's ID.
 pub(crate) const MASK_ID: &str = "mask_token_id";
-/// The text of the former in vocabularies of sentencepiece.
+/// The text of the unknown token in SentencePiece vocabularies.
 const UNKNOWN: &str = "<unk>";
 
-/// How the tokens of a file are written.
+/// How a file stores its tokens.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
-    /// Text with marks for spaces.
+    /// Text with markers for spaces.
     Sentencepiece,
-    /// Bytes in the printable alphabet.
+    /// Bytes as printable characters.
     ByteLevel,
-    /// Bytes as they are.
+    /// Raw bytes.
     Bytes,
-    /// The same, each with its id as its rank.
+    /// Raw bytes; the ID of a token is its rank.
     Ranked,
 }
 
@@ -82,7 +81,7 @@ impl Family {
         }
     }
 
-    /// Whether tokens are bytes as they are.
+    /// Whether tokens are raw bytes.
     fn is_raw(self) -> bool {
         match self {
             Family::Bytes | Family::Ranked => true,
@@ -91,7 +90,7 @@ impl Family {
     }
 }
 
-/// Builds the parts; `path` is the model that errors name.
+/// Builds the vocabulary; `path` is the model that errors name.
 pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, notes: &mut Vec<String>) -> Result<Parts> {
     let family = Family::of(file);
     let entries = by_id(file, model.vocab_size, path, notes)?;
@@ -106,8 +105,7 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
     let mut parts = match family {
         Family::Sentencepiece => {
             let prefix = file.flag("tokenizer_add_dummy_prefix", true);
-            // FastLLM takes runs of spaces together where the key is missing; the tokenizers that files are made from
-            // do not.
+            // If the key is missing, FastLLM collapses runs of spaces. The original tokenizers do not.
             let extra = file.flag("tokenizer_remove_extra_whitespaces", false);
             sentencepiece_parts(tokens, prefix, extra, Decoder::sentencepiece(prefix))
         }
@@ -150,7 +148,7 @@ pub(crate) fn parts(file: &FlmVocabulary, model: &ModelTokens, path: &Path, note
     Ok(parts)
 }
 
-/// What keys of our own say, in files that `trueup` wrote.
+/// Applies the `trueup.tokenizer.*` keys of files that trueup wrote.
 pub(crate) fn read_own(parts: &mut Parts, file: &FlmVocabulary, path: &Path) -> Result<()> {
     let mut metadata = Metadata::default();
     for (key, text) in file.table.iter().filter(|(key, _)| key.starts_with(gguf_keys::OWN)) {
@@ -159,11 +157,11 @@ pub(crate) fn read_own(parts: &mut Parts, file: &FlmVocabulary, path: &Path) -> 
     gguf_keys::read_own(parts, &metadata, path, |parts| match &parts.algorithm {
         Algorithm::Merges { merges, .. } => Ok(merges.clone()),
         Algorithm::Scores | Algorithm::Unigram { .. } | Algorithm::WordPiece { .. } | Algorithm::DecodeOnly { .. } => {
-            let problem = "expected a vocabulary with ranks, as a key says, found one without ranks";
+            let problem = "expected a vocabulary with merges, which a key specifies, found one without merges";
             Err(Error::new(path, problem).at(PLACE).help("the file is damaged; convert the model again"))
         }
     })?;
-    // What is found whole is taken for what steers, where no key says otherwise.
+    // Tokens that are found whole were marked as control tokens. The keys can list them as not special.
     for id in parts.added.iter().filter(|added| !added.special).map(|added| added.id) {
         let token = usize::try_from(id).ok().and_then(|id| parts.tokens.get_mut(id));
         if let Some(token) = token.filter(|token| token.kind == TokenKind::Control) {
@@ -173,12 +171,12 @@ pub(crate) fn read_own(parts: &mut Parts, file: &FlmVocabulary, path: &Path) -> 
     Ok(())
 }
 
-/// Prompts where the file has no template: its pieces, else those of the program of its kind of model.
+/// The chat template if the file has none: built from the file's prompt pieces, or the default of the model type.
 pub(crate) fn chat_template(file: &FlmVocabulary, parts: &Parts) -> Option<String> {
     let is_chatglm = file.value("model_type") == Some(CHATGLM) && chatglm::is_of(parts);
     if let Some(mut rounds) = Rounds::of_flm(file, parts) {
         if is_chatglm && !chatglm1::is_in(file) {
-            // FastLLM puts them before every text, and so do prompts that say so themselves.
+            // FastLLM puts the prefix before every text, so the template starts with it.
             let content =
                 |id: &u32| parts.added.iter().find(|added| added.id == *id).map(|added| added.content.as_str());
             let before: String = parts.prefix.iter().filter_map(content).collect();
@@ -196,10 +194,10 @@ pub(crate) fn chat_template(file: &FlmVocabulary, parts: &Parts) -> Option<Strin
     }
 }
 
-/// An entry, and its score.
+/// An entry and its score.
 type Scored<'f> = (&'f FlmToken, f32);
 
-/// Entries at the places of their ids. Of several with one id the last one counts, as in FastLLM.
+/// Entries by ID. If several entries have the same ID, the last one is used, as in FastLLM.
 fn by_id<'f>(
     file: &'f FlmVocabulary,
     vocab_size: Option<usize>,
@@ -208,7 +206,7 @@ fn by_id<'f>(
 ) -> Result<Vec<Option<Scored<'f>>>> {
     let ids_max = ids_max(vocab_size, file.tokens.len());
     let (mut entries, mut again) = (Vec::new(), 0_usize);
-    // Without a score the earlier entry goes first. Places stay exact: there are fewer than 2^24 of them.
+    // Entries without a score are merged in file order. Places are exact in f32, because they are below 2^24.
     let mut place = 0.0_f32;
     for (number, entry) in file.tokens.iter().enumerate() {
         let index = usize::try_from(entry.id).unwrap_or(usize::MAX);
@@ -249,12 +247,12 @@ fn token(entry: &FlmToken, score: f32, family: Family, path: &Path) -> Result<To
         Family::Sentencepiece if text == UNKNOWN => TokenKind::Unknown,
         Family::Sentencepiece | Family::ByteLevel | Family::Bytes | Family::Ranked => TokenKind::Normal,
     };
-    // Bytes have no scores: they are not merged.
+    // Scores are used only for SentencePiece. Other vocabularies are merged by rank.
     let score = if family == Family::Sentencepiece { score } else { 0.0 };
     Ok(Token { text, score, kind })
 }
 
-/// Tokens that steer the model: the file's list, and those that begin and end a text.
+/// Marks control tokens: the bos, eos and padding tokens, and the special tokens that the file lists.
 fn mark_special(
     tokens: &mut [Token],
     file: &FlmVocabulary,
@@ -316,7 +314,7 @@ fn byte_level(
         _ if ranks.is_empty() => Algorithm::DecodeOnly { reason: NO_ORDER.to_owned() },
         (_, Some(text)) => Algorithm::DecodeOnly {
             reason: format!(
-                "the token \"{}\" of the .flm file cannot be built from earlier merges, so ids can be decoded \
+                "the token \"{}\" of the .flm file cannot be built from earlier merges, so IDs can be decoded \
                  but text cannot be encoded; pass the model's tokenizer.json with --tokenizer",
                 quote(&text)
             ),
@@ -340,11 +338,11 @@ fn byte_level(
     }
 }
 
-/// Said where no token has a rank.
+/// The reason if no token has a rank.
 const NO_ORDER: &str = "the vocabulary of the .flm file has no merge order, as exported from slow tokenizers, \
-    so ids can be decoded but text cannot be encoded; pass the model's tokenizer.json with --tokenizer";
+    so IDs can be decoded but text cannot be encoded; pass the model's tokenizer.json with --tokenizer";
 
-/// Tokens that are merged, the first to be merged first: their ids.
+/// IDs of the tokens that merges produce, in merge order.
 fn ranks(tokens: &[Token], entries: &[Option<Scored<'_>>], family: Family) -> Vec<u32> {
     let merged = (0u32..).zip(tokens.iter().zip(entries)).filter_map(|(id, (token, entry))| {
         let (_, score) = (*entry)?;

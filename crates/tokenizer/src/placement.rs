@@ -1,4 +1,4 @@
-//! Tokens of `tokenizer.json` at their IDs.
+//! Places the tokens of `tokenizer.json` at their IDs.
 //!
 //! ```text
 //! vocab          {"a": 0, "b": 2}          0: a    1: [PAD1]    2: b    3: <s>
@@ -12,13 +12,13 @@ use trueup_formats::{listed, quote};
 /// Tokens with their IDs.
 pub(crate) type Entries = Vec<(String, u32)>;
 
-/// What [`place_tokens`] returns.
+/// The result of [`place_tokens`].
 pub(crate) struct Placed {
-    /// By ID. IDs without a token have padding.
+    /// Tokens by ID. IDs without a token get a padding token.
     pub tokens: Vec<Token>,
-    /// By ID.
+    /// Added tokens by ID.
     pub added: Vec<AddedToken>,
-    /// Added tokens whose IDs are at or after the end of the embedding. They are not in `tokens`.
+    /// Added tokens whose IDs have no row in the embedding. They are not in `tokens`.
     pub beyond: Vec<(u32, String)>,
     /// Added tokens whose listed ID is not used, each with both IDs: `"<s>" (7, used: 1)`.
     renumbered: Vec<String>,
@@ -36,13 +36,12 @@ impl Placed {
     }
 }
 
-/// Puts each token of the vocabulary and each added token at its ID. An added token whose text has an ID already, in
+/// Puts each token of the vocabulary and each added token at its ID. An added token whose text already has an ID, in
 /// the vocabulary or earlier in the list, keeps that ID, as in the tokenizers library. `vocab_size` is the number of
 /// rows of the embedding; added tokens without a row are returned in [`Placed::beyond`].
 ///
 /// # Errors
-/// Two tokens with one ID, one text with two IDs in the vocabulary, an ID that is too large, an added token without
-/// text.
+/// Two tokens have the same ID, a text occurs twice in the vocabulary, an ID is too large, or an added token is empty.
 pub(crate) fn place_tokens(
     vocab: Entries,
     added: Vec<AddedToken>,
@@ -80,7 +79,7 @@ pub(crate) fn place_tokens(
             place(&mut texts, token.content.clone(), token.id, ids_max)?;
             ids.insert(token.content.clone(), token.id);
         }
-        // A token that is listed again gets the later flags, but remains special, as in the tokenizers library.
+        // A token that is listed again gets its last flags, but remains special, as in the tokenizers library.
         token.special |= placed.get(&token.id).is_some_and(|earlier: &AddedToken| earlier.special);
         placed.insert(token.id, token);
     }

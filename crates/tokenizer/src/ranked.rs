@@ -1,4 +1,4 @@
-//! Rank files: byte-level vocabularies in which the rank of a token is its ID and the order of its merge.
+//! Rank files: byte-level vocabularies in which the rank of a token is its ID and its place in the merge order.
 //!
 //! ```text
 //! IQ== 0      the bytes of the token in base64, and its rank
@@ -24,23 +24,23 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use trueup_formats::{Error, RankFile, Result, TokenizerFiles, listed, quote};
 
-/// What errors call Qwen's file.
+/// Name of Qwen's rank file.
 const QWEN: &str = "qwen.tiktoken";
-/// What to do about a file that cannot be read.
+/// Help for a file that cannot be read.
 const DAMAGED: &str = "the file is damaged or is not a rank file; download it again";
-/// Bytes of the first line that are read to recognize a rank file.
+/// Maximum number of bytes of the first line that are read to recognize a rank file.
 const FIRST_LINE_MAX: usize = 256;
 /// GGUF's name for Qwen's pre-tokenizer.
 const CUT: &str = "qwen2";
 /// Qwen's special tokens, which follow the ranks.
 const AFTER_RANKS: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
-/// Number of reserved tokens that follow them.
+/// Number of reserved tokens that follow [`AFTER_RANKS`].
 const EXTRAS: u32 = 205;
 /// The token at the end of a turn.
 const END_OF_TURN: &str = "<|im_end|>";
 /// The special tokens that end generation. `<|im_start|>` can be an additional stop token.
 const ENDS: [&str; 2] = ["<|endoftext|>", END_OF_TURN];
-/// The chat template if no file has one.
+/// Qwen's chat template if no file has one.
 pub(crate) const TEMPLATE: &str = "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}\
     {{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}{% endif %}\
     {{ '<|im_start|>' ~ message['role'] ~ '\\n' ~ message['content'] ~ '<|im_end|>\\n' }}{% endfor %}\
@@ -53,21 +53,20 @@ pub(crate) fn is_ranks(file: &[u8]) -> bool {
     bytes.is_some_and(|bytes| !bytes.is_empty() && STANDARD.decode(bytes).is_ok())
 }
 
-/// Fails if a rank file does not have the name of Qwen's, because its special tokens are unknown. A file that the user
-/// passed is read as Qwen's.
+/// Fails if a rank file is not named `qwen.tiktoken`, because its special tokens are unknown. A file that is passed
+/// with `--tokenizer` is read as Qwen's.
 pub(crate) fn check_name(ranks: &RankFile, files: &TokenizerFiles, path: &Path) -> Result<()> {
     if ranks.name == QWEN || files.is_replaced {
         return Ok(());
     }
     let problem = format!("expected {QWEN}, found {}, a rank file with unknown special tokens", quote(&ranks.name));
-    Err(Error::new(path, problem).help("give the model's tokenizer.json with --tokenizer"))
+    Err(Error::new(path, problem).help("pass the model's tokenizer.json with --tokenizer"))
 }
 
-/// Builds the parts of Qwen's vocabulary; `path` is the model that errors name.
+/// Builds Qwen's vocabulary; `path` is the model that errors name.
 ///
 /// # Errors
-/// The rank file is damaged, or it has more or fewer ranks than `generation_config.json` requires: the ID of the end of
-/// generation is not that of a special token that ends it.
+/// The rank file is damaged, or its number of ranks does not fit the `eos_token_id` in `generation_config.json`.
 pub(crate) fn qwen_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> Result<Parts> {
     let mut parts = parts(file, QWEN, CUT, path)?;
     let count = parts.tokens.len();
@@ -76,8 +75,8 @@ pub(crate) fn qwen_parts(file: &[u8], files: &TokenizerFiles, path: &Path) -> Re
     Ok(parts)
 }
 
-/// Compares the number of ranks with `generation_config.json`: the IDs in `eos_token_id` must be those of
-/// [`AFTER_RANKS`], and one of them must be in [`ENDS`].
+/// Checks the number of ranks against `generation_config.json`: every ID in `eos_token_id` must belong to a token of
+/// [`AFTER_RANKS`], and at least one of them to a token of [`ENDS`].
 fn check_ends(parts: &Parts, count: usize, files: &TokenizerFiles, path: &Path) -> Result<()> {
     let Some(config) = files.generation_config.as_ref().filter(|_| !files.is_replaced) else { return Ok(()) };
     let ids = config.get("eos_token_id");
@@ -98,8 +97,8 @@ fn check_ends(parts: &Parts, count: usize, files: &TokenizerFiles, path: &Path) 
     Err(Error::new(path, problem).at("generation_config.json, eos_token_id").help(help))
 }
 
-/// Completes Qwen's vocabulary, whose ranks end before ID `first`: adds the special tokens that follow them, if the
-/// model has rows for them and the rows have no other token.
+/// Completes Qwen's vocabulary, whose ranks end before ID `first`. Adds each special and reserved token whose ID has a
+/// row in the embedding and no other token, and sets the normalizer and the end of a turn.
 pub(crate) fn put_after_ranks(parts: &mut Parts, first: usize, vocab_size: Option<usize>) {
     let extras = (0..EXTRAS).map(|number| format!("<|extra_{number}|>"));
     let texts = AFTER_RANKS.iter().map(|text| (*text).to_owned()).chain(extras);
@@ -125,8 +124,8 @@ pub(crate) fn put_at(parts: &mut Parts, tokens: impl Iterator<Item = (usize, Str
     }
 }
 
-/// The tokens of a rank file, which errors call `place`, without special tokens. `cut` is GGUF's name for the
-/// pre-tokenizer.
+/// Builds the vocabulary of a rank file without special tokens. Errors call the file `place`; `cut` is GGUF's name for
+/// the pre-tokenizer.
 pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<Parts> {
     let tokens: Vec<Token> =
         read(file, place, path)?.iter().map(|bytes| normal(byte_alphabet::encode_bytes(bytes))).collect();
@@ -144,8 +143,8 @@ pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<
         return Err(Error::new(path, problem).at(place).help(DAMAGED));
     }
     let known = pre_tokenizer_names::by_name(cut);
-    // Merging the text of a token gives that token, so a word that is a token needs no separate rule. A pre-tokenizer
-    // that has the rule keeps it.
+    // Merging the text of a token always gives that token, so `ignore_merges` does not change a result. It is set as in
+    // the pre-tokenizer, so that the name in GGUF stays the same.
     let ignore_merges = known.is_some_and(|known| known.ignore_merges);
     Ok(Parts {
         algorithm: Algorithm::Merges { merges, byte_fallback: false, fuse_unknown: false, ignore_merges },
@@ -161,7 +160,7 @@ pub(crate) fn parts(file: &[u8], place: &str, cut: &str, path: &Path) -> Result<
     })
 }
 
-/// Qwen's chat template, if the rank file is the only tokenizer file.
+/// Qwen's chat template, if there is a rank file but neither a `tokenizer.json` nor a `tokenizer.model`.
 pub(crate) fn qwen_template(files: &TokenizerFiles) -> Option<String> {
     let is_here = files.tiktoken.is_some() && files.tokenizer_json.is_none() && files.tokenizer_model.is_none();
     is_here.then(|| TEMPLATE.to_owned())
@@ -171,7 +170,8 @@ fn normal(text: String) -> Token {
     Token { text, score: 0.0, kind: TokenKind::Normal }
 }
 
-/// The bytes of all tokens by rank. Fails if ranks do not start at 0, if one is missing, or if a token is repeated.
+/// The bytes of all tokens by rank. Fails if a line is damaged, if the ranks are not 0, 1, 2 and so on, or if a token
+/// is repeated.
 fn read(file: &[u8], place: &str, path: &Path) -> Result<Vec<Vec<u8>>> {
     let mut tokens: Vec<Vec<u8>> = Vec::new();
     let mut ranks: HashMap<Vec<u8>, usize> = HashMap::new();
@@ -207,15 +207,15 @@ fn read(file: &[u8], place: &str, path: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(tokens)
 }
 
-/// The first byte that occurs in UTF-8 and has no token. Text with that byte could not be encoded.
+/// The first byte that can occur in UTF-8 and has no token. Text with that byte could not be encoded.
 fn missing_byte(tokens: &[Token]) -> Option<u8> {
     let texts: HashSet<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
     let mut bytes = (0..=0xF4u8).filter(|byte| !matches!(byte, 0xC0 | 0xC1));
     bytes.find(|byte| !texts.contains(byte_alphabet::encode_bytes(&[*byte]).as_str()))
 }
 
-/// The merges that produce the tokens `ranks`, in order; and the text of the first token that the earlier merges do not
-/// reduce to two parts.
+/// The merges that produce the tokens with the IDs `ranks`, in this order, and the text of the first token that the
+/// earlier merges do not reduce to two parts.
 pub(crate) fn merges(tokens: &[Token], ranks: &[u32]) -> (Vec<Merge>, Option<String>) {
     let text = |id: u32| usize::try_from(id).ok().and_then(|id| tokens.get(id)).map_or("", |token| token.text.as_str());
     let bases = tokens.iter().zip(0u32..).filter(|(token, _)| token.text.chars().nth(1).is_none());
@@ -260,7 +260,7 @@ mod tests {
         qwen_parts(file, &TokenizerFiles::default(), Path::new("m"))
     }
 
-    /// A rank file with all bytes, then these tokens.
+    /// A rank file with all 256 bytes, followed by these tokens.
     fn after_bytes(tokens: &[&[u8]]) -> Vec<u8> {
         let bytes: Vec<[u8; 1]> = (0..=255u8).map(|byte| [byte]).collect();
         let all: Vec<&[u8]> = bytes.iter().map(|byte| byte.as_slice()).chain(tokens.iter().copied()).collect();
@@ -285,7 +285,7 @@ mod tests {
         assert!(others.iter().all(|file| !is_ranks(file)));
     }
 
-    /// GGUF requires merges for such a vocabulary, and a vocabulary that only decodes has none.
+    /// GGUF requires merges for a byte-level vocabulary, but a vocabulary that only decodes has none.
     #[test]
     fn vocabularies_that_only_decode_are_written_and_read() {
         let mut parts = read_qwen(&after_bytes(&[b"ab"])).expect("a vocabulary");
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_generation_are_special_tokens() {
+    fn eos_token_ids_fit_the_number_of_ranks() {
         let read_with = |eos: Value, is_replaced: bool| {
             let generation_config = json!({"eos_token_id": eos}).as_object().cloned();
             let files = TokenizerFiles { generation_config, is_replaced, ..TokenizerFiles::default() };

@@ -1,17 +1,19 @@
-//! A vocabulary from the files beside a model's weights.
+//! Reads a vocabulary from the files next to a model's weights.
 //!
-//! | there is | then |
+//! | files | vocabulary |
 //! |---|---|
-//! | `tokenizer.json` | it decides every id |
-//! | `tokenizer.model` beside it | its scores and kinds are taken over, when it is the same vocabulary |
-//! | only `tokenizer.model` | sentencepiece, merging or unigram, or GLM-4's bytes with ranks, with the added tokens of the small files on top |
-//! | `ice_text.model` | sentencepiece behind ids of images, with tokens for white space, as ChatGLM-6B has it |
-//! | `qwen.tiktoken` | bytes with ranks, and the tokens that Qwen's program puts behind them |
-//! | `vocab.json` and `merges.txt` | byte-level, cut by the rule of the tokenizer class; they go before `tokenizer.model` if the class keeps its vocabulary there |
+//! | `tokenizer.json` | determines every ID |
+//! | `tokenizer.model` in addition | its scores and kinds are used if it contains the same vocabulary |
+//! | only `tokenizer.model` | a SentencePiece model, BPE or Unigram, or the rank file of GLM-4 |
+//! | `ice_text.model` | the SentencePiece model of ChatGLM-6B, which follows image IDs, with whitespace tokens |
+//! | `qwen.tiktoken` | a rank file, and the special tokens from Qwen's Python code |
+//! | `vocab.json` and `merges.txt` | byte-level BPE with the pre-tokenizer of the tokenizer class; used instead of `tokenizer.model` if the class stores its vocabulary there |
+//! | `vocab.txt` | WordPiece of BERT |
 //! | `tokenizer.bin` | llama2.c |
-//! | a vocabulary in the `.flm` file | sentencepiece or byte-level, as its keys say |
+//! | a vocabulary in the `.flm` file | SentencePiece or byte-level, depending on its keys |
 //!
-//! Tokens of the small files are merged into the first four kinds (`added_files.rs`).
+//! Added tokens of other files are merged into the vocabularies of `tokenizer.json`, `tokenizer.model`, `vocab.json`
+//! and `vocab.txt` (`added_files.rs`).
 
 use crate::added_files::{Listed, Target, merge, note_replaced};
 use crate::chat_source::chat_template;
@@ -39,10 +41,10 @@ use std::path::Path;
 use trueup_formats::flm::FlmVocabulary;
 use trueup_formats::{Error, Result, StandIn, TokenizerFiles, quote};
 
-/// What the model itself says about tokens, in `config.json` or a header.
+/// Token settings of the model, from `config.json` or a file header.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ModelTokens {
-    /// Rows of the embedding; the vocabulary is padded up to it.
+    /// Rows of the embedding. The vocabulary is padded to this size.
     pub vocab_size: Option<usize>,
     /// `bos_token_id`.
     pub bos_token_id: Option<u32>,
@@ -50,15 +52,18 @@ pub struct ModelTokens {
     pub eos_token_ids: Vec<u32>,
     /// `pad_token_id`.
     pub padding_token_id: Option<u32>,
-    /// `model_type`, which tells the tokenizer class when no file names one.
+    /// `model_type`, which determines the tokenizer class if no file names one.
     pub model_type: Option<String>,
     /// `tokenizer_class`.
     pub tokenizer_class: Option<String>,
 }
 
 impl Vocabulary {
-    /// Reads the vocabulary of a model at `path`. Fails when there is no file, when one lies, or when it needs what is
-    /// not supported; the message names the file and the place.
+    /// Reads the vocabulary of the model at `path`.
+    ///
+    /// # Errors
+    /// There is no vocabulary, a file is damaged or invalid, or it needs a feature that is not supported. The message
+    /// names the file and the place.
     pub fn from_files(files: &TokenizerFiles, model: &ModelTokens, path: &Path) -> Result<Vocabulary> {
         let mut notes = Notes::default();
         refuse_stand_ins(files, path)?;
@@ -105,7 +110,7 @@ impl Vocabulary {
         Ok(Vocabulary::new(parts, path)?.with_conflicts(notes.conflicts).with_notes(notes.others))
     }
 
-    /// Reads the vocabulary of a `.flm` file, as [`Vocabulary::from_files`].
+    /// Reads the vocabulary of a `.flm` file, like [`Vocabulary::from_files`].
     pub(crate) fn from_flm(file: FlmVocabulary, model: &ModelTokens, path: &Path) -> Result<Vocabulary> {
         let chat_template = file.value("chat_template").map(str::to_owned);
         Vocabulary::from_files(
@@ -116,7 +121,7 @@ impl Vocabulary {
     }
 }
 
-/// Sentences about the files.
+/// Notes about the files.
 #[derive(Default)]
 struct Notes {
     /// Files that disagree or are incomplete.
@@ -125,8 +130,8 @@ struct Notes {
     others: Vec<String>,
 }
 
-/// Prompts where no file has a template: the pieces of a `.flm` file, else those of the program that belongs to such
-/// files.
+/// The chat template if no file has one: built from the prompt pieces of a `.flm` file, or the one in the Python code
+/// of the model.
 fn template_of_kind(files: &TokenizerFiles, parts: &mut Parts) -> Option<String> {
     if files.ice_text.is_some() {
         return Some(chatglm1::template());
@@ -141,8 +146,7 @@ fn template_of_kind(files: &TokenizerFiles, parts: &mut Parts) -> Option<String>
     of_files.or_else(|| rounds::of_program(files, parts).map(|rounds| rounds.template()))
 }
 
-/// Fails where a pointer or a page stands for a file of the tokenizer: its first bytes say so better than what cannot
-/// be read of it.
+/// Fails if a tokenizer file is in fact a Git LFS pointer or a web page. This error is clearer than a parse error.
 fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
     let named: [(&str, Option<&[u8]>); 3] = [
         ("tokenizer.json", files.tokenizer_json.as_deref()),
@@ -150,7 +154,7 @@ fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
         ("ice_text.model", files.ice_text.as_deref()),
     ];
     let are_absent = named.iter().all(|(_, bytes)| bytes.is_none());
-    // The others are read only without these, in this order.
+    // The other files are read only if these are absent, in this order.
     let others = match (&files.tiktoken, &files.vocab_json, &files.merges) {
         _ if !are_absent => Vec::new(),
         (Some(ranks), ..) => vec![(ranks.name.as_str(), Some(ranks.bytes.as_slice()))],
@@ -163,8 +167,8 @@ fn refuse_stand_ins(files: &TokenizerFiles, path: &Path) -> Result<()> {
     found.next().map_or(Ok(()), |(name, stand_in)| Err(stand_in.error(path).at(quote(name))))
 }
 
-/// Takes scores and kinds from `tokenizer.model` where it holds the same pieces, and drops the list of merges when
-/// scores say the same.
+/// Takes scores and kinds from `tokenizer.model` if it has the same pieces, and drops the merges if merging by scores
+/// gives the same result.
 fn with_scores(mut parts: Parts, files: &TokenizerFiles, path: &Path, notes: &mut Vec<String>) -> Parts {
     // A unigram model has its scores in tokenizer.json.
     let model = files.tokenizer_model.as_deref().filter(|_| !matches!(parts.algorithm, Algorithm::Unigram { .. }));
@@ -194,7 +198,7 @@ fn with_scores(mut parts: Parts, files: &TokenizerFiles, path: &Path, notes: &mu
     parts
 }
 
-/// Says where the pieces of `tokenizer.model` first differ from a vocabulary.
+/// A note with the first difference between the pieces of `tokenizer.model` and a vocabulary.
 fn other_pieces(pieces: &Parts, parts: &Parts) -> String {
     let mut pairs = (0u32..).zip(&pieces.tokens).zip(parts.tokens.iter().map(Some).chain(std::iter::repeat(None)));
     let differing = pairs.find(|((_, piece), token)| token.is_none_or(|token| token.text != piece.text));
@@ -208,7 +212,7 @@ fn other_pieces(pieces: &Parts, parts: &Parts) -> String {
     format!("tokenizer.json is used instead of tokenizer.model, as in transformers{}", place.unwrap_or_default())
 }
 
-/// The vocabulary of `tokenizer.json`, with the tokens that the small files add.
+/// The vocabulary of `tokenizer.json`, with the added tokens of other files.
 fn from_tokenizer_json(
     bytes: &[u8],
     files: &TokenizerFiles,
@@ -225,8 +229,8 @@ fn from_tokenizer_json(
     if let Some((text, id, other)) = files.vocab_json.as_deref().and_then(|bytes| first_difference(bytes, &parts)) {
         let other = other.map_or_else(|| "none".to_owned(), |other| other.to_string());
         notes.push(format!(
-            "tokenizer.json is used instead of vocab.json, as in transformers; they differ, first in \"{}\", which has id {other} in \
-             tokenizer.json and id {id} in vocab.json",
+            "tokenizer.json is used instead of vocab.json, as in transformers; they differ, first in \"{}\", which has ID {other} in \
+             tokenizer.json and ID {id} in vocab.json",
             quote(&text)
         ));
     }
@@ -246,9 +250,8 @@ fn from_tokenizer_json(
     Ok(with_scores(parts, files, path, notes))
 }
 
-/// `add_prefix_space` of `tokenizer_config.json` decides over that of `tokenizer.json`, and false where it is absent:
-/// the constructor of fast tokenizers in transformers sets it, though only where `ByteLevel` is the whole
-/// pre-tokenizer.
+/// Applies `add_prefix_space` of `tokenizer_config.json`, or false if it is absent, if `ByteLevel` is the whole
+/// pre-tokenizer of `tokenizer.json`. The constructor of fast tokenizers in transformers does the same.
 fn settle_prefix_space(parts: &mut Parts, files: &TokenizerFiles, notes: &mut Vec<String>) {
     let Some(config) = files.tokenizer_config.as_ref().filter(|_| !files.is_replaced) else { return };
     let wanted = config.get("add_prefix_space").and_then(serde_json::Value::as_bool).unwrap_or(false);
@@ -263,7 +266,7 @@ fn settle_prefix_space(parts: &mut Parts, files: &TokenizerFiles, notes: &mut Ve
     }
 }
 
-/// The vocabulary of `vocab.json` and `merges.txt`, with the tokens that the small files add.
+/// The vocabulary of `vocab.json` and `merges.txt`, with the added tokens of other files.
 fn from_vocab_json<'f>(
     two_files: (&[u8], &[u8]),
     files: &'f TokenizerFiles,
@@ -289,7 +292,7 @@ fn from_vocab_json<'f>(
     Ok(parts)
 }
 
-/// The vocabulary of `vocab.txt`, with the tokens that the small files add.
+/// The vocabulary of `vocab.txt`, with the added tokens of other files.
 fn from_vocab_txt<'f>(
     bytes: &[u8],
     files: &'f TokenizerFiles,
@@ -313,7 +316,7 @@ fn from_vocab_txt<'f>(
     Ok(parts)
 }
 
-/// The vocabulary of `tokenizer.model`, with the tokens that the small files add.
+/// The vocabulary of `tokenizer.model`, with the added tokens of other files.
 fn from_tokenizer_model(
     bytes: &[u8],
     files: &TokenizerFiles,
@@ -358,13 +361,13 @@ fn from_tokenizer_model(
         merge_files(&mut parts, files, &SpecialNames::of(files), target, &mut notes.conflicts)?;
     }
     if matches!(parts.normalizer, Some(Normalizer::Sentencepiece { .. })) {
-        // They are found in raw text: the normalizer of the model does not know them.
+        // Added tokens are found in raw text, because the normalizer of the model does not know them.
         parts.added.iter_mut().for_each(|added| added.normalized = false);
     }
     Ok(parts)
 }
 
-/// Merges the tokens of the small files, unless `--tokenizer` replaces the tokenizer.
+/// Merges the added tokens of other files, unless `--tokenizer` replaces the tokenizer.
 fn merge_files(
     parts: &mut Parts,
     files: &TokenizerFiles,
@@ -378,7 +381,8 @@ fn merge_files(
     }
 }
 
-/// Takes the tokens at the end that no row of the embedding has, unless text can become one of them.
+/// Removes the tokens that have no row in the embedding, unless text can be encoded with one of them. Returns the
+/// removed tokens without padding.
 fn cut_beyond(parts: &mut Parts, vocab_size: Option<usize>) -> Vec<(u32, String)> {
     let rows = vocab_size.unwrap_or(usize::MAX);
     let in_text = |kind: TokenKind| match kind {
@@ -397,7 +401,8 @@ fn cut_beyond(parts: &mut Parts, vocab_size: Option<usize>) -> Vec<(u32, String)
     beyond
 }
 
-/// Notes the key with which transformers reads the texts of special tokens in a prompt as ordinary text.
+/// Adds a note if `split_special_tokens` is true. With it, transformers encodes special tokens in a prompt as ordinary
+/// text.
 fn note_split(files: &TokenizerFiles, notes: &mut Vec<String>) {
     let key = files.tokenizer_config.as_ref().and_then(|config| config.get("split_special_tokens"));
     if key.and_then(serde_json::Value::as_bool) == Some(true) && !files.is_replaced {
@@ -409,7 +414,7 @@ fn note_split(files: &TokenizerFiles, notes: &mut Vec<String>) {
     }
 }
 
-/// Names the vocabularies of a folder that are not read because another one is.
+/// Notes about the vocabularies of a directory that are not read because another one is used.
 fn unread(files: &TokenizerFiles, model: &ModelTokens) -> Vec<String> {
     let two_files = files.vocab_json.is_some() && files.merges.is_some();
     let present = [
@@ -423,13 +428,13 @@ fn unread(files: &TokenizerFiles, model: &ModelTokens) -> Vec<String> {
     ];
     let mut present = present.into_iter().filter(|(_, is_there)| *is_there).map(|(name, _)| name);
     let Some(used) = present.next() else { return Vec::new() };
-    // Those next to a tokenizer.json are compared with it.
+    // These files are compared with tokenizer.json if it is used.
     let compared = [files.model_name(), "vocab.json with merges.txt", "vocab.txt"];
     let unread = present.filter(|name| *name != used && !(used == "tokenizer.json" && compared.contains(name)));
     unread.map(|name| format!("{name} is not read, because {used} is used")).collect()
 }
 
-/// Why there is no vocabulary.
+/// The error if there is no vocabulary.
 fn no_vocabulary(files: &TokenizerFiles, path: &Path) -> Error {
     if files.is_left_out {
         let error = Error::new(path, "expected a vocabulary, found none");

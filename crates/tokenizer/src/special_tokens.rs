@@ -1,8 +1,8 @@
-//! Which tokens have a role, and what stands around every text, from the small files beside a tokenizer.
+//! Roles of tokens and the tokens around every text, from the files next to a tokenizer.
 //!
 //! ```text
-//! bos, eos, ...      tokenizer_config.json, else special_tokens_map.json, else the ids of config.json
-//! around a text      post_processor of tokenizer.json; for the classes of LLAMA_LIKE the flags of tokenizer_config.json
+//! bos, eos, ...      tokenizer_config.json and special_tokens_map.json (special_names.rs), else the IDs in config.json
+//! around a text      post_processor of tokenizer.json; for FLAGGED_CLASSES, the flags in tokenizer_config.json
 //! end of generation  eos, and every eos_token_id of generation_config.json and config.json
 //! ```
 
@@ -19,9 +19,9 @@ use std::path::Path;
 use trueup_formats::flm::description_name;
 use trueup_formats::{Error, Result, TokenizerFiles};
 
-/// A file that holds ids of roles beside the description of the model.
+/// A file with role IDs, in addition to the model config.
 const GENERATION_CONFIG: &str = "generation_config.json";
-/// Tokenizer classes whose flags say what stands around a text, with the default of `add_bos_token`.
+/// Tokenizer classes whose flags determine the tokens around a text, with the default of `add_bos_token`.
 const FLAGGED_CLASSES: [(&str, bool); 5] = [
     ("LlamaTokenizer", true),
     ("CodeLlamaTokenizer", true),
@@ -32,7 +32,8 @@ const FLAGGED_CLASSES: [(&str, bool); 5] = [
 
 /// Texts of tokens that end a turn of a conversation, as models name them.
 const END_OF_TURN: [&str; 4] = ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>"];
-/// And what begins the next turn, where a model lists it among its ends, as GLM-4 does; elsewhere it is no end.
+/// Texts of tokens that begin the next turn. They end a turn only if the model lists them as ends of generation, as
+/// GLM-4 does.
 const NEXT_TURN: [&str; 1] = ["<|user|>"];
 /// Texts of tokens that end a message before a tool is called.
 const END_OF_MESSAGE: [&str; 1] = ["<|eom_id|>"];
@@ -57,15 +58,17 @@ const OTHER_ENDS: [&str; 16] = [
 ];
 /// Texts that also occur in ordinary text, so they end generation only if the file marks them as special.
 const ENDS_IF_SPECIAL: [&str; 3] = ["</s>", "<eos>", "[EOS]"];
-/// The end of the text in many vocabularies, but the HTML tag of struck text in those with [`OTHER_TAG`], as in Gemma.
+/// The end of the text in many vocabularies, but the HTML tag for strikethrough in vocabularies with [`OTHER_TAG`], as
+/// in Gemma's.
 const END_OR_TAG: &str = "</s>";
 /// An HTML tag that has a user-defined token in vocabularies with tokens for tags.
 const OTHER_TAG: &str = "</b>";
-/// Ends a message, not the answer, in vocabularies with the tokens of one of [`ANSWER_ENDS`].
+/// Ends a message but not the answer in vocabularies that have both tokens of an entry of [`ANSWER_ENDS`].
 const MESSAGE_END: &str = "<|end|>";
 const ANSWER_ENDS: [[&str; 2]; 2] = [["<|return|>", "<|call|>"], ["<|calls|>", "<|flush|>"]];
 
-/// Tokens that end generation by their names, ascending. Their types count only for names that occur in ordinary text.
+/// IDs of the tokens that end generation by name, in ascending order. The type of a token matters only if its name also
+/// occurs in ordinary text.
 pub(crate) fn ends_by_name(tokens: &[Token]) -> Vec<u32> {
     let is_user_defined = |token: &Token| token.kind == TokenKind::UserDefined;
     let has_tags = tokens.iter().any(|token| is_user_defined(token) && token.text == OTHER_TAG);
@@ -83,8 +86,8 @@ pub(crate) fn ends_by_name(tokens: &[Token]) -> Vec<u32> {
     ends.iter().filter(|(_, text)| !(answer_ends && *text == MESSAGE_END)).map(|(id, _)| *id).collect()
 }
 
-/// Has every token that ends generation by its name found in texts and read as a control token. Returns the tokens
-/// whose type was another one.
+/// Turns every token that ends generation by name into a control token that is found in texts. Returns the IDs of the
+/// tokens whose type changed.
 pub(crate) fn mark_ends(parts: &mut Parts) -> Vec<u32> {
     let (mut marked, mut added) = (Vec::new(), Vec::new());
     for id in ends_by_name(&parts.tokens) {
@@ -101,7 +104,7 @@ pub(crate) fn mark_ends(parts: &mut Parts) -> Vec<u32> {
     marked
 }
 
-/// An id that a small file gives to a role, with where it stands.
+/// An ID that a file gives to a role, with the key and the file.
 #[derive(Clone, Copy)]
 struct Claim {
     id: u32,
@@ -109,7 +112,7 @@ struct Claim {
     file: &'static str,
 }
 
-/// The ids that a vocabulary has, padding up to the model's size included.
+/// The IDs of a vocabulary, including padding up to the model's size.
 struct Ids<'p> {
     count: usize,
     path: &'p Path,
@@ -125,7 +128,7 @@ impl Ids<'_> {
         format!("{}: expected a token ID from 0 to {last}, found {}", claim.key, claim.id)
     }
 
-    /// An id that text is encoded or generated with: without it the model is another one.
+    /// Checks an ID that encoding or generation needs. Fails if the vocabulary does not have it.
     fn required(&self, role: &str, claim: Option<Claim>) -> Result<Option<u32>> {
         match claim {
             Some(claim) if !self.has(claim) => {
@@ -136,7 +139,7 @@ impl Ids<'_> {
         }
     }
 
-    /// An id that nothing depends on: left out with a note when there is no such token.
+    /// Checks an optional ID. If the vocabulary does not have it, it is ignored with a note.
     fn welcome(&self, claim: Claim, notes: &mut Vec<String>) -> Option<u32> {
         if self.has(claim) {
             return Some(claim.id);
@@ -146,8 +149,11 @@ impl Ids<'_> {
     }
 }
 
-/// Fills in roles and what stands around a text. Fails when the bos or the eos token is no token, and where something
-/// else than an id is given for an end; other ids without a token are left out with a note.
+/// Sets the roles of tokens and the tokens around a text. Except for the bos and eos tokens, IDs outside the vocabulary
+/// are ignored with a note.
+///
+/// # Errors
+/// The ID of the bos or eos token is outside the vocabulary, or an end of generation is not an ID.
 pub(crate) fn assign(
     parts: &mut Parts,
     files: &TokenizerFiles,
@@ -156,7 +162,7 @@ pub(crate) fn assign(
     names: &SpecialNames<'_>,
     notes: &mut Vec<String>,
 ) -> Result<()> {
-    // Of a token without an ID, the note on it says this too.
+    // The note about a token without an ID already includes its conflict.
     let conflicts = names.conflicts().into_iter();
     let new: Vec<String> = conflicts.filter(|conflict| !notes.iter().any(|note| note.starts_with(conflict))).collect();
     notes.extend(new);
@@ -171,7 +177,7 @@ pub(crate) fn assign(
         "bos",
         model.bos_token_id.map(claim("bos_token_id", config)).filter(|_| named("bos_token").is_none()),
     )?;
-    // A class of BERT has no bos token; what begins its texts has the role in GGUF.
+    // BERT classes have no bos token. In GGUF, the token at the start of their texts has this role.
     let first = named("cls_token").filter(|_| matches!(parts.algorithm, Algorithm::WordPiece { .. }));
     special.bos = named("bos_token").or(bos).or(first).or(special.bos);
     let model_ends = model.eos_token_ids.iter().copied().map(claim("eos_token_id", config));
@@ -200,7 +206,8 @@ pub(crate) fn assign(
     Ok(())
 }
 
-/// What stands around a text by the flags of the tokenizer's class; other classes leave it as the post-processor says.
+/// Sets the tokens around a text by the flags of the tokenizer class or the rule of the model family. Vocabularies that
+/// specify these tokens otherwise, for example in a post-processor, are not changed.
 fn apply_flags(parts: &mut Parts, files: &TokenizerFiles, model: &ModelTokens) {
     let config = files.tokenizer_config.as_ref();
     let class = config.and_then(|config| config.get("tokenizer_class")).and_then(Value::as_str).unwrap_or_default();

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! { "added_tokens":   [{"id": 1, "content": "<s>", "special": true, ...}],
-//!   "normalizer":     {...}, "pre_tokenizer": {...}, "decoder": {...},        run as they stand
-//!   "post_processor": {...},                                                  ids before and after every text
+//!   "normalizer":     {...}, "pre_tokenizer": {...}, "decoder": {...},        applied as written
+//!   "post_processor": {...},                                                  IDs before and after every text
 //!   "model": {"type": "BPE", "vocab": {"text": id}, "merges": ["a b", ["a", "b"]], ...} }
 //!            {"type": "WordPiece", "vocab": {"text": id}, "unk_token": "[UNK]", "max_input_chars_per_word": 100}
 //!            {"type": "Unigram", "vocab": [["text", score]], "unk_id": 0, "byte_fallback": false}
@@ -25,9 +25,9 @@ use std::fmt;
 use std::path::Path;
 use trueup_formats::{Error, Result, json, quote};
 
-/// What errors call the file.
+/// Name of the file in errors.
 const FILE: &str = "tokenizer.json";
-/// What to do about a file that cannot be read.
+/// Help for a file that cannot be read.
 const DAMAGED: &str = "get the file of the original model";
 
 #[derive(serde::Deserialize)]
@@ -44,7 +44,7 @@ struct FileJson {
     model: ModelJson,
 }
 
-/// The components of a file, whose keys are checked.
+/// The components of a file, with checked keys.
 struct Components {
     normalizer: Option<Normalizer>,
     pre_tokenizer: Option<PreTokenizer>,
@@ -52,13 +52,13 @@ struct Components {
     decoder: Option<DecoderJson>,
 }
 
-/// What [`read`] returns.
+/// The result of [`read`].
 pub(crate) struct Read {
     /// The vocabulary.
     pub parts: Parts,
-    /// Added tokens that no row of the embedding has, with their ids. They are not in the vocabulary.
+    /// Added tokens whose IDs have no row in the embedding, with these IDs. They are not in the vocabulary.
     pub beyond: Vec<(u32, String)>,
-    /// A note about tokens to which the file gives several IDs.
+    /// A note about added tokens to which the file gives a second ID.
     pub conflict: Option<String>,
 }
 
@@ -83,7 +83,7 @@ struct ModelJson {
     max_input_chars_per_word: Option<usize>,
 }
 
-/// `post_processor`: what is put around every text. A kind that is not here is refused by name.
+/// `post_processor`: the tokens around every text. Other types are errors that name the type.
 #[derive(serde::Deserialize)]
 #[serde(tag = "type")]
 enum PostProcessor {
@@ -105,7 +105,7 @@ struct TemplateToken {
     ids: Vec<u32>,
 }
 
-/// `vocab`: a map for models that merge, a list for unigram models.
+/// `vocab`: a map for BPE and WordPiece models, a list for Unigram models.
 enum VocabJson {
     Map(Vec<(String, u32)>),
     List(Vec<(String, f64)>),
@@ -117,7 +117,7 @@ impl<'de> Deserialize<'de> for VocabJson {
         impl<'de> Visitor<'de> for Read {
             type Value = VocabJson;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map from token to id, or a list of tokens and scores")
+                f.write_str("a map from token to ID, or a list of tokens and scores")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<VocabJson, A::Error> {
                 let mut entries = Vec::new();
@@ -138,7 +138,7 @@ impl<'de> Deserialize<'de> for VocabJson {
     }
 }
 
-/// An entry in the list of a unigram model: `["a", -1.0]`.
+/// An entry in the list of a Unigram model: `["a", -1.0]`.
 struct ScoredToken(String, f64);
 
 impl<'de> Deserialize<'de> for ScoredToken {
@@ -193,7 +193,7 @@ impl<'de> Deserialize<'de> for MergeJson {
 }
 
 /// Reads the file; `vocab_size` is the number of rows of the model's embedding, and `path` the model that errors
-/// name. Adds notes on what is not applied.
+/// name. Adds notes about unknown keys and settings that are not applied.
 pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: &mut Vec<String>) -> Result<Read> {
     let error = |place: &str, problem: String| Error::new(path, problem).at(format!("{FILE}, {place}"));
     let json_error = |error: serde_json::Error| json_error(path, &error);
@@ -222,7 +222,7 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
         ModelKind::Unigram => {
             unknown_id(model.unk_id, scores.len()).map_err(|problem| error("model.unk_id", problem))?
         }
-        // Without this token, only texts with unknown words are refused, as in the tokenizers library.
+        // If the vocabulary lacks this token, only texts with unknown words are rejected, as in the tokenizers library.
         ModelKind::WordPiece => unknown_token(model.unk_token.as_deref().or(Some("[UNK]")), &tokens).unwrap_or(None),
         ModelKind::Merges => {
             unknown_token(model.unk_token.as_deref(), &tokens).map_err(|problem| error("model.unk_token", problem))?
@@ -262,7 +262,7 @@ pub(crate) fn read(bytes: &[u8], vocab_size: Option<usize>, path: &Path, notes: 
 fn json_error(path: &Path, error: &serde_json::Error) -> Error {
     if error.to_string().starts_with("missing field `model`") {
         let problem = "expected a tokenizer.json, found JSON without \"model\"";
-        // The path of a given file is enough.
+        // If the file was passed with --tokenizer, its path is enough.
         let place = if path.extension().is_some_and(|extension| extension == "json") { "" } else { FILE };
         let help = "pass the tokenizer.json, tokenizer.model or tokenizer.bin of the model";
         return Error::new(path, problem).at(place).help(help);
@@ -277,10 +277,10 @@ fn json_error(path: &Path, error: &serde_json::Error) -> Error {
     Error::new(path, json::problem(error)).at(format!("{FILE}, {}", json::place(error))).help(help)
 }
 
-/// A place in the file, and what is wrong there.
+/// A place in the file and the problem there.
 type Fault = (&'static str, String);
 
-/// Takes the components of a file, once their keys are checked.
+/// Takes the components of a file and checks their keys.
 fn components(file: &mut FileJson, unknown: &mut UnknownKeys) -> std::result::Result<Components, Fault> {
     Ok(Components {
         normalizer: component(Section::Normalizer, file.normalizer.take(), unknown)?,
@@ -303,7 +303,8 @@ fn component<T: de::DeserializeOwned>(
         .map_err(|error| (section.name(), problem_of(&error, unknown_type.as_deref())))
 }
 
-/// What is wrong with a component, whose type, or that of one of its steps, may be unknown.
+/// Describes a problem with a component. `unknown_type` is the unsupported type of the component or of one of its
+/// steps.
 fn problem_of(error: &serde_json::Error, unknown_type: Option<&str>) -> String {
     let text = error.to_string();
     let unknown = text.strip_prefix("unknown variant `").and_then(|rest| rest.split_once('`'));
@@ -318,7 +319,7 @@ fn problem_of(error: &serde_json::Error, unknown_type: Option<&str>) -> String {
     }
 }
 
-/// Notes on settings that transformers does not apply to a text either, unless it is asked to.
+/// Notes about settings that are not applied: truncation and padding, as by default in transformers, and dropout.
 fn not_applied(file: &FileJson) -> Vec<String> {
     let mut notes = Vec::new();
     for (name, value) in [("truncation", &file.truncation), ("padding", &file.padding)] {
@@ -366,7 +367,7 @@ impl Components {
     }
 }
 
-/// How the model cuts words. Files of older versions do not name the type. Other types are refused with their names.
+/// The type of the model. Files of older versions do not name it. Errors name a type that is not supported.
 fn model_kind(model: &ModelJson) -> std::result::Result<ModelKind, String> {
     let assumed = match (&model.vocab, model.max_input_chars_per_word) {
         (Some(VocabJson::List(_)), _) => "Unigram",
@@ -399,7 +400,7 @@ fn model_kind(model: &ModelJson) -> std::result::Result<ModelKind, String> {
     Ok(ModelKind::Merges)
 }
 
-/// Tokens with their ids, and scores by id where the model has them.
+/// Tokens with their IDs, and scores by ID if the model has scores.
 fn entries(vocab: Option<VocabJson>, is_unigram: bool) -> std::result::Result<(Entries, Vec<f64>), &'static str> {
     match (vocab, is_unigram) {
         (Some(VocabJson::Map(vocab)), false) if vocab.is_empty() => Err("expected a map from token to ID, found {}"),
@@ -425,7 +426,7 @@ fn unknown_id(id: Option<u32>, count: usize) -> std::result::Result<Option<u32>,
     }
 }
 
-/// Scores are kept as sentencepiece has them, which those of published files are.
+/// Rounds a score to f32, as SentencePiece stores it. Scores of published files are f32 numbers.
 #[allow(clippy::as_conversions)]
 fn rounded(score: f64) -> f32 {
     score as f32
@@ -438,7 +439,7 @@ fn unknown_token(text: Option<&str>, tokens: &[Token]) -> std::result::Result<Op
     found.map(|(id, _)| Some(id)).ok_or_else(missing)
 }
 
-/// Scores that put the tokens in the order of the merges that make them; what no merge makes comes after all others.
+/// Sets scores that sort the tokens by the merges that produce them. Tokens that no merge produces come last.
 fn score_by_rank(tokens: &mut [Token], merges: &[Merge]) {
     let mut rank_of: HashMap<u32, u32> = HashMap::with_capacity(merges.len());
     for (rank, merge) in (0u32..).zip(merges) {
@@ -451,17 +452,17 @@ fn score_by_rank(tokens: &mut [Token], merges: &[Merge]) {
     }
 }
 
-/// Ranks are below 2^24 in every known vocabulary, where f32 is exact; beyond, order is lost and merges are written
-/// instead.
+/// A rank as f32, which is exact below 2^24, as in every known vocabulary. Larger ranks lose their order, and merges
+/// are written instead.
 #[allow(clippy::as_conversions)]
 fn negatable(rank: u32) -> f32 {
     rank as f32
 }
 
-/// Ids around a text; known models have one or two.
+/// Maximum number of IDs around a text. Known models have one or two.
 const AROUND_MAX: usize = 64;
 
-/// The ids that the post-processor puts before and after a text. Each step of a sequence goes around those before it.
+/// The IDs that the post-processor puts before and after a text. Each step of a sequence encloses the previous steps.
 fn around(post_processor: Option<&PostProcessor>) -> std::result::Result<(Vec<u32>, Vec<u32>), String> {
     let (mut prefix, mut suffix): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
     let mut waiting: Vec<&PostProcessor> = post_processor.into_iter().collect();
@@ -487,7 +488,7 @@ fn around(post_processor: Option<&PostProcessor>) -> std::result::Result<(Vec<u3
     Ok((prefix, suffix))
 }
 
-/// The ids before and after the text of a template, which must be there once.
+/// The IDs before and after the text of a template. The template must contain the text once.
 fn template(
     single: &[TemplatePiece],
     special_tokens: &HashMap<String, TemplateToken>,

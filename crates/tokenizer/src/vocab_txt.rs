@@ -1,4 +1,4 @@
-//! `vocab.txt` of BERT, in folders without a `tokenizer.json`: a token on each line, in the order of ids.
+//! `vocab.txt` of BERT, in directories without a `tokenizer.json`: a token on each line, in order of ID.
 //!
 //! ```text
 //! [PAD] | [UNK] | ... | the | ##s        settings of the normalizer: do_lower_case ... of tokenizer_config.json
@@ -15,16 +15,16 @@ use std::collections::HashMap;
 use std::path::Path;
 use trueup_formats::{Error, Result, TokenizerFiles, quote};
 
-/// What errors call the file.
+/// Name of the file in errors.
 pub(crate) const VOCABULARY: &str = "vocab.txt";
 
-/// What to do about a file that cannot be read.
+/// Help for a file that cannot be read.
 const DAMAGED: &str = "get the file of the original model";
 
-/// The token of unknown words.
+/// The token for unknown words.
 const UNKNOWN: &str = "[UNK]";
 
-/// Tokens of roles that no file names.
+/// Default tokens for roles that no file names.
 pub(crate) const DEFAULTS: &[RoleDefault] = &[
     ("unk_token", UNKNOWN, false),
     ("sep_token", "[SEP]", false),
@@ -45,7 +45,7 @@ const CLASSES: [&str; 8] = [
     "SqueezeBertTokenizer",
 ];
 
-/// The settings of a normalizer.
+/// The settings of BERT's normalizer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Settings {
     lowercase: bool,
@@ -54,7 +54,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// Those of `tokenizer_config.json`, with the defaults of the class.
+    /// The settings in `tokenizer_config.json`, with the defaults of the class.
     fn of(config: Option<&Map<String, Value>>) -> Settings {
         let flag = |key: &str| config.and_then(|config| config.get(key)?.as_bool());
         Settings {
@@ -65,14 +65,13 @@ impl Settings {
     }
 }
 
-/// The tokenizer class, without the ending of fast tokenizers.
+/// The tokenizer class, without the suffix `Fast`.
 fn class(config: &Map<String, Value>) -> &str {
     let class = config.get("tokenizer_class").and_then(Value::as_str).unwrap_or_default();
     class.strip_suffix("Fast").unwrap_or(class)
 }
 
-/// Builds the parts; `vocab_size` is the number of rows of the model's embedding, and `path` the model that errors
-/// name.
+/// Builds the vocabulary. `vocab_size` is the number of rows of the embedding, and `path` the model that errors name.
 pub(crate) fn read(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usize>, path: &Path) -> Result<Read> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let problem = "expected UTF-8 text, found other bytes";
@@ -113,7 +112,8 @@ pub(crate) fn read(bytes: &[u8], files: &TokenizerFiles, vocab_size: Option<usiz
     Ok(Read { parts, beyond, conflict })
 }
 
-/// The tokens, one for each line. A file with more lines than the embedding has rows is refused before any is stored.
+/// The tokens, one for each line. Fails before it stores a token if the file has more lines than the embedding has
+/// rows.
 fn tokens(text: &str, vocab_size: Option<usize>, path: &Path) -> Result<Vec<Token>> {
     let (count, most) = (text.lines().count(), vocab_size.unwrap_or(TOKENS_MAX).min(TOKENS_MAX));
     if count > most {
@@ -125,7 +125,7 @@ fn tokens(text: &str, vocab_size: Option<usize>, path: &Path) -> Result<Vec<Toke
     let mut ids: HashMap<&str, usize> = HashMap::with_capacity(count);
     for (id, line) in text.lines().enumerate() {
         let line = line.trim_end_matches('\r');
-        // A text on several lines has the id of the last, as in transformers.
+        // A text on several lines has the ID of its last line, as in transformers.
         if let Some(earlier) = ids.insert(line, id)
             && let Some(token) = tokens.get_mut(earlier)
         {
@@ -136,7 +136,7 @@ fn tokens(text: &str, vocab_size: Option<usize>, path: &Path) -> Result<Vec<Toke
     Ok(tokens)
 }
 
-/// Puts the tokens of BERT around every text, once all tokens have ids.
+/// Puts BERT's tokens around every text. All tokens must have IDs.
 pub(crate) fn put_around(parts: &mut Parts, role: impl Fn(&str) -> Option<String>) {
     let ids = ids_by_text(&parts.tokens);
     let id = |key: &str| role(key).and_then(|text| ids.get(text.as_str()).copied());
@@ -144,8 +144,8 @@ pub(crate) fn put_around(parts: &mut Parts, role: impl Fn(&str) -> Option<String
     (parts.prefix, parts.suffix) = (prefix.into_iter().collect(), suffix.into_iter().collect());
 }
 
-/// The settings of `tokenizer_config.json` decide over those of `tokenizer.json`: the constructor of the class in
-/// transformers sets them.
+/// Applies the settings of `tokenizer_config.json`, which override those of `tokenizer.json`, as in the constructor of
+/// the class in transformers.
 pub(crate) fn settle_normalizer(parts: &mut Parts, files: &TokenizerFiles, notes: &mut Vec<String>) {
     let Some(config) = files.tokenizer_config.as_ref().filter(|_| !files.is_replaced) else { return };
     let class = class(config);
@@ -163,13 +163,14 @@ pub(crate) fn settle_normalizer(parts: &mut Parts, files: &TokenizerFiles, notes
     *strip_accents = wanted.strip_accents;
     *handle_chinese_chars = wanted.handle_chinese_chars;
     notes.push(format!(
-        "the normalizer of tokenizer.json has other settings than tokenizer_config.json (do_lower_case {}, \
+        "the normalizer of tokenizer.json differs from the settings of tokenizer_config.json (do_lower_case {}, \
          tokenize_chinese_chars {}), which are used, as in transformers",
         wanted.lowercase, wanted.handle_chinese_chars
     ));
 }
 
-/// The first line of `vocab.txt` whose id is another one in a vocabulary, next to a `tokenizer.json` that is used.
+/// The number and the text of the first line of `vocab.txt` whose token has another ID in the vocabulary of
+/// `tokenizer.json`.
 pub(crate) fn first_difference(bytes: &[u8], parts: &Parts) -> Option<(u32, String)> {
     let Algorithm::WordPiece { .. } = parts.algorithm else { return None };
     let text = std::str::from_utf8(bytes).ok()?;
@@ -179,7 +180,7 @@ pub(crate) fn first_difference(bytes: &[u8], parts: &Parts) -> Option<(u32, Stri
     Some((id.saturating_add(1), line.to_owned()))
 }
 
-/// One spelling of settings that mean the same, so that a file that was written compares equal.
+/// Normalizes settings that are equivalent, so that a vocabulary compares equal after it is written and read.
 pub(crate) fn settle_accents(normalizer: Option<&mut Normalizer>) {
     if let Some(Normalizer::BertNormalizer { lowercase, strip_accents, .. }) = normalizer
         && *strip_accents == Some(*lowercase)
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn errors_name_the_place() {
         for (text, config, expected) in [
             (&b"a\n\xff"[..], json!({}), "vocab.txt, byte 2"),
             (b"a", json!({"do_basic_tokenize": false}), "do_basic_tokenize"),

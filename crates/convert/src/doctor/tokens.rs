@@ -178,7 +178,7 @@ fn look_at_lists(patient: &Patient, metadata: &Metadata, findings: &mut Findings
     }
 }
 
-/// Texts that several tokens have, and tokens without text, except unused tokens.
+/// Reports tokens without text and texts that several tokens share. Unused tokens are not checked.
 fn look_at_texts(patient: &Patient, findings: &mut Findings) {
     let Some(vocabulary) = patient.valid_vocabulary() else { return };
     let mut seen: HashMap<&str, usize> = HashMap::new();

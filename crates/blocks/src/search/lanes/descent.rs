@@ -4,17 +4,17 @@ use super::signed::{Group, peak};
 use super::{Columns, Lanes, limits};
 use crate::search::TINY;
 
-/// The scales of `N` vectors of groups after some sweeps.
+/// The result of a search of `N` vectors of groups.
 pub(crate) struct Swept<V, const N: usize> {
     pub scales: [V; N],
-    /// Greater than 0 in each lane whose last sweep changed a code: that lane has not settled.
+    /// The number of codes that the last sweep changed in each lane. A lane with 0 has settled.
     pub changes: [V; N],
 }
 
 /// [`descent::search`](crate::search::descent::search) of each lane of `N` vectors of groups, with at most `sweeps`
-/// sweeps over the codes. A lane whose sweep changes nothing stays as it is in the sweeps that other lanes still need.
+/// sweeps over the codes. Further sweeps for other lanes do not change a settled lane.
 ///
-/// Each step depends on the one before it in its vector. With several vectors, one is computed while the others wait.
+/// Each step depends on the previous step of its vector. With several vectors, the processor overlaps their steps.
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "several arrays of N; the compiler keeps them in registers")]
 pub(crate) fn descent<V: Lanes, const LEN: usize, const N: usize>(
@@ -65,8 +65,8 @@ pub(crate) fn descent<V: Lanes, const LEN: usize, const N: usize>(
     Swept { scales, changes }
 }
 
-/// A step of a descent: the code of an element, the sums of products and of squares, and 1 in the lanes whose code
-/// became a better one.
+/// One step of a sweep. Returns the code of an element, the sums of products and of squares, and 1 in each lane whose
+/// code was replaced by a better one.
 #[inline(always)]
 fn better_code<V: Lanes>(
     levels: i32,
@@ -80,7 +80,7 @@ fn better_code<V: Lanes>(
     let new = (weight * others_square / others_product).nearest(-levels, levels - 1);
     let new_product = others_product + counted * new;
     let new_square = others_square + count * new * new;
-    // With the old code as the new one, the sums may be rounded differently.
+    // If the code is unchanged, the new sums can still be rounded differently.
     let is_new = (code - new).abs();
     let is_better = V::both(
         V::both(zero.is_below(others_product), zero.is_below(is_new)),

@@ -419,7 +419,7 @@ pub fn tokens_empty(scratch: &Scratch) -> PathBuf {
     with_tokens(scratch, |tokens| tokens[300..303].iter_mut().for_each(String::clear))
 }
 
-/// A model with other tokens, and without merges.
+/// A model whose tokens `change` has changed, without merges.
 fn with_tokens(scratch: &Scratch, change: impl FnOnce(&mut [String])) -> PathBuf {
     let path = scratch.fixture("qwen2");
     let mut tokens = {
