@@ -269,6 +269,12 @@ fn read_legacy(source: SourceFile) -> Result<Importance> {
         let calls = reader.i32(&"number of calls")?;
         let values = positive(&mut reader, "number of values")?;
         let bytes = reader.bytes(values.saturating_mul(4), &"values")?;
+        if calls < 0 {
+            let problem = format!("expected 0 or more calls, found {calls}");
+            let error = Error::new(source.path(), problem).at(format!("entry {}", quote(&name)));
+            return Err(error.help("compute the file again"));
+        }
+        // As in llama.cpp, the sums of an entry without calls are not divided.
         let divisor = if calls > 0 { as_f32(calls) } else { 1.0 };
         let weights: Vec<f32> = f32s(&bytes).into_iter().map(|value| value / divisor).collect();
         check(&weights).map_err(|problem| {
@@ -288,6 +294,11 @@ fn read_legacy(source: SourceFile) -> Result<Importance> {
             let length = u64::try_from(reader.i32(&"length of the data set's name")?).unwrap_or(0);
             data_sets.push(reader.text(length, &"name of the data set")?);
         }
+    }
+    let rest = reader.remaining();
+    if rest > 0 {
+        let problem = format!("expected the end of the file, found {rest} more bytes");
+        return Err(Error::new(source.path(), problem).help(HELP));
     }
     data_sets.retain(|name| !name.is_empty());
     let name = name_of(&source);
@@ -335,7 +346,7 @@ mod tests {
         let whole = legacy(&[("a.weight", 4, &[1.0, 2.0])], &[]);
         let twice = legacy(&[("a.weight", 1, &[1.0]), ("a.weight", 1, &[1.0])], &[]);
         let many = [&i32::MAX.to_le_bytes()[..], &whole[4..]].concat();
-        let cases: [(Vec<u8>, &str); 9] = [
+        let cases: [(Vec<u8>, &str); 11] = [
             (Vec::new(), "number of entries"),
             (b"GGUF".to_vec(), ""),
             (0i32.to_le_bytes().to_vec(), "expected a positive number, found 0"),
@@ -345,6 +356,8 @@ mod tests {
             (twice, "expected each name once, found a.weight twice"),
             (legacy(&[("a.weight", 1, &[1.0, f32::NAN])], &[]), "expected finite importance of 0 or more, found NaN"),
             (legacy(&[("a.weight", 1, &[-1.0])], &[]), "expected finite importance of 0 or more, found -1"),
+            (legacy(&[("a.weight", -2, &[1.0])], &[]), "entry a.weight: expected 0 or more calls, found -2"),
+            ([&whole[..], &[0; 3]].concat(), "expected the end of the file, found 3 more bytes"),
         ];
         for (bytes, part) in cases {
             let error = open(&bytes).unwrap_err().to_string();

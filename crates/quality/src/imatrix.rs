@@ -12,6 +12,7 @@
 use crate::corpus::Corpus;
 use crate::score::Position;
 use crate::statistics::{Estimate, Moments};
+use std::collections::{HashMap, HashSet};
 use trueup_formats::{ImportanceSums, WeightSums};
 use trueup_graph::{Node, Op, Origin};
 use trueup_runtime::{Entry, Error, HostTensor, Observer, Result, Seen, Session};
@@ -41,6 +42,9 @@ pub fn collect(
     options: ImatrixOptions,
     each: &mut dyn FnMut(&ImportanceSums, Estimate) -> Result<()>,
 ) -> Result<()> {
+    let model = session.model().clone();
+    let slices = model.model().slices().iter();
+    let stored = stored_names(slices.map(|slice| (slice.name.as_str(), slice.stored.as_str())));
     let (mut nll, mut count) = (Moments::default(), 0);
     sums.output_head = options.output_head;
     let first_chunk = usize::try_from(sums.chunks).unwrap_or(usize::MAX);
@@ -52,7 +56,7 @@ pub fn collect(
             let ids = &input[start..input.len().min(start + PIECE)];
             let entries: Vec<Entry> =
                 ids.iter().map(|token| Entry { token: *token, sequence: 0, wants_logits: true }).collect();
-            let mut collector = Collector { sums, options, problem: None };
+            let mut collector = Collector { sums, options, stored: &stored, problem: None };
             let logits = session.compute(&entries, Some(&mut collector))?;
             if let Some(problem) = collector.problem {
                 return Err(Error::Request(problem));
@@ -82,10 +86,18 @@ pub fn collect(
     Ok(())
 }
 
+/// The tensors of the file whose rows are several weights of graphs, such as `attn_qkv`, by the names of these weights.
+/// All of them are multiplied with the same inputs, so that only the first one is collected; the others have no name.
+fn stored_names<'m>(slices: impl Iterator<Item = (&'m str, &'m str)>) -> HashMap<&'m str, Option<&'m str>> {
+    let mut known = HashSet::new();
+    slices.map(|(name, stored)| (name, known.insert(stored).then_some(stored))).collect()
+}
+
 /// Sees the inputs of matrix products.
 struct Collector<'s> {
     sums: &'s mut ImportanceSums,
     options: ImatrixOptions,
+    stored: &'s HashMap<&'s str, Option<&'s str>>,
     problem: Option<String>,
 }
 
@@ -97,15 +109,18 @@ impl Observer for Collector<'_> {
     fn saw(&mut self, seen: &Seen<'_>) -> Result<()> {
         let node = seen.node();
         let weight = seen.graph.value(node.inputs[0]);
-        let is_collected = weight.name.starts_with("blk.") || (self.options.output_head && weight.name == HEAD);
+        let Some(name) = self.stored.get(weight.name.as_str()).copied().unwrap_or(Some(&weight.name)) else {
+            return Ok(());
+        };
+        let is_collected = name.starts_with("blk.") || (self.options.output_head && name == HEAD);
         if weight.origin != Origin::Weight || !is_collected {
             return Ok(());
         }
         let [columns, _, matrices, _] = weight.ty.shape.sizes();
         let new = || WeightSums::new(columns, matrices);
-        let sums = self.sums.entries.entry(weight.name.clone()).or_insert_with(new);
+        let sums = self.sums.entries.entry(name.to_owned()).or_insert_with(new);
         if (sums.columns, sums.counts.len()) != (columns, matrices) {
-            let (name, found) = (&weight.name, sums.counts.len());
+            let found = sums.counts.len();
             self.problem.get_or_insert_with(|| {
                 format!(
                     "{name}: the file has sums of {found} x {} columns, the model {matrices} x {columns}; continue \
@@ -133,7 +148,6 @@ impl Observer for Collector<'_> {
             _ => rows.iter().enumerate().for_each(|(row, x)| sums.add(row * matrices / rows.len(), x)),
         }
         if !sums.sums.iter().all(|sum| sum.is_finite()) {
-            let name = &weight.name;
             self.problem.get_or_insert_with(|| {
                 format!("{name}: its inputs are not finite; run `trueup verify` on the model to find the cause")
             });

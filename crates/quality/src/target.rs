@@ -289,7 +289,7 @@ impl Tuner {
         (weights, streams): (&Arc<Weights>, &Streams),
         (reference, base): (&[Prediction], &[f64]),
     ) -> Result<()> {
-        let TargetInput { source, importance, corpus, threads, .. } = &self.input;
+        let TargetInput { source, importance, threads, .. } = &self.input;
         let encoder = Encoder::new(&**source, importance.as_deref(), *threads)?;
         let (anchors, wanted) = (group.anchors(), group.measured_types(self.input.measures_all));
         for dtype in needed_errors(group) {
@@ -310,20 +310,41 @@ impl Tuner {
             if error.is_infinite() || !wanted.contains(&dtype) || measured.kl.contains_key(dtype.name()) {
                 continue;
             }
-            let names = self.graph_names(group, weights.model());
-            let types = self.groups.iter().flat_map(|group| group.tensors.iter().map(|tensor| (*tensor, group.base())));
-            let types = types.chain(group.tensors.iter().map(|tensor| (*tensor, dtype))).collect();
-            let (model, fault) = self.made(types, changed)?;
-            let weights = Arc::new(weights.with_changed(Arc::new(model), &names));
-            let mut session = self.session(weights.clone(), &fault)?;
-            let (layer, width) = (self.first_layer(group), weights.model().model().spec().hidden_size());
-            let from = streams.before(layer, corpus, width).map(|stream| From { layer, stream });
-            let found = divergences(&mut session, corpus, reference, from, None, &mut || ())?;
-            check(&fault)?;
-            let differences: Vec<f64> = found.iter().zip(base).map(|(found, base)| found - base).collect();
-            let difference = mean(&differences);
-            measured.kl.insert(dtype.name().to_owned(), [difference.value as f32, difference.error as f32]);
+            self.measure_type((group, dtype), measured, changed, (weights, streams), (reference, base))?;
         }
+        if let Some(dtype) = measured.lossy_anchor(group).filter(|dtype| !measured.kl.contains_key(dtype.name())) {
+            let mut changed = HashMap::new();
+            for tensor in &group.tensors {
+                changed.insert(*tensor, encoder.encode(*tensor, dtype)?.bytes);
+            }
+            self.measure_type((group, dtype), measured, changed, (weights, streams), (reference, base))?;
+        }
+        Ok(())
+    }
+
+    /// Measures the divergence of the base with a group in another type. `changed` has the bytes of its tensors.
+    fn measure_type(
+        &self,
+        (group, dtype): (&Group, DType),
+        measured: &mut Measured,
+        changed: HashMap<usize, Vec<u8>>,
+        (weights, streams): (&Arc<Weights>, &Streams),
+        (reference, base): (&[Prediction], &[f64]),
+    ) -> Result<()> {
+        let corpus = &self.input.corpus;
+        let names = self.graph_names(group, weights.model());
+        let types = self.groups.iter().flat_map(|group| group.tensors.iter().map(|tensor| (*tensor, group.base())));
+        let types = types.chain(group.tensors.iter().map(|tensor| (*tensor, dtype))).collect();
+        let (model, fault) = self.made(types, changed)?;
+        let weights = Arc::new(weights.with_changed(Arc::new(model), &names));
+        let mut session = self.session(weights.clone(), &fault)?;
+        let (layer, width) = (self.first_layer(group), weights.model().model().spec().hidden_size());
+        let from = streams.before(layer, corpus, width).map(|stream| From { layer, stream });
+        let found = divergences(&mut session, corpus, reference, from, None, &mut || ())?;
+        check(&fault)?;
+        let differences: Vec<f64> = found.iter().zip(base).map(|(found, base)| found - base).collect();
+        let difference = mean(&differences);
+        measured.kl.insert(dtype.name().to_owned(), [difference.value as f32, difference.error as f32]);
         Ok(())
     }
 

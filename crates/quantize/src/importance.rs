@@ -154,7 +154,8 @@ impl Findings {
             return;
         }
         let numbers: Vec<String> = unseen.iter().map(usize::to_string).collect();
-        let experts = if matrices > 1 { format!(" (experts {})", listed(&numbers, ", ")) } else { String::new() };
+        let noun = if numbers.len() == 1 { "expert" } else { "experts" };
+        let experts = if matrices > 1 { format!(" ({noun} {})", listed(&numbers, ", ")) } else { String::new() };
         self.unseen.push(format!("{name}{experts}"));
     }
 
@@ -167,18 +168,16 @@ impl Findings {
         missing.into_iter().chain(self.wrong_size()).chain(unseen).collect()
     }
 
-    /// Entries of a wrong size. Only the first is shown, because all of them have the same cause: another model.
+    /// Entries of a wrong size.
     fn wrong_size(&self) -> Option<String> {
-        let first = self.wrong_size.first()?;
-        Some(match self.wrong_size.len() {
-            1 => format!("one entry has a different number of columns or matrices than its tensor: {first}"),
-            count => {
-                format!(
-                    "{count} entries have a different number of columns or matrices than their tensors; the first is \
-                     {first}"
-                )
-            }
-        })
+        let entries = listed(&self.wrong_size, ", ");
+        match self.wrong_size.len() {
+            0 => None,
+            1 => Some(format!("one entry has a different number of columns or matrices than its tensor: {entries}")),
+            count => Some(format!(
+                "{count} entries have a different number of columns or matrices than their tensors: {entries}"
+            )),
+        }
     }
 
     /// The remedy.

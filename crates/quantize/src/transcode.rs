@@ -11,7 +11,7 @@
 use crate::importance::WeightedRows;
 use crate::walk::bytes_of;
 use std::path::Path;
-use trueup_blocks::{Codec, DType, DeviationSums, are_bytes_finite, encode_exact, first_not_finite};
+use trueup_blocks::{Codec, DType, DeviationSums, are_bytes_finite, encode_exact, first_not_finite, unused_code};
 use trueup_formats::{Error, TensorInfo, element_indices, quote, significant};
 
 /// A conversion from one type to another. Both types must have a codec unless they are equal. Only whole blocks are
@@ -32,6 +32,9 @@ pub struct Unfit {
     /// The remedy.
     help: String,
 }
+
+/// The help for elements of a damaged source.
+const DAMAGED: &str = "the model is damaged; get the file again, or convert the model again";
 
 /// The start of the help for values that are too large.
 const KEEP: &str = "keep the tensor";
@@ -104,11 +107,26 @@ impl Transcoder {
         Ok(())
     }
 
-    /// Checks that copied elements are finite.
+    /// Checks the blocks of a ternary type for codes that encoders never write.
+    fn check_codes(self, source: &[u8]) -> Result<(), Unfit> {
+        if !matches!(self.source, DType::Tq1_0 | DType::Tq2_0) {
+            return Ok(());
+        }
+        let mut blocks = source.chunks(self.source.block_bytes()).enumerate();
+        let unused = blocks.find_map(|(number, block)| Some((number, unused_code(self.source, block)?)));
+        unused.map_or(Ok(()), |(number, (element, byte))| {
+            let problem = format!("is stored in the byte 0x{byte:02X}, which no encoder of {} writes", self.source);
+            let unfit = Unfit { place: element as u64, problem, help: DAMAGED.to_owned() };
+            Err(unfit.after(number * self.source.block_len()))
+        })
+    }
+
+    /// Checks that copied elements are finite, and that their codes are valid.
     ///
     /// # Errors
-    /// An element that is NaN or infinite. A type without a codec is not checked.
+    /// An element that is NaN or infinite, or a code that encoders never write. A type without a codec is not checked.
     pub fn check_copy(self, source: &[u8]) -> Result<(), Unfit> {
+        self.check_codes(source)?;
         let Some(codec) = self.source.codec().filter(|_| !are_bytes_finite(self.source, source)) else { return Ok(()) };
         let length = self.source.block_len();
         let mut blocks = source.chunks(self.source.block_bytes()).enumerate();
@@ -177,6 +195,7 @@ impl Transcoder {
         mut loss: Option<&mut DeviationSums>,
         encode: impl Fn(&[f32], &mut [u8]),
     ) -> Result<(), Unfit> {
+        self.check_codes(source)?;
         let (from, to) = (codec_of(self.source), codec_of(self.target));
         let (weights, decoded) = scratch.of(elements(self.source, source));
         (from.decode)(source, weights);
@@ -232,8 +251,7 @@ impl Transcoder {
             }
         }
         let problem = format!("is {}", significant(f64::from(found), 7));
-        let help = "the model is damaged; get the file again, or convert the model again";
-        Unfit { place: place as u64, problem, help: help.to_owned() }
+        Unfit { place: place as u64, problem, help: DAMAGED.to_owned() }
     }
 
     /// The error for an element that became infinite; in a block, for the largest element with the same scale.
@@ -326,6 +344,9 @@ mod tests {
         let f64s = |values: &[f64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         let mut block = [1.0; 64];
         block[40] = 3e38;
+        let mut ternary = vec![0x55; DType::Tq2_0.block_bytes()];
+        ternary[1] = 0xC5;
+        let unused = "element [197] is stored in the byte 0xC5, which no encoder of tq2_0 writes; the model is damaged";
         let cases = [
             (DType::F32, DType::F16, f32s(&[1.0, 65_520.0]), "element [101] is 65520, too large for f16"),
             (DType::F32, DType::Bf16, f32s(&[f32::NAN, 1.0]), "element [100] is NaN; the model is damaged"),
@@ -333,6 +354,8 @@ mod tests {
             (DType::F32, DType::Q8_0, f32s(&block), "element [140] is 3"),
             (DType::F64, DType::F32, f64s(&[0.0, -1e300]), "element [101] is -1e300, too large for f32"),
             (DType::F64, DType::F32, f64s(&[f64::INFINITY]), "element [100] is infinity; the model is damaged"),
+            (DType::Tq2_0, DType::Q8_0, ternary.clone(), unused),
+            (DType::Tq2_0, DType::Tq2_0, ternary, unused),
         ];
         for (source, target, bytes, expected) in cases {
             let found = message(Transcoder::new(source, target), bytes);

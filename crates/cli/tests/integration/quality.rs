@@ -253,3 +253,15 @@ fn a_conversion_with_an_importance_matrix_checks_itself() {
         assert!(rounded > 20, "{dtype}: {rounded} of {} rounded", checks.len());
     }
 }
+
+/// Their files store several weights of graphs as one tensor.
+#[test]
+fn models_with_fused_tensors_are_quantized_with_their_importance_matrix() {
+    let scratch = Scratch::new();
+    let (corpus, matrix, output) = (corpus(&scratch), scratch.path("matrix.gguf"), scratch.path("output.gguf"));
+    for name in ["phi4", "gpt2", "falcon-40b", "openelm", "chatglm3", "mamba", "mamba2"] {
+        let model = scratch.gguf(&tiny(name), "model.gguf");
+        trueup(&["imatrix", &model, "--corpus", &corpus, "-c", "32", "--chunks", "1", "-q", "-o", &matrix]).exits(0);
+        trueup(&["quantize", &model, &output, "--type", "q4_0", "--imatrix", &matrix, "-q"]).exits(0);
+    }
+}

@@ -58,6 +58,18 @@ impl<'a> Change<'a> {
         target
     }
 
+    /// Whether the encoding without loss gives these bytes, which `quantize` and `convert` use for tensors on the grid of
+    /// the type.
+    fn is_exact(&self, bytes: &[u8], expected: &[u8]) -> bool {
+        let mut target = vec![0; expected.len()];
+        let (mut scratch, mut loss) = (Scratch::default(), DeviationSums::default());
+        let transcoder = Transcoder::new(self.source.dtype, self.target);
+        let is_possible = self.target.is_quantized() && self.source.dtype != self.target;
+        is_possible
+            && transcoder.transcode_exact(bytes, &mut target, &mut scratch, &mut loss).is_ok()
+            && target == expected
+    }
+
     /// Whether an encoding by importance gives these bytes, for each importance.
     fn are_weighted(&self, (start, elements): (u64, usize), bytes: &[u8], expected: &[u8]) -> Vec<bool> {
         let gives = |importance: &Cow<[f32]>| {
@@ -201,8 +213,8 @@ fn chunks(a: &Side, b: &Side, number: usize, pair: &Pair) -> Vec<PairChunk> {
     a.into_iter().zip(b).map(|(a, b)| PairChunk { pair: number, a, b }).collect()
 }
 
-/// The plain encoding, and those by at most two importances.
-const ENCODINGS: usize = 3;
+/// The plain encoding, the one without loss, and those by at most two importances.
+const ENCODINGS: usize = 4;
 
 /// What comparing some elements gave.
 #[derive(Clone, Default)]
@@ -254,8 +266,8 @@ impl Found {
             if found.different > 0 {
                 let weighted = change.are_weighted((start, values.len()), source, target);
                 let not_rounded = &mut found.not_rounded_to[side];
-                *not_rounded = [plain != target, true, true];
-                weighted.into_iter().zip(&mut not_rounded[1..]).for_each(|(gives, not)| *not = !gives);
+                *not_rounded = [plain != target, !change.is_exact(source, target), true, true];
+                weighted.into_iter().zip(&mut not_rounded[2..]).for_each(|(gives, not)| *not = !gives);
             }
         }
         found

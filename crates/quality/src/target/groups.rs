@@ -77,19 +77,24 @@ impl Group {
     }
 
     /// All candidates except the types of the source and of the base.
-    fn measurable(&self) -> impl Iterator<Item = &DType> {
+    pub fn measurable(&self) -> impl Iterator<Item = &DType> {
         let base = self.base();
         self.candidates.iter().filter(move |dtype| **dtype != self.source && **dtype != base)
     }
 
     /// The types that are always measured: one near 4.5 bits per weight, and the smallest if it has over 0.5 bits less.
     pub fn anchors(&self) -> Vec<DType> {
-        let distance = |dtype: &DType| (dtype.bits_per_weight() - MIDDLE_BITS).abs();
         let candidates = || self.measurable();
-        let Some(middle) = candidates().min_by(|a, b| distance(a).total_cmp(&distance(b))) else { return Vec::new() };
+        let middle = candidates().min_by(|a, b| middle_distance(**a).total_cmp(&middle_distance(**b)));
+        let Some(middle) = middle else { return Vec::new() };
         let smallest = candidates().next().filter(|dtype| middle.bits_per_weight() - dtype.bits_per_weight() > 0.5);
         smallest.into_iter().chain([middle]).copied().collect()
     }
+}
+
+/// The difference between the bits per weight of a type and [`MIDDLE_BITS`].
+pub(super) fn middle_distance(dtype: DType) -> f64 {
+    (dtype.bits_per_weight() - MIDDLE_BITS).abs()
 }
 
 /// The groups of a file, in the order of their first tensors. Blocks of named types must divide the rows.

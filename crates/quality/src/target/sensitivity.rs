@@ -4,7 +4,7 @@
 //! measured types is interpolated by its squared error, on logarithmic scales. Outside of them, the cost is
 //! proportional to the squared error. If all types of a group were measured, each has its measured cost.
 
-use super::groups::Group;
+use super::groups::{Group, middle_distance};
 use super::measurements::Measured;
 use trueup_blocks::DType;
 
@@ -26,13 +26,28 @@ impl Measured {
     pub fn is_complete(&self, group: &Group, all: bool) -> bool {
         let has_errors = needed_errors(group).all(|dtype| self.errors.contains_key(dtype.name()));
         let is_known = |dtype: &DType| self.kl.contains_key(dtype.name()) || all && self.is_unfit(*dtype);
-        has_errors && group.measured_types(all).iter().all(is_known)
+        has_errors && group.measured_types(all).iter().chain(&self.lossy_anchor(group)).all(is_known)
+    }
+
+    /// Another type to measure if all [`Group::anchors`] store the weights without loss, or cannot store them: the type
+    /// near 4.5 bits per weight whose squared error is not 0. Without it, the cost of a loss would be unknown. `None`
+    /// unless all squared errors are known.
+    pub fn lossy_anchor(&self, group: &Group) -> Option<DType> {
+        let error = |dtype: &DType| self.errors.get(dtype.name()).copied();
+        let is_lossy = |dtype: &DType| error(dtype).is_some_and(|error| error > 0.0 && error != UNFIT_ERROR);
+        let are_known = needed_errors(group).all(|dtype| error(&dtype).is_some());
+        if !are_known || group.anchors().iter().any(is_lossy) {
+            return None;
+        }
+        let lossy = group.measurable().filter(|dtype| dtype.is_quantized() && is_lossy(dtype));
+        lossy.copied().min_by(|a, b| middle_distance(*a).total_cmp(&middle_distance(*b)))
     }
 
     /// The increase of the KL divergence over the base, for each candidate of the group.
     pub fn costs(&self, group: &Group) -> Vec<f64> {
         let base = self.error(group, group.base());
-        let mut anchors: Vec<Anchor> = group.anchors().iter().filter_map(|dtype| self.anchor(*dtype, base)).collect();
+        let types = group.anchors().into_iter().chain(self.lossy_anchor(group));
+        let mut anchors: Vec<Anchor> = types.filter_map(|dtype| self.anchor(dtype, base)).collect();
         anchors.sort_by(|a, b| a.error.total_cmp(&b.error));
         // A larger error does not cost less.
         for place in 1..anchors.len() {
@@ -147,6 +162,25 @@ mod tests {
         let costs = measured.costs(&group);
         let expected = [0.99, 0.24, 0.0, -0.01];
         assert!(costs.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6), "{costs:?}");
+    }
+
+    #[test]
+    fn another_type_is_measured_if_the_measured_ones_lose_nothing() {
+        let group = group(&[DType::Mxfp4, DType::Q4_0, DType::Q5_0, DType::Q8_0, DType::F16]);
+        assert_eq!(group.anchors(), [DType::Q4_0]);
+        let errors = [(DType::Mxfp4, 4.0), (DType::Q4_0, 0.0), (DType::Q5_0, 1.0), (DType::Q8_0, 0.0)];
+        let mut found = measured(&errors, &[(DType::Q4_0, [0.0, 0.0])]);
+        assert_eq!(found.lossy_anchor(&group), Some(DType::Mxfp4));
+        assert!(!found.is_complete(&group, false));
+        found.kl.insert("mxfp4".to_owned(), [0.2, 0.0]);
+        assert!(found.is_complete(&group, false));
+        let costs = found.costs(&group);
+        let expected = [0.2, 0.0, 0.05, 0.0, 0.0];
+        assert!(costs.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6), "{costs:?}");
+        found.errors.insert("q4_0".to_owned(), 0.5);
+        assert_eq!(found.lossy_anchor(&group), None, "q4_0 is lossy");
+        found.errors.remove("q5_0");
+        assert_eq!(found.lossy_anchor(&group), None, "errors are missing");
     }
 
     #[test]

@@ -179,10 +179,11 @@ fn entries_of_another_size_are_refused() {
         let note = format!("quantized without importance: {sentence}");
         assert_eq!(scene.refused(&entries), (format!("{sentence}{remedy}"), note));
     }
-    // Several entries: only the first is shown.
+    // Several entries.
     let both = [(DENSE, 767, vec![1.0]), (EXPERTS, 512, vec![1.0])];
-    let sentence = "2 entries have a different number of columns or matrices than their tensors; the first is \
-                    blk.0.attn_q.weight: expected 768, found 767";
+    let sentence = "2 entries have a different number of columns or matrices than their tensors: \
+                    blk.0.attn_q.weight: expected 768, found 767, \
+                    blk.0.ffn_up_exps.weight: expected 3 x 512, found 512";
     assert_eq!(scene.refused(&both).0, format!("{sentence}{remedy}"));
     // One count for all matrices.
     scene.quantize(DType::Q4K, 1, &[(DENSE, 768, vec![1.0]), (EXPERTS, 1536, vec![9.0])], false).expect("it fits");

@@ -152,7 +152,7 @@ impl GoalArguments {
         let size = CHUNK.min(model.model().spec().context_length());
         let (found, needed) = (tokenizer.encode(&text, true)?.len(), 2 * size);
         let shown = quote(&path.to_string_lossy());
-        if found < needed {
+        if !text.is_empty() && found < needed {
             return Err(Failure::new(format!(
                 "{shown}: expected at least {needed} tokens (2 chunks of {size}), found {found}; use a longer text"
             )));

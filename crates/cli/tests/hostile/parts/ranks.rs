@@ -165,7 +165,7 @@ const FOLDERS: &[Row] = &[
         File(GENERATION, r#"{"eos_token_id": 592}"#),
         "generation_config.json, eos_token_id: expected 380 (<|endoftext|>)",
     ),
-    (QWEN, File(GENERATION, r#"{"eos_token_id": [380, 381]}"#), "because qwen.tiktoken has 380 ranks, found 381"),
+    (QWEN, File(GENERATION, r#"{"eos_token_id": [380, 5]}"#), "because qwen.tiktoken has 380 ranks, found 380, 5"),
     (QWEN, File(GENERATION, r#"{"eos_token_id": -2}"#), "eos_token_id in generation_config.json: expected a token ID"),
     (QWEN, File(GENERATION, r#"{"eos_token_id": "<|endoftext|>"}"#), "expected a token ID, found \"<|endoftext|>\""),
     (QWEN, File(GENERATION, "[]"), "generation_config.json: expected a JSON object, found an array"),
