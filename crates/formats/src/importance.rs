@@ -12,6 +12,7 @@
 //!
 //! Source: the files that llama-imatrix writes, in both of its formats.
 
+use crate::counted;
 use crate::error::{Error, Result, listed, quote};
 use crate::gguf::Gguf;
 use crate::reader::Reader;
@@ -272,7 +273,7 @@ fn read_legacy(source: SourceFile) -> Result<Importance> {
         if calls < 0 {
             let problem = format!("expected 0 or more calls, found {calls}");
             let error = Error::new(source.path(), problem).at(format!("entry {}", quote(&name)));
-            return Err(error.help("compute the file again"));
+            return Err(error.help("compute the importance matrix again"));
         }
         // As in llama.cpp, the sums of an entry without calls are not divided.
         let divisor = if calls > 0 { as_f32(calls) } else { 1.0 };
@@ -297,7 +298,7 @@ fn read_legacy(source: SourceFile) -> Result<Importance> {
     }
     let rest = reader.remaining();
     if rest > 0 {
-        let problem = format!("expected the end of the file, found {rest} more bytes");
+        let problem = format!("expected the end of the file, found {} more", counted(rest, "byte"));
         return Err(Error::new(source.path(), problem).help(HELP));
     }
     data_sets.retain(|name| !name.is_empty());
@@ -357,7 +358,7 @@ mod tests {
             (legacy(&[("a.weight", 1, &[1.0, f32::NAN])], &[]), "expected finite importance of 0 or more, found NaN"),
             (legacy(&[("a.weight", 1, &[-1.0])], &[]), "expected finite importance of 0 or more, found -1"),
             (legacy(&[("a.weight", -2, &[1.0])], &[]), "entry a.weight: expected 0 or more calls, found -2"),
-            ([&whole[..], &[0; 3]].concat(), "expected the end of the file, found 3 more bytes"),
+            ([&whole[..], &[0; 3]].concat(), "expected the end of the file, found 3 bytes more"),
         ];
         for (bytes, part) in cases {
             let error = open(&bytes).unwrap_err().to_string();

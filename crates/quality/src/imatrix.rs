@@ -45,6 +45,14 @@ pub fn collect(
     let model = session.model().clone();
     let slices = model.model().slices().iter();
     let stored = stored_names(slices.map(|slice| (slice.name.as_str(), slice.stored.as_str())));
+    let mut old_names = model.model().slices().iter().filter(|slice| slice.name != slice.stored);
+    if let Some(slice) = old_names.find(|slice| sums.entries.contains_key(&slice.name)) {
+        return Err(Error::Request(format!(
+            "expected sums of {}, found sums of {}, as in files of an earlier version; compute the importance matrix again \
+             without --resume",
+            slice.stored, slice.name
+        )));
+    }
     let (mut nll, mut count) = (Moments::default(), 0);
     sums.output_head = options.output_head;
     let first_chunk = usize::try_from(sums.chunks).unwrap_or(usize::MAX);
@@ -86,8 +94,8 @@ pub fn collect(
     Ok(())
 }
 
-/// The tensors of the file whose rows are several weights of graphs, such as `attn_qkv`, by the names of these weights.
-/// All of them are multiplied with the same inputs, so that only the first one is collected; the others have no name.
+/// The tensors of the file whose rows are several graph weights, such as `attn_qkv`, by the names of these weights. All
+/// weights of a tensor are multiplied with the same inputs, so only the first one is collected; the others map to `None`.
 fn stored_names<'m>(slices: impl Iterator<Item = (&'m str, &'m str)>) -> HashMap<&'m str, Option<&'m str>> {
     let mut known = HashSet::new();
     slices.map(|(name, stored)| (name, known.insert(stored).then_some(stored))).collect()

@@ -146,7 +146,8 @@ impl Work<'_> {
             let element = chunk.start + unfit.place;
             return Err(unfit.in_tensor(self.encoder.source.path(), info, element));
         }
-        let error = if transcoder.is_copy() { 0.0 } else { self.error(chunk, &source, &bytes) };
+        // Weights on the grid equal those of the source after rounding to its type.
+        let error = if transcoder.is_copy() || self.is_exact { 0.0 } else { self.error(chunk, &source, &bytes) };
         Ok((bytes, error))
     }
 

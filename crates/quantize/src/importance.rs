@@ -131,7 +131,7 @@ impl ImportanceOptions {
         let (columns, matrices) = columns_and_matrices(tensor);
         if !fits(entry, tensor) {
             let expected = if matrices > 1 { format!("{matrices} x {columns}") } else { columns.to_string() };
-            findings.wrong_size.push(format!("{name}: expected {expected}, found {}", entry.size()));
+            findings.wrong_size.push(format!("{name} (expected {expected}, found {})", entry.size()));
             return None;
         }
         findings.add_unseen(&name, entry, matrices as usize);

@@ -254,14 +254,20 @@ fn a_conversion_with_an_importance_matrix_checks_itself() {
     }
 }
 
-/// Their files store several weights of graphs as one tensor.
+/// Their files store several graph weights as one tensor.
 #[test]
 fn models_with_fused_tensors_are_quantized_with_their_importance_matrix() {
     let scratch = Scratch::new();
     let (corpus, matrix, output) = (corpus(&scratch), scratch.path("matrix.gguf"), scratch.path("output.gguf"));
     for name in ["phi4", "gpt2", "falcon-40b", "openelm", "chatglm3", "mamba", "mamba2"] {
         let model = scratch.gguf(&tiny(name), "model.gguf");
-        trueup(&["imatrix", &model, "--corpus", &corpus, "-c", "32", "--chunks", "1", "-q", "-o", &matrix]).exits(0);
+        let call = ["imatrix", &model, "--corpus", &corpus, "-c", "32", "--chunks", "1", "-q", "-o", &matrix, "--json"];
+        let report = trueup(&call).exits(0).json();
+        let weights = report["weights"].as_array().expect("weights");
+        for other in ["attn_q.", "attn_k.", "attn_v.", "ssm_in_x", "ssm_x_dt"] {
+            let is_slice = |weight: &Value| weight["name"].as_str().is_some_and(|name| name.contains(other));
+            assert!(!weights.iter().any(is_slice), "{name}: {other} in {weights:?}");
+        }
         trueup(&["quantize", &model, &output, "--type", "q4_0", "--imatrix", &matrix, "-q"]).exits(0);
     }
 }

@@ -58,16 +58,18 @@ impl<'a> Change<'a> {
         target
     }
 
-    /// Whether the encoding without loss gives these bytes, which `quantize` and `convert` use for tensors on the grid of
-    /// the type.
+    /// Whether the lossless encoding gives these bytes. `quantize` and `convert` use it for tensors on the grid of the
+    /// type. Other types than these have only the plain encoding.
     fn is_exact(&self, bytes: &[u8], expected: &[u8]) -> bool {
+        let is_possible = matches!(self.source.dtype, DType::F32 | DType::F16 | DType::Bf16)
+            && matches!(self.target, DType::Q4_0 | DType::Q5_0);
+        if !is_possible {
+            return false;
+        }
         let mut target = vec![0; expected.len()];
         let (mut scratch, mut loss) = (Scratch::default(), DeviationSums::default());
         let transcoder = Transcoder::new(self.source.dtype, self.target);
-        let is_possible = self.target.is_quantized() && self.source.dtype != self.target;
-        is_possible
-            && transcoder.transcode_exact(bytes, &mut target, &mut scratch, &mut loss).is_ok()
-            && target == expected
+        transcoder.transcode_exact(bytes, &mut target, &mut scratch, &mut loss).is_ok() && target == expected
     }
 
     /// Whether an encoding by importance gives these bytes, for each importance.
@@ -301,4 +303,38 @@ impl Found {
 /// As f32, in which distances are measured.
 fn narrowed(values: &[f64]) -> Vec<f32> {
     values.iter().map(|value| *value as f32).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The plain encoding selects another scale, because the largest code of the block is not used.
+    #[test]
+    fn lossless_encodings_are_recognized() {
+        let codes = (0..32).map(|place: i32| (place * 7 + 3) % 11 - 5);
+        let numbers = codes.map(|code| if code == 0 { -0.0 } else { 0.11 * code as f32 });
+        let source: Vec<u8> = {
+            let numbers: Vec<f32> = numbers.collect();
+            let mut bytes = vec![0; 64];
+            (DType::F16.codec().expect("a codec").encode)(&numbers, &mut bytes);
+            bytes
+        };
+        let mut target = vec![0; DType::Q4_0.block_bytes()];
+        let (mut scratch, mut loss) = (Scratch::default(), DeviationSums::default());
+        let done =
+            Transcoder::new(DType::F16, DType::Q4_0).transcode_exact(&source, &mut target, &mut scratch, &mut loss);
+        done.expect("finite weights");
+        let change = |source: DType, target: DType| {
+            let source = TensorInfo { name: "t".to_owned(), shape: vec![32], dtype: source, bytes: 0 };
+            Change { source, target, importance: Vec::new(), is_weighted: false }
+        };
+        let changes = [change(DType::F16, DType::Q4_0), change(DType::Q4_0, DType::F16)];
+        let found = Found::of(0, (DType::F16, DType::Q4_0), &changes, &source, &target);
+        assert!(found.different > 0, "the sign of zero, at least");
+        assert_eq!(found.not_rounded_to, [[true, false, true, true], [true; ENCODINGS]]);
+        target[5] ^= 1;
+        let found = Found::of(0, (DType::F16, DType::Q4_0), &changes, &source, &target);
+        assert_eq!(found.not_rounded_to, [[true; ENCODINGS]; 2]);
+    }
 }

@@ -29,14 +29,16 @@ impl Measured {
         has_errors && group.measured_types(all).iter().chain(&self.lossy_anchor(group)).all(is_known)
     }
 
-    /// Another type to measure if all [`Group::anchors`] store the weights without loss, or cannot store them: the type
-    /// near 4.5 bits per weight whose squared error is not 0. Without it, the cost of a loss would be unknown. `None`
-    /// unless all squared errors are known.
+    /// Another type to measure if no type of [`Group::anchors`] is lossy, or the weights are too large for the lossy
+    /// ones: the lossy type closest to 4.5 bits per weight. Otherwise, the costs of other types cannot be estimated. A type
+    /// is lossy if its squared error is larger than that of the base. `None` unless all squared errors are known.
     pub fn lossy_anchor(&self, group: &Group) -> Option<DType> {
-        let error = |dtype: &DType| self.errors.get(dtype.name()).copied();
-        let is_lossy = |dtype: &DType| error(dtype).is_some_and(|error| error > 0.0 && error != UNFIT_ERROR);
-        let are_known = needed_errors(group).all(|dtype| error(&dtype).is_some());
-        if !are_known || group.anchors().iter().any(is_lossy) {
+        if !needed_errors(group).all(|dtype| self.errors.contains_key(dtype.name())) {
+            return None;
+        }
+        let base = self.error(group, group.base());
+        let is_lossy = |dtype: &DType| !self.is_unfit(*dtype) && self.error(group, *dtype) > base;
+        if group.anchors().iter().any(is_lossy) {
             return None;
         }
         let lossy = group.measurable().filter(|dtype| dtype.is_quantized() && is_lossy(dtype));
@@ -177,6 +179,10 @@ mod tests {
         let costs = found.costs(&group);
         let expected = [0.2, 0.0, 0.05, 0.0, 0.0];
         assert!(costs.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6), "{costs:?}");
+        // Rounding to the type of the source leaves a small error.
+        found.errors.insert("q8_0".to_owned(), 0.25);
+        found.errors.insert("q4_0".to_owned(), 1e-6);
+        assert_eq!(found.lossy_anchor(&group), Some(DType::Mxfp4));
         found.errors.insert("q4_0".to_owned(), 0.5);
         assert_eq!(found.lossy_anchor(&group), None, "q4_0 is lossy");
         found.errors.remove("q5_0");

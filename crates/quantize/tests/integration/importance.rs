@@ -165,11 +165,11 @@ fn entries_of_another_size_are_refused() {
     let remedy = "; use an importance matrix of this model; compute it with `trueup imatrix`";
     let cases: [(&str, Entry, &str); 5] = [
         // The same number of values, but three matrices for one, one for three, and two for three.
-        (DENSE, (DENSE, 256, vec![1.0, 2.0, 3.0]), "blk.0.attn_q.weight: expected 768, found 3 x 256"),
-        (EXPERTS, (EXPERTS, 256, vec![1.0; 6]), "blk.0.ffn_up_exps.weight: expected 3 x 512, found 6 x 256"),
-        (EXPERTS, (EXPERTS, 768, vec![1.0; 2]), "blk.0.ffn_up_exps.weight: expected 3 x 512, found 2 x 768"),
-        (EXPERTS, (EXPERTS, 512, vec![1.0]), "blk.0.ffn_up_exps.weight: expected 3 x 512, found 512"),
-        (DENSE, (DENSE, 767, vec![1.0]), "blk.0.attn_q.weight: expected 768, found 767"),
+        (DENSE, (DENSE, 256, vec![1.0, 2.0, 3.0]), "blk.0.attn_q.weight (expected 768, found 3 x 256)"),
+        (EXPERTS, (EXPERTS, 256, vec![1.0; 6]), "blk.0.ffn_up_exps.weight (expected 3 x 512, found 6 x 256)"),
+        (EXPERTS, (EXPERTS, 768, vec![1.0; 2]), "blk.0.ffn_up_exps.weight (expected 3 x 512, found 2 x 768)"),
+        (EXPERTS, (EXPERTS, 512, vec![1.0]), "blk.0.ffn_up_exps.weight (expected 3 x 512, found 512)"),
+        (DENSE, (DENSE, 767, vec![1.0]), "blk.0.attn_q.weight (expected 768, found 767)"),
     ];
     for (name, entry, expected) in cases {
         let mut entries = entries();
@@ -182,8 +182,8 @@ fn entries_of_another_size_are_refused() {
     // Several entries.
     let both = [(DENSE, 767, vec![1.0]), (EXPERTS, 512, vec![1.0])];
     let sentence = "2 entries have a different number of columns or matrices than their tensors: \
-                    blk.0.attn_q.weight: expected 768, found 767, \
-                    blk.0.ffn_up_exps.weight: expected 3 x 512, found 512";
+                    blk.0.attn_q.weight (expected 768, found 767), \
+                    blk.0.ffn_up_exps.weight (expected 3 x 512, found 512)";
     assert_eq!(scene.refused(&both).0, format!("{sentence}{remedy}"));
     // One count for all matrices.
     scene.quantize(DType::Q4K, 1, &[(DENSE, 768, vec![1.0]), (EXPERTS, 1536, vec![9.0])], false).expect("it fits");
