@@ -84,6 +84,7 @@ pub fn convert_with(
     let (mut metadata, mut notes) = describe(source, &mapping, (&tensors, &options.recipe), &options.overrides)?;
     let used = importance.filter(|_| encoding.importance.is_used(&encoding.on_grid));
     used.iter().for_each(|importance| importance.describe(&mut metadata));
+    notes.extend(options.recipe.notes(&plain));
     notes.extend(encoding.importance.notes(&encoding.on_grid).into_iter().chain(encoding.on_grid.notes()));
     let plan = GgufPlan::new(output, &metadata, &tensors, options.split)?;
     let files = plan.files().iter().map(|file| file.path.clone()).collect();

@@ -32,7 +32,7 @@ pub use scheme::Scheme;
 use layers::{Place, places};
 use role::Role;
 use scheme::Subject;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use trueup_blocks::DType;
 use trueup_formats::{Error, TensorInfo, listed, quote};
@@ -241,6 +241,17 @@ impl Recipe {
             }
         }
         if faults.is_empty() { Ok(choices) } else { Err(RuleError(listed(&faults, "; "))) }
+    }
+
+    /// A note for each rule without effect, because earlier rules match all of its tensors.
+    pub fn notes(&self, tensors: &[TensorInfo]) -> Vec<String> {
+        let first = |tensor: &TensorInfo| self.rules.iter().position(|rule| rule.pattern.is_match(&tensor.name));
+        let used: HashSet<usize> = tensors.iter().filter_map(first).collect();
+        let idle = self.rules.iter().enumerate().filter(|(place, _)| !used.contains(place));
+        let note = |(_, rule): (usize, &Rule)| {
+            format!("--rule {}={} has no effect: earlier rules match all of its tensors", rule.pattern, rule.dtype)
+        };
+        idle.map(note).collect()
     }
 
     fn choices(&self, tensors: &[TensorInfo], facts: &ModelFacts) -> Vec<Choice> {

@@ -78,6 +78,7 @@ pub fn quantize_with(
     let is_reference = importance.is_some_and(|importance| importance.exact);
     let on_grid = if is_reference { OnGrid::default() } else { look_for_grids(source, &targets, options.threads)? };
     let mut report = report_of(&targets, options);
+    report.notes.extend(options.recipe.notes(source.tensors()));
     report.notes.extend(columns.notes(&on_grid));
     report.notes.extend(on_grid.notes());
     if options.dry_run {

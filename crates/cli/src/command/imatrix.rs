@@ -68,6 +68,10 @@ pub fn run(arguments: Arguments) -> Result {
     let model = opened.model.clone();
     model.expect_generation()?;
     model.expect_no_encoder("imatrix", "use a decoder model")?;
+    if arguments.output_head && model.model().weight("output.weight").is_none() {
+        let problem = "--output-head has no effect: the model has no separate output head; omit the option";
+        return Err(Failure::new(problem.to_owned()));
+    }
     let tokenizer = opened.tokenizer()?;
     note_tokenizer(tokenizer);
     let checkpoint = formats::open(model.path(), &OpenOptions::default())?;

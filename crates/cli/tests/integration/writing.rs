@@ -187,6 +187,10 @@ fn rules_purity_and_strictness() {
     fs::remove_file(&target).expect("it was just written");
     trueup(&["quantize", &source, &target, "-b", "4", "--rule", "no_such=q8_0"])
         .refuses(&["--rule no_such=q8_0: no tensor name matches"]);
+    let shadowed = ["quantize", &source, &target, "-b", "4", "--rule", "ffn=q4_0", "--rule", "ffn_down=q5_1", "--json"];
+    let notes = trueup(&shadowed).exits(0).json()["notes"].to_string();
+    assert!(notes.contains("--rule ffn_down=q5_1 has no effect: earlier rules match all of its tensors"), "{notes}");
+    fs::remove_file(&target).expect("it was just written");
     trueup(&["quantize", &source, &target, "-b", "4", "--rule", "(=q8_0"])
         .refuses(&["--rule", "unclosed group at character 1"]);
     trueup(&["quantize", &source, &target, "-b", "4", "--rule", "ffn=q9_9"]).refuses(&["q9_9"]);
