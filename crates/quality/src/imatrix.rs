@@ -95,7 +95,8 @@ pub fn collect(
 }
 
 /// The tensors of the file whose rows are several graph weights, such as `attn_qkv`, by the names of these weights. All
-/// weights of a tensor are multiplied with the same inputs, so only the first one is collected; the others map to `None`.
+/// weights of a tensor are multiplied with the same inputs, so only the first one is collected; the others map to
+/// `None`.
 fn stored_names<'m>(slices: impl Iterator<Item = (&'m str, &'m str)>) -> HashMap<&'m str, Option<&'m str>> {
     let mut known = HashSet::new();
     slices.map(|(name, stored)| (name, known.insert(stored).then_some(stored))).collect()
