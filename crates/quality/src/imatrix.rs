@@ -45,11 +45,10 @@ pub fn collect(
     let model = session.model().clone();
     let slices = model.model().slices().iter();
     let stored = stored_names(slices.map(|slice| (slice.name.as_str(), slice.stored.as_str())));
-    let mut old_names = model.model().slices().iter().filter(|slice| slice.name != slice.stored);
-    if let Some(slice) = old_names.find(|slice| sums.entries.contains_key(&slice.name)) {
+    let mut slices = model.model().slices().iter().filter(|slice| slice.name != slice.stored);
+    if let Some(slice) = slices.find(|slice| sums.entries.contains_key(&slice.name)) {
         return Err(Error::Request(format!(
-            "expected sums of {}, found sums of {}, as in files of an earlier version; compute the importance matrix again \
-             without --resume",
+            "--resume: expected sums of {}, found sums of {}, which is a part of it; remove --resume to start again",
             slice.stored, slice.name
         )));
     }

@@ -200,6 +200,9 @@ mod tests {
                 .map(|read| read.parts().prefix.clone())
         };
         assert_eq!(read(&["<|endoftext|>", "[gMASK]", "<sop>"]).expect("a vocabulary"), [257, 258]);
+        let given = TokenizerFiles { is_replaced: true, ..listed(&["<|endoftext|>", "[gMASK]", "<sop>"]) };
+        let given = Vocabulary::from_files(&given, &ModelTokens::default(), Path::new("m")).expect("a vocabulary");
+        assert_eq!(given.parts().prefix, [257, 258], "a rank file given by the user has the same special tokens");
         let error = read(&["<|endoftext|>", "[gMASK]"]).expect_err("a fault").to_string();
         assert!(error.contains("found byte ranks") && error.contains("tokenizer_config.json"), "{error}");
     }

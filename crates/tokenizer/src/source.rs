@@ -343,9 +343,10 @@ fn from_tokenizer_model(
         by_text: false,
     };
     if chatglm::is_here(files) {
-        // The tokenizer's Python code defines more tokens and all roles.
-        let is_own = files.is_replaced && !chatglm::is_ranked(files);
-        let mut listed = if is_own { Listed::none() } else { Listed::read(files) };
+        // The tokenizer's Python code defines more tokens and all roles. A rank file has no special tokens, so it needs
+        // those of the directory even if it replaces the file there.
+        let needs_list = !files.is_replaced || chatglm::is_ranked(files);
+        let mut listed = if needs_list { Listed::read(files) } else { Listed::none() };
         listed.tokens.extend(chatglm::after_pieces(parts.tokens.len(), &listed.tokens));
         merge(&mut parts, listed, (files, &SpecialNames::none()), target, &mut notes.conflicts)?;
     } else if sentinels::is_here(files, model) {

@@ -1,8 +1,10 @@
 //! `trueup compare`: figures of models, saved logits, and what is refused.
 
 use crate::trueup::{Scratch, argument, stories, tiny, trueup};
+use ::trueup::formats::ImportanceSums;
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 
 /// About 300 tokens of the story model.
 fn corpus(scratch: &Scratch) -> String {
@@ -270,4 +272,30 @@ fn models_with_fused_tensors_are_quantized_with_their_importance_matrix() {
         }
         trueup(&["quantize", &model, &output, "--type", "q4_0", "--imatrix", &matrix, "-q"]).exits(0);
     }
+}
+
+#[test]
+fn sums_of_parts_of_a_tensor_are_not_continued() {
+    let scratch = Scratch::new();
+    let (model, corpus, matrix) = (scratch.gguf(&tiny("phi4"), "model.gguf"), corpus(&scratch), scratch.path("m.gguf"));
+    let imatrix = |arguments: &[&str]| {
+        let call = ["imatrix", &model, "--corpus", &corpus, "-c", "32", "-q", "-o", &matrix];
+        trueup(&[&call[..], arguments].concat())
+    };
+    imatrix(&["--chunks", "1"]).exits(0);
+    let mut sums = ImportanceSums::read(Path::new(&matrix)).expect("sums");
+    let entry = sums.entries.remove("blk.0.attn_qkv.weight").expect("sums of the tensor");
+    sums.entries.insert("blk.0.attn_q.weight".to_owned(), entry);
+    sums.write(Path::new(&matrix)).expect("files can be written");
+    imatrix(&["--chunks", "2", "--resume"]).refuses(&[
+        "--resume: expected sums of blk.0.attn_qkv.weight, found sums of blk.0.attn_q.weight, which is a part",
+    ]);
+}
+
+#[test]
+fn the_output_head_of_a_tied_model_is_not_collected() {
+    let scratch = Scratch::new();
+    let (model, corpus, matrix) = (scratch.gguf(&tiny("gemma3"), "model.gguf"), corpus(&scratch), scratch.path("m.gguf"));
+    trueup(&["imatrix", &model, "--corpus", &corpus, "-c", "32", "-q", "-o", &matrix, "--output-head"])
+        .refuses(&["--output-head has no effect: the model has no separate output head"]);
 }

@@ -59,7 +59,7 @@ impl<'a> Change<'a> {
     }
 
     /// Whether the lossless encoding gives these bytes. `quantize` and `convert` use it for tensors on the grid of the
-    /// type. Other types than these have only the plain encoding.
+    /// type. For types other than those below, it equals the plain encoding or is not used.
     fn is_exact(&self, bytes: &[u8], expected: &[u8]) -> bool {
         let is_possible = matches!(self.source.dtype, DType::F32 | DType::F16 | DType::Bf16)
             && matches!(self.target, DType::Q4_0 | DType::Q5_0);
@@ -215,7 +215,7 @@ fn chunks(a: &Side, b: &Side, number: usize, pair: &Pair) -> Vec<PairChunk> {
     a.into_iter().zip(b).map(|(a, b)| PairChunk { pair: number, a, b }).collect()
 }
 
-/// The plain encoding, the one without loss, and those by at most two importances.
+/// The plain encoding, the lossless one, and those by at most two importances.
 const ENCODINGS: usize = 4;
 
 /// What comparing some elements gave.

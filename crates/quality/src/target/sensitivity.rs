@@ -29,9 +29,9 @@ impl Measured {
         has_errors && group.measured_types(all).iter().chain(&self.lossy_anchor(group)).all(is_known)
     }
 
-    /// Another type to measure if no type of [`Group::anchors`] is lossy, or the weights are too large for the lossy
-    /// ones: the lossy type closest to 4.5 bits per weight. Otherwise, the costs of other types cannot be estimated. A type
-    /// is lossy if its squared error is larger than that of the base. `None` unless all squared errors are known.
+    /// The lossy type closest to 4.5 bits per weight, if no type of [`Group::anchors`] is lossy and can store the
+    /// weights. It is measured too, because the costs of lossy types cannot be estimated from lossless ones. A type is
+    /// lossy if its squared error is larger than that of the base. `None` unless all squared errors are known.
     pub fn lossy_anchor(&self, group: &Group) -> Option<DType> {
         if !needed_errors(group).all(|dtype| self.errors.contains_key(dtype.name())) {
             return None;
