@@ -295,7 +295,8 @@ fn sums_of_parts_of_a_tensor_are_not_continued() {
 #[test]
 fn the_output_head_of_a_tied_model_is_not_collected() {
     let scratch = Scratch::new();
-    let (model, corpus, matrix) = (scratch.gguf(&tiny("gemma3"), "model.gguf"), corpus(&scratch), scratch.path("m.gguf"));
+    let (model, corpus, matrix) =
+        (scratch.gguf(&tiny("gemma3"), "model.gguf"), corpus(&scratch), scratch.path("m.gguf"));
     trueup(&["imatrix", &model, "--corpus", &corpus, "-c", "32", "-q", "-o", &matrix, "--output-head"])
         .refuses(&["--output-head has no effect: the model has no separate output head"]);
 }
